@@ -1,0 +1,33 @@
+# Set-up, tests and benchmarks. `make demo` and `make test` need nothing but Python 3.10 or newer.
+PYTHON ?= python3
+BIN := .venv/bin
+INSTALLED := .venv/installed
+
+.PHONY: demo test check bench clean
+
+demo: $(INSTALLED)
+	$(BIN)/recollect demo
+
+test: $(INSTALLED) check
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2
+
+check: $(INSTALLED)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/pytest tests/test_floors.py
+
+bench: $(INSTALLED)
+	$(BIN)/pip install --quiet -e '.[plots]'
+	$(BIN)/python benchmarks/layers.py
+	$(BIN)/python benchmarks/memory.py
+	$(BIN)/python benchmarks/markov.py
+	$(BIN)/python benchmarks/readme.py
+
+$(INSTALLED): pyproject.toml
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet -e '.[test]'
+	touch $(INSTALLED)
+
+clean:
+	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -1,0 +1,118 @@
+"""What the benchmarks share: interleaved timing, and results that say where they come from."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import numpy
+import torch
+
+import recollect
+
+ROOT = Path(__file__).resolve().parent.parent
+RESULTS = ROOT / "benchmarks" / "results"
+GENERATED = ["benchmarks/results", "docs/memory.svg", "README.md", "README.zh-CN.md"]
+
+
+def save_result(name: str, rows: list[dict[str, Any]], **extra: Any) -> Path:
+    """Write benchmarks/results/NAME.json, with what is needed to judge and repeat it."""
+    result = {
+        "name": name,
+        "date": datetime.now(timezone.utc).date().isoformat(),
+        "command": command(),
+        "machine": machine(),
+        "versions": versions(),
+        "commit": commit(),
+        "rows": rows,
+        **extra,
+    }
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    path = RESULTS / f"{name}.json"
+    beside = path.with_suffix(".json.new")  # a reader never sees half a file
+    beside.write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    beside.replace(path)
+    return path
+
+
+def command() -> str:
+    return " ".join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *sys.argv[1:]])
+
+
+def machine() -> dict[str, Any]:
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    facts: dict[str, Any] = {"cpu": cpu_model(), "cores": os.cpu_count(), "memory_gib": round(memory, 1)}
+    if torch.cuda.is_available():
+        facts["gpu"] = torch.cuda.get_device_name()
+    return facts
+
+
+def cpu_model() -> str:
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text(encoding="utf-8").splitlines() if info.exists() else []
+    models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return models[0] if models else platform.processor() or platform.machine()
+
+
+def versions() -> dict[str, str]:
+    return {
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "numpy": numpy.__version__,
+        "recollect": recollect.__version__,
+        "os": platform.system(),
+    }
+
+
+def commit() -> str:
+    """Name the commit; "-dirty" where anything but generated files differs from it."""
+    head = git("rev-parse", "--short", "HEAD")
+    if head is None:
+        return "none"
+    changed = git("status", "--porcelain", "--", ".", *[f":(exclude){path}" for path in GENERATED])
+    return f"{head}-dirty" if changed else head
+
+
+def git(*args: str) -> str | None:
+    try:
+        done = subprocess.run(["git", *args], cwd=ROOT, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return done.stdout.strip()
+
+
+def data_folder() -> Path:
+    """Give the folder of texts that RECOLLECT_DATA names; without it say so and leave."""
+    folder = os.environ.get("RECOLLECT_DATA")
+    if folder is None or not Path(folder).is_dir():
+        print(f"RECOLLECT_DATA: seen {folder}, wanted the folder that holds the texts. Set it and run {command()}.")
+        sys.exit(2)
+    return Path(folder)
+
+
+def interleave(contenders: dict[str, Callable[[], Any]], rounds: int = 30, warmup: int = 3) -> dict[str, list[float]]:
+    """Time the contenders in turn, ABAB…, so that what disturbs the machine disturbs them all. Seconds by name."""
+    times: dict[str, list[float]] = {name: [] for name in contenders}
+    for i in range(-warmup, rounds):
+        for name, work in contenders.items():
+            start = time.perf_counter()
+            work()
+            seconds = time.perf_counter() - start
+            if i >= 0:
+                times[name].append(seconds)
+    return times
+
+
+def summary(times: list[float]) -> tuple[float, float]:
+    """Give the median, and the interquartile range as a share of it."""
+    low, middle, high = statistics.quantiles(times, n=4) if len(times) > 1 else times * 3
+    return middle, (high - low) / middle

@@ -1,0 +1,217 @@
+"""Write the figures of README.md and README.zh-CN.md from benchmarks/results: none of them is typed by hand.
+
+The tables stand between the lines <!-- NAME:begin --> and <!-- NAME:end -->, NAME being memory, speed or markov.
+`--check` changes nothing and exits 1 where a README does not say what the results say.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import sys
+from collections.abc import Callable
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+READMES = {"README.md": "en", "README.zh-CN.md": "zh"}
+
+Result = dict[str, Any]
+Say = Callable[[str], str]
+
+MACHINE = "{cpu}, {cores} cores, {memory_gib} GiB"
+SOURCE = "{machine}; Python {python}, torch {torch}, recollect {recollect}; {date}; shown by `{command}`"
+MEMORY_NOTE = "One sequence, {dtype}, width {width}, {heads} heads where there are heads."
+SPEED_NOTE = (
+    "Ours / theirs, batch {batch}, {steps} steps, {dtype}, {threads} threads, medians of {rounds} interleaved rounds; "
+    "the interquartile range is at most {spread} of a median ({again} pairs, wider than {limit} at first, were timed "
+    "again; the narrowest attempt counts). Outputs and gradients differ by at most {difference}."
+)
+MARKOV_NOTE = (
+    "In all {count} comparisons the relative difference is at most {difference}. "
+    "Order {order} of {tokens} tokens, {ngrams} n-grams, is counted in {seconds} s."
+)
+CHINESE = {
+    "family": "模型",
+    "memory": "记忆",
+    "growth": "增长",
+    "bytes after 1 step": "1 步后的字节数",
+    "{} steps": "{} 步",
+    "none": "无",
+    "constant": "不变",
+    "saturates": "到窗口为止",
+    "linear": "线性",
+    "layer": "层",
+    "beside": "对照",
+    "forward, ms": "前向，毫秒",
+    "forward + backward, ms": "前向 + 反向，毫秒",
+    "ratio": "比值",
+    "pack_padded_sequence, ragged": "pack_padded_sequence，一半的行只有一半长",
+    "scaled_dot_product, no memory": "scaled_dot_product，不留记忆",
+    "text": "文本",
+    "order": "阶数",
+    "ours": "我们",
+    "relative difference": "相对差",
+    "counting, s": "计数，秒",
+    "scoring, s": "打分，秒",
+    "perplexity": "困惑度",
+    "nats": "每字符 nats",
+    MACHINE: "{cpu}，{cores} 核，{memory_gib} GiB",
+    SOURCE: "{machine}；Python {python}，torch {torch}，recollect {recollect}；{date}；由 `{command}` 得出",
+    MEMORY_NOTE: "一条序列，{dtype}，宽度 {width}，有注意力头的用 {heads} 个头。",
+    SPEED_NOTE: "我们 / 对方，批量 {batch}，{steps} 步，{dtype}，{threads} 线程，交错 {rounds} 轮取中位数；"
+    "四分位距不超过中位数的 {spread}（{again} 对起初宽于 {limit}，已重新计时，取最窄的一次）。输出与梯度相差不超过 {difference}。",
+    MARKOV_NOTE: "全部 {count} 项比较的相对差不超过 {difference}。"
+    "{tokens} 个词元的 {order} 阶计数（{ngrams} 个 n 元组）用时 {seconds} 秒。",
+}
+
+
+def main() -> int:
+    check = "--check" in sys.argv[1:]
+    changed = 0
+    for name in READMES:
+        path = ROOT / name
+        if not path.exists() or not path.read_text(encoding="utf-8").strip():
+            print(f"{name}: not written yet")
+            continue
+        if not is_current(path):
+            changed += 1
+            print(f"{name}: {'differs from the results; run python benchmarks/readme.py' if check else 'rewritten'}")
+            if not check:
+                path.write_text(fresh(path), encoding="utf-8")
+    return 1 if check and changed else 0
+
+
+def is_current(path: Path) -> bool:
+    return path.read_text(encoding="utf-8") == fresh(path)
+
+
+def fresh(path: Path) -> str:
+    """Give the README as it should be."""
+    say = english if READMES[path.name] == "en" else chinese
+    text = path.read_text(encoding="utf-8")
+    for name, (file, block) in BLOCKS.items():
+        text = fill(text, name, block(load(file), say), path.name)
+    return text
+
+
+def fill(text: str, name: str, block: str, where: str) -> str:
+    """Put a block between its two markers."""
+    marked = re.compile(rf"(<!-- {name}:begin -->\n).*?(<!-- {name}:end -->)", re.DOTALL)
+    if len(marked.findall(text)) != 1:
+        raise SystemExit(f"{where}: wanted one <!-- {name}:begin --> and one <!-- {name}:end --> on lines of their own")
+    return marked.sub(lambda found: f"{found[1]}\n{block}\n\n{found[2]}", text)
+
+
+def load(file: str) -> Result:
+    path = ROOT / "benchmarks" / "results" / f"{file}.json"
+    if not path.exists():
+        raise SystemExit(f"benchmarks/results/{file}.json is missing: run python benchmarks/{file}.py")
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def english(words: str) -> str:
+    return words
+
+
+def chinese(words: str) -> str:
+    return CHINESE[words]
+
+
+# ---- the blocks ------------------------------------------------------------------------------------
+
+
+def memory_block(result: Result, say: Say) -> str:
+    first, *later = result["steps"]
+    assert first == 1
+    head = [say("family"), say("memory"), say("growth"), say("bytes after 1 step")]
+    head += [say("{} steps").format(f"{steps:,}") for steps in later]
+    rows = [
+        [row["family"], f"`{row['memory']}`", say(row["growth"]), *(f"{size:,}" for size in row["bytes"])]
+        for row in result["rows"]
+    ]
+    return join(table(head, rows, texts=3), say(MEMORY_NOTE).format(**result["setting"]), result, say)
+
+
+def speed_block(result: Result, say: Say) -> str:
+    """Lay the two passes of a layer side by side; the rows with a goal come first."""
+    head = [say("layer"), say("beside"), "H"]
+    head += [say("forward, ms"), say("ratio"), say("forward + backward, ms"), say("ratio")]
+    in_order = sorted(result["rows"], key=lambda row: not row["has_goal"])
+    rows = []
+    for (layer, against, hidden), passes in groupby(
+        in_order, lambda row: (row["layer"], row["against"], row["hidden"])
+    ):
+        beside = f"`{against}`" if against.startswith("nn.") else say(against)
+        cells = [
+            cell for row in passes for cell in (f"{row['ours_ms']:.1f} / {row['torch_ms']:.1f}", f"{row['ratio']:.2f}")
+        ]
+        rows.append([layer, beside, str(hidden), *cells])
+    spread = max(row["spread"] for row in result["rows"])
+    difference = max(row["largest_difference"] for row in result["rows"])
+    again = sum(row["attempts"] > 1 for row in result["rows"])
+    figures = {"spread": f"{math.ceil(100 * spread)} %", "difference": at_most(difference), "again": again}
+    limit = f"{100 * result['setting']['steady']:.0f} %"
+    note = say(SPEED_NOTE).format(**result["setting"], **figures, limit=limit)
+    return join(table(head, rows, texts=2), note, result, say)
+
+
+def markov_block(result: Result, say: Say) -> str:
+    head = [say("text"), say("order"), say("ours"), "KenLM", say("relative difference")]
+    head += [say("counting, s"), say("scoring, s")]
+    compared = [row for row in result["rows"] if "kenlm" in row]
+    rows = [markov_row(row, say) for row in compared]
+    large = next(row for row in result["rows"] if "tokens" in row)
+    note = say(MARKOV_NOTE).format(
+        count=len(compared),
+        difference=at_most(max(abs(row["relative_difference"]) for row in compared)),
+        order=large["order"],
+        tokens=f"{large['tokens']:,}",
+        ngrams=f"{large['ngrams']:,}",
+        seconds=f"{large['count_s']:.1f}",
+    )
+    result = {**result, "command": f"RECOLLECT_DATA=FOLDER {result['command']}"}
+    return join(table(head, rows, texts=1), note, result, say)
+
+
+def markov_row(row: Result, say: Say) -> list[str]:
+    found = re.fullmatch(r"(.+) (\d+)-gram, (\w+)", row["what"])
+    assert found, row["what"]
+    text, n, unit = found.groups()
+    figures = [f"{row[who]:.4f}" for who in ("ours", "kenlm")]
+    times = [f"{row[what]:.2f}" for what in ("count_s", "score_s")]
+    return [f"{text}, {say(unit)}", str(int(n) - 1), *figures, f"{row['relative_difference']:.1e}", *times]
+
+
+BLOCKS: dict[str, tuple[str, Callable[[Result, Say], str]]] = {
+    "memory": ("memory", memory_block),
+    "speed": ("layers", speed_block),
+    "markov": ("markov", markov_block),
+}
+
+
+def table(head: list[str], rows: list[list[str]], texts: int) -> str:
+    """Write a table whose first columns are text, flush left, and whose others are numbers, flush right."""
+    rule = ["---" if i < texts else "---:" for i in range(len(head))]
+    return "\n".join("| " + " | ".join(cells) + " |" for cells in [head, rule, *rows])
+
+
+def at_most(value: float) -> str:
+    """Write a bound with two digits, rounded up: it must hold."""
+    if value == 0:
+        return "0"
+    digit = 10.0 ** (math.floor(math.log10(value)) - 1)
+    return f"{math.ceil(value / digit) * digit:.1e}"
+
+
+def join(table: str, note: str, result: Result, say: Say) -> str:
+    """Add the small line below a table: what was measured, where and how."""
+    machine = say(MACHINE).format(**result["machine"])
+    source = say(SOURCE).format(machine=machine, date=result["date"], command=result["command"], **result["versions"])
+    return f"{table}\n\n<sub>{note} {source}</sub>"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

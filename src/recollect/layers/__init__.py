@@ -1,0 +1,1 @@
+"""The layers, one file per idea, in the order of history."""

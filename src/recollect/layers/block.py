@@ -1,0 +1,70 @@
+"""A block: a layer that mixes steps, then a feed-forward network, each with a residual and a norm."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import torch.nn.functional as F
+from torch import Tensor
+
+from recollect.entry import ContractError
+from recollect.layer import M, SequenceLayer
+from recollect.layers.pointwise import FeedForward, LayerNorm, Pointwise, RMSNorm
+
+
+class Block(SequenceLayer[M]):
+    """Any mixer in a Transformer's block.
+
+    norm="pre" (GPT-2):               x ← x + mixer(norm x);  x ← x + feed_forward(norm x)
+    norm="post" (Vaswani et al. 2017): x ← norm(x + mixer(x));  x ← norm(x + feed_forward(x))
+
+    Its memory is the mixer's. `kind` is the norm's: "layer" or "rms".
+    """
+
+    def __init__(
+        self,
+        mixer: SequenceLayer[M],
+        feed_forward: FeedForward | None = None,
+        *,
+        norm: Literal["pre", "post"] = "pre",
+        kind: Literal["layer", "rms"] = "layer",
+        dropout: float = 0.0,
+        **factory: Any,
+    ) -> None:
+        super().__init__()
+        if mixer.width is None or mixer.width != mixer.width_out:
+            raise ContractError("mixer", f"width {mixer.width} to {mixer.width_out}", "equal widths, for the residual")
+        if norm not in ("pre", "post") or kind not in ("layer", "rms"):
+            raise ValueError(f"norm, kind: seen {norm!r}, {kind!r}, wanted 'pre' or 'post', 'layer' or 'rms'")
+        self.width = self.width_out = mixer.width
+        self.growth, self.norm, self.dropout = mixer.growth, norm, dropout
+        self.mixer = mixer
+        self.feed_forward = feed_forward or FeedForward(mixer.width, **factory)
+        make = LayerNorm if kind == "layer" else RMSNorm
+        self.mixer_norm: Pointwise = make(mixer.width, **factory)
+        self.feed_forward_norm: Pointwise = make(mixer.width, **factory)
+
+    @property
+    def streams(self) -> bool:
+        """As the mixer."""
+        return self.mixer.streams
+
+    def initial_memory(self, batch_size: int, like: Tensor | None = None) -> M:
+        """As the mixer."""
+        return self.mixer.initial_memory(batch_size, like)
+
+    def read(self, x: Tensor, memory: M, valid: Tensor | None) -> tuple[Tensor, M]:
+        """Mix, then feed forward."""
+        if self.norm == "pre":
+            mixed, memory = self.mixer(self.mixer_norm.map(x), memory, valid=valid)
+            x = x + self._drop(mixed)
+            return x + self._drop(self.feed_forward.map(self.feed_forward_norm.map(x))), memory
+        mixed, memory = self.mixer(x, memory, valid=valid)
+        x = self.mixer_norm.map(x + self._drop(mixed))
+        return self.feed_forward_norm.map(x + self._drop(self.feed_forward.map(x))), memory
+
+    def _drop(self, x: Tensor) -> Tensor:
+        return F.dropout(x, self.dropout, self.training)
+
+    def _check_memory(self, memory: M, x: Tensor) -> None:
+        pass  # the mixer checks it

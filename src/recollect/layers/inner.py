@@ -1,0 +1,41 @@
+"""The parts of an inner model with their gradients by hand: autograd is kept for the outer ones."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+EPSILON = 1e-6
+
+
+def gelu(x: Tensor) -> Tensor:
+    """½ x (1 + tanh(√(2/π) (x + 0.044715 x³)))."""
+    return F.gelu(x, approximate="tanh")
+
+
+def gelu_slope(x: Tensor) -> Tensor:
+    """Give the derivative of `gelu`."""
+    c = math.sqrt(2 / math.pi)
+    t = torch.tanh(c * (x + 0.044715 * x**3))
+    return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * c * (1 + 3 * 0.044715 * x * x)
+
+
+def layer_norm(z: Tensor, gamma: Tensor, beta: Tensor) -> Tensor:
+    """γ ẑ + β over the last axis, ẑ = (z − mean) / √(variance + ε)."""
+    return gamma * _standardised(z)[0] + beta
+
+
+def layer_norm_gradient(z: Tensor, upstream: Tensor, gamma: Tensor) -> Tensor:
+    """Give ∂L/∂z of layer_norm from ∂L/∂output: (g − mean g − ẑ · mean(g ẑ)) / √(variance + ε), g = γ · upstream."""
+    z_hat, spread = _standardised(z)
+    g = gamma * upstream
+    return (g - g.mean(-1, keepdim=True) - z_hat * (g * z_hat).mean(-1, keepdim=True)) / spread
+
+
+def _standardised(z: Tensor) -> tuple[Tensor, Tensor]:
+    centred = z - z.mean(-1, keepdim=True)
+    spread = (centred.square().mean(-1, keepdim=True) + EPSILON).sqrt()
+    return centred / spread, spread

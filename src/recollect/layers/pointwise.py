@@ -1,0 +1,138 @@
+"""Layers that look at one step at a time and remember nothing."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from recollect.layer import SequenceLayer
+from recollect.memory import Nothing
+from recollect.observe import note
+
+
+class Pointwise(SequenceLayer[Nothing]):
+    """A function of each step alone, `map`: (B, T, D) to (B, T, D′)."""
+
+    growth = "none"
+
+    def map(self, x: Tensor) -> Tensor:
+        """Change every step by itself."""
+        raise NotImplementedError
+
+    def initial_memory(self, batch_size: int, like: Tensor | None = None) -> Nothing:
+        """Remember nothing."""
+        return Nothing()
+
+    def read(self, x: Tensor, memory: Nothing, valid: Tensor | None) -> tuple[Tensor, Nothing]:
+        """Apply `map`."""
+        return self.map(x), memory
+
+
+class FeedForward(Pointwise):
+    """Two linear maps with a nonlinearity between (Vaswani et al. 2017, eq. 2): W_2 φ(W_1 x + b_1) + b_2.
+
+    φ is "relu" (Vaswani), "gelu" (BERT), "gelu_tanh" (GPT-2), or "swiglu" (Shazeer 2020):
+    W_2 (silu(W_1 x) ⊙ W_3 x). `hidden` is 4 widths unless given.
+    """
+
+    def __init__(
+        self,
+        width: int,
+        hidden: int | None = None,
+        *,
+        activation: Literal["relu", "gelu", "gelu_tanh", "swiglu"] = "gelu",
+        bias: bool = True,
+        dropout: float = 0.0,
+        **factory: Any,
+    ) -> None:
+        super().__init__()
+        if activation not in ("relu", "gelu", "gelu_tanh", "swiglu"):
+            raise ValueError(f"activation: seen {activation!r}, wanted 'relu', 'gelu', 'gelu_tanh' or 'swiglu'")
+        self.width = self.width_out = width
+        self.hidden, self.activation, self.dropout = hidden or 4 * width, activation, dropout
+        rows = 2 * self.hidden if activation == "swiglu" else self.hidden
+        self.up = nn.Linear(width, rows, bias=bias, **factory)
+        self.down = nn.Linear(self.hidden, width, bias=bias, **factory)
+
+    def map(self, x: Tensor) -> Tensor:
+        """W_2 φ(W_1 x + b_1) + b_2."""
+        hidden = self._activate(self.up(x))  # (B, T, hidden)
+        note(self, hidden=hidden)
+        return self.down(F.dropout(hidden, self.dropout, self.training))
+
+    def _activate(self, x: Tensor) -> Tensor:
+        if self.activation == "relu":
+            return x.relu()
+        if self.activation == "swiglu":
+            gate, value = x.chunk(2, dim=-1)
+            return F.silu(gate) * value
+        return F.gelu(x, approximate="tanh" if self.activation == "gelu_tanh" else "none")
+
+
+class LayerNorm(Pointwise):
+    """(x - mean) / √(variance + ε) · γ + β over the features of a step (Ba et al. 2016)."""
+
+    def __init__(self, width: int, *, eps: float = 1e-5, bias: bool = True, **factory: Any) -> None:
+        super().__init__()
+        self.width = self.width_out = width
+        self.norm = nn.LayerNorm(width, eps=eps, bias=bias, **factory)
+
+    def map(self, x: Tensor) -> Tensor:
+        """Normalise each step."""
+        return self.norm(x)
+
+
+class RMSNorm(Pointwise):
+    """x / √(mean of squares + ε) · γ (Zhang & Sennrich 2019)."""
+
+    def __init__(self, width: int, *, eps: float = 1e-5, **factory: Any) -> None:
+        super().__init__()
+        self.width = self.width_out = width
+        self.norm = nn.RMSNorm(width, eps=eps, **factory)
+
+    def map(self, x: Tensor) -> Tensor:
+        """Normalise each step."""
+        return self.norm(x)
+
+
+class Linear(Pointwise):
+    """W x + b, to another width."""
+
+    def __init__(self, width: int, width_out: int, *, bias: bool = True, **factory: Any) -> None:
+        super().__init__()
+        self.width, self.width_out = width, width_out
+        self.linear = nn.Linear(width, width_out, bias=bias, **factory)
+
+    def map(self, x: Tensor) -> Tensor:
+        """W x + b."""
+        return self.linear(x)
+
+
+class Embedding(Pointwise):
+    """A vector for each symbol: ids (B, T) to (B, T, D)."""
+
+    def __init__(self, vocab_size: int, width: int, **factory: Any) -> None:
+        super().__init__()
+        self.width, self.width_out, self.vocab_size = None, width, vocab_size
+        self.table = nn.Embedding(vocab_size, width, **factory)
+
+    def map(self, x: Tensor) -> Tensor:
+        """Look the vectors up."""
+        return self.table(x)
+
+
+class Dropout(Pointwise):
+    """Zero features at random while training (Srivastava et al. 2014), between the layers of a stack."""
+
+    def __init__(self, width: int, rate: float) -> None:
+        super().__init__()
+        if not 0 <= rate < 1:
+            raise ValueError(f"rate: seen {rate}, wanted 0 ≤ rate < 1")
+        self.width = self.width_out = width
+        self.rate = rate
+
+    def map(self, x: Tensor) -> Tensor:
+        """Drop and rescale."""
+        return F.dropout(x, self.rate, self.training)

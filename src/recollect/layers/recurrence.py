@@ -1,0 +1,166 @@
+"""What RNN, GRU and LSTM share: weights, the loop over time, and the library's fused kernels."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from recollect.layer import SequenceLayer
+from recollect.memory import Memory
+from recollect.observe import note
+
+if TYPE_CHECKING:
+    from recollect.layers.torch_bridge import RecurrentStack
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Hidden(Memory):
+    """A vector: all that an RNN or a GRU remembers."""
+
+    hidden: Tensor  # (B, H)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class HiddenCell(Hidden):
+    """A vector, and a second one that gates protect: what an LSTM remembers."""
+
+    cell: Tensor  # (B, H)
+
+
+H = TypeVar("H", bound=Hidden)
+
+# cuDNN compacts our separate weights at every call, which costs it less than a twelfth of the time, and warns of it.
+warnings.filterwarnings("ignore", message="RNN module weights are not part of single contiguous chunk")
+
+
+class Recurrence(SequenceLayer[H]):
+    """One vector per row, renewed at every step by the same weights.
+
+    Weights have torch's layout, the gates' rows one below the other: `weight_ih` (G·H, D), `weight_hh` (G·H, H)
+    and, with `bias`, two biases (G·H,), one for each product.
+    """
+
+    gates: int  # G
+    bias_ih: nn.Parameter | None
+    bias_hh: nn.Parameter | None
+
+    def __init__(self, width: int, hidden: int, *, bias: bool = True, **factory: Any) -> None:
+        super().__init__()
+        if width < 1 or hidden < 1:
+            raise ValueError(f"width, hidden: seen {width}, {hidden}, wanted at least 1")
+        self.width, self.width_out, self.hidden = width, hidden, hidden
+        self.weight_ih = nn.Parameter(torch.empty(self.gates * hidden, width, **factory))
+        self.weight_hh = nn.Parameter(torch.empty(self.gates * hidden, hidden, **factory))
+        for name in ("bias_ih", "bias_hh"):
+            self.register_parameter(name, nn.Parameter(torch.empty(self.gates * hidden, **factory)) if bias else None)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw all weights uniformly from ±1/√H, as torch does."""
+        for p in self.parameters():
+            nn.init.uniform_(p, -1 / math.sqrt(self.hidden), 1 / math.sqrt(self.hidden))
+
+    @classmethod
+    def stack(
+        cls,
+        width: int,
+        hidden: int,
+        depth: int,
+        *,
+        bidirectional: bool = False,
+        dropout: float = 0.0,
+        **options: Any,
+    ) -> RecurrentStack:
+        """Build `depth` such layers one above the other, in both directions where asked, dropout between them."""
+        return _bridge().build_stack(cls, width, hidden, depth, bidirectional=bidirectional, dropout=dropout, **options)
+
+    @classmethod
+    def from_torch(cls, module: nn.RNNBase) -> Any:
+        """Copy a `torch.nn` module: one layer in one direction gives this class, all else a `RecurrentStack`."""
+        return _bridge().from_torch(cls, module)
+
+    def to_torch(self) -> nn.RNNBase:
+        """Give the `torch.nn` module that reads the same (batch first)."""
+        return _bridge().to_torch(self)
+
+    def memory_from_torch(self, state: Tensor | tuple[Tensor, Tensor]) -> Memory:
+        """Give our memory for torch's h, or (h, c), of shape (1, B, H)."""
+        return _bridge().memory_from_torch(self, state)
+
+    def memory_to_torch(self, memory: Memory) -> Tensor | tuple[Tensor, Tensor]:
+        """Give torch's h, or (h, c), for our memory."""
+        return _bridge().memory_to_torch(self, memory)
+
+    def step(self, from_x: Tensor, memory: H) -> tuple[H, dict[str, Tensor]]:
+        """Renew the memory from W_ih x_t + b_ih (B, G·H); also give the inner values by name."""
+        raise NotImplementedError
+
+    def fused(self, x: Tensor, memory: H, valid: Tensor | None) -> tuple[Tensor, H] | None:
+        """Read with the library's kernel; None where there is none."""
+        raise NotImplementedError
+
+    def read(self, x: Tensor, memory: H, valid: Tensor | None) -> tuple[Tensor, H]:
+        """Step through time; rows that have ended keep what they remember."""
+        from_x = nn.functional.linear(x, self.weight_ih, self.bias_ih)  # (B, T, G·H)
+        outputs, inner = [x.new_zeros(len(x), 0, self.hidden)], defaultdict(list)
+        for t in range(x.shape[1]):
+            renewed, values = self.step(from_x[:, t], memory)
+            memory = renewed if valid is None else hold(renewed, memory, valid[:, t])
+            outputs.append(memory.hidden[:, None])
+            for name, value in values.items():
+                inner[name].append(value)
+        note(self, **{name: torch.stack(values, dim=1) for name, values in inner.items()})
+        return torch.cat(outputs, dim=1), memory
+
+    def fast(self, x: Tensor, memory: H, valid: Tensor | None) -> tuple[Tensor, H]:
+        """Use the fused kernel where there is one and it pays."""
+        result = self.fused(x, memory, valid) if self._pays(x) else None
+        return self.read(x, memory, valid) if result is None else result
+
+    def _pays(self, x: Tensor) -> bool:
+        # Fused kernels reject empty inputs and cost more than a few plain steps; in bf16 and fp16 the CPU's
+        # kernels end in an illegal instruction on some chips.
+        if x.numel() == 0 or (x.device.type == "cpu" and x.dtype not in (torch.float32, torch.float64)):
+            return False
+        return x.shape[1] >= 4 or torch.is_grad_enabled()
+
+    def _kernel_options(self) -> tuple[bool, int, float, bool, bool, bool]:
+        """Biases, layers, dropout, training, both directions, batch first.
+
+        cuDNN differentiates only what it read as training. Without dropout that changes no result, so it hangs on
+        whether gradients are wanted, not on the module's mode.
+        """
+        return self.bias_ih is not None, 1, 0.0, torch.is_grad_enabled(), False, True
+
+    def _weights(self) -> list[Tensor]:
+        return [p for p in (self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh) if p is not None]
+
+
+def _bridge() -> Any:
+    # The bridge knows every recurrence, so it can only be met at run time.
+    from recollect.layers import torch_bridge
+
+    return torch_bridge
+
+
+def hold(renewed: H, before: H, valid: Tensor) -> H:
+    """Keep the memory of rows that have ended."""
+    parts = {
+        name: torch.where(valid[:, None], new, old)
+        for (name, new, _), (_, old, _) in zip(renewed._parts(), before._parts(), strict=True)
+    }
+    return type(renewed)(**parts)
+
+
+def last_valid(outputs: Tensor, initial: Tensor, valid: Tensor | None, final: Tensor) -> Tensor:
+    """Give each row's output at its own last step; the initial state where the row is empty. (B, H)"""
+    if valid is None:
+        return final
+    index = valid.sum(1)[:, None, None].expand(-1, 1, outputs.shape[2])
+    return torch.cat([initial[:, None], outputs], dim=1).gather(1, index)[:, 0]

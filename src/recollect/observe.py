@@ -1,0 +1,79 @@
+"""See inner values by name without changing a signature.
+
+    with record(model) as seen:
+        model(x)
+    seen["layers.0.weights"]
+
+Fused kernels show no gates and no attention weights, so recording switches to every layer's readable form,
+`read`; the **reference** law proves that this form and the fast one agree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from torch import Tensor, nn
+
+_is_readable = False
+_recording: Recording | None = None
+
+
+class Recording(Mapping[str, Tensor]):
+    """Inner values by dotted name: the module's path, then the value's name. The last call wins."""
+
+    def __init__(self, root: nn.Module) -> None:
+        self._paths = {id(module): path for path, module in root.named_modules()}
+        self.calls: dict[str, list[Tensor]] = {}
+
+    def add(self, module: nn.Module, name: str, value: Tensor) -> None:
+        """Keep one value; modules outside the recorded tree are passed over."""
+        path = self._paths.get(id(module))
+        if path is not None:
+            self.calls.setdefault(f"{path}.{name}" if path else name, []).append(value)
+
+    def __getitem__(self, name: str) -> Tensor:
+        if name not in self.calls:
+            raise KeyError(f"{name!r} was not recorded; recorded were: {', '.join(self.calls) or 'no values'}")
+        return self.calls[name][-1]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.calls)
+
+    def __len__(self) -> int:
+        return len(self.calls)
+
+
+@contextmanager
+def readable() -> Iterator[None]:
+    """Let every layer use its readable form. For one thread at a time."""
+    global _is_readable
+    before, _is_readable = _is_readable, True
+    try:
+        yield
+    finally:
+        _is_readable = before
+
+
+@contextmanager
+def record(root: nn.Module) -> Iterator[Recording]:
+    """Collect what the layers below `root` note while they read. For one thread at a time."""
+    global _recording
+    before, _recording = _recording, Recording(root)
+    try:
+        with readable():
+            yield _recording
+    finally:
+        _recording = before
+
+
+def is_readable() -> bool:
+    """Whether layers are asked for their readable form."""
+    return _is_readable
+
+
+def note(module: nn.Module, **values: Tensor) -> None:
+    """Offer inner values to whoever records; nothing happens when nobody does."""
+    if _recording is not None:
+        for name, value in values.items():
+            _recording.add(module, name, value)

@@ -1,0 +1,96 @@
+"""The READMEs say what the results say, in both languages alike, and name only files that exist."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+ENGLISH, CHINESE = ROOT / "README.md", ROOT / "README.zh-CN.md"
+BOTH = pytest.mark.parametrize("path", [ENGLISH, CHINESE], ids=["en", "zh"])
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+SHELLS = {"sh", "bash", "shell", "console"}
+
+
+def load_writer() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("readme_writer", ROOT / "benchmarks" / "readme.py")
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+writer = load_writer()
+
+
+def text(path: Path) -> str:
+    return path.read_text(encoding="utf-8")
+
+
+def code_blocks(path: Path) -> list[tuple[str, str]]:
+    """Give language and content of each."""
+    return FENCE.findall(text(path))
+
+
+def headings(path: Path) -> list[int]:
+    """Give each heading's level; a comment in a code block is none."""
+    return [len(marks) for marks in re.findall(r"^(#+) ", FENCE.sub("", text(path)), re.MULTILINE)]
+
+
+def file_map(path: Path) -> list[str]:
+    """Give what the table of files names in its first column."""
+    return re.findall(r"^\| `([^`]+)` \|", text(path), re.MULTILINE)
+
+
+@BOTH
+def test_figures_are_those_of_the_results(path: Path) -> None:
+    assert writer.is_current(path), f"{path.name}: run python benchmarks/readme.py"
+
+
+@BOTH
+@pytest.mark.parametrize("name", ["memory", "speed", "markov"])
+def test_a_typed_figure_is_noticed_and_undone(path: Path, name: str, tmp_path: Path) -> None:
+    before, begin, after = text(path).partition(f"<!-- {name}:begin -->\n")
+    typed = tmp_path / path.name
+    typed.write_text(f"{before}{begin}| 99 |\n{after}", encoding="utf-8")
+    assert not writer.is_current(typed)
+    assert writer.fresh(typed) == text(path)
+
+
+def test_a_missing_marker_is_refused() -> None:
+    with pytest.raises(SystemExit, match="speed:begin"):
+        writer.fill("<!-- memory:begin -->\n<!-- memory:end -->", "speed", "", "README.md")
+
+
+def test_both_languages_have_the_same_headings() -> None:
+    assert headings(ENGLISH) == headings(CHINESE)
+
+
+def test_both_languages_have_the_same_code_blocks() -> None:
+    ours, theirs = code_blocks(ENGLISH), code_blocks(CHINESE)
+    assert [language for language, _ in ours] == [language for language, _ in theirs]
+    for (language, english), (_, chinese) in zip(ours, theirs, strict=True):
+        if language in SHELLS:
+            assert without_language(english) == without_language(chinese)
+
+
+def without_language(commands: str) -> str:
+    """Let a command ask for the reader's own language."""
+    return re.sub(r"--lang \w+", "--lang", commands)
+
+
+@BOTH
+def test_files_named_exist(path: Path) -> None:
+    links = [link for link in re.findall(r"\]\(([^)#]+)\)", text(path)) if "://" not in link]
+    named = file_map(path)
+    assert named
+    assert not [name for name in named + links if not (ROOT / name).exists()]
+
+
+def test_both_languages_name_the_same_files() -> None:
+    assert file_map(ENGLISH) == file_map(CHINESE)
