@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from common import save_result
 from torch import Tensor
 
+from common import save_result
 from recollect.layers.markov import Markov
 
 # n: perplexity of the valid and the test part; the end symbol is predicted after each line

@@ -62,7 +62,8 @@ CHINESE = {
     SOURCE: "{machine}；Python {python}，torch {torch}，recollect {recollect}；{date}；由 `{command}` 得出",
     MEMORY_NOTE: "一条序列，{dtype}，宽度 {width}，有注意力头的用 {heads} 个头。",
     SPEED_NOTE: "我们 / 对方，批量 {batch}，{steps} 步，{dtype}，{threads} 线程，交错 {rounds} 轮取中位数；"
-    "四分位距不超过中位数的 {spread}（{again} 对起初宽于 {limit}，已重新计时，取最窄的一次）。输出与梯度相差不超过 {difference}。",
+    "四分位距不超过中位数的 {spread}（{again} 对起初宽于 {limit}，已重新计时，取最窄的一次）。"
+    "输出与梯度相差不超过 {difference}。",
     MARKOV_NOTE: "全部 {count} 项比较的相对差不超过 {difference}。"
     "{tokens} 个词元的 {order} 阶计数（{ngrams} 个 n 元组）用时 {seconds} 秒。",
 }

@@ -11,9 +11,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from recollect.laws import LAWS, Example, LawBroken, Read, Trial, reference
+from recollect.laws import LAWS, reference
 from recollect.layer import SequenceLayer
 from recollect.memory import Memory
+from recollect.trial import Example, LawBroken, Read, Trial
 
 __all__ = ["LAWS", "Example", "LawBroken", "check_layer"]
 

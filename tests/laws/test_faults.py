@@ -84,7 +84,8 @@ class WindowAssumesOneStep(Looking):
         super().__init__(limit=2)
 
     def allowed(self, x, offsets):
-        return super().allowed(x, offsets) | (torch.arange(x.shape[1]) < x.shape[1] - 1)[:, None]
+        step = torch.arange(x.shape[1])[:, None]
+        return super().allowed(x, offsets) | ((step < x.shape[1] - 1) & (offsets[:, None] <= step))
 
 
 # ---- padding -----------------------------------------------------------------------------------------
@@ -251,8 +252,8 @@ class ClampsInPlace(Shift):
 
 
 # ---- causality ---------------------------------------------------------------------------------------
-# Reading step by step cannot see what comes later, so a layer that looks ahead breaks split too, and split comes
-# first. In the whole check causality has the last word only where looking ahead needs unusual inputs.
+# Reading step by step cannot see what comes later, so a layer that looks ahead breaks split too; causality is tried
+# first, so that it is called by its name.
 
 
 def quiet(rows: int = 3, steps: int = 35) -> Tensor:
@@ -277,6 +278,7 @@ class QuantisesByRange(Shift):
         return super().read((x / scale * 127).round() * scale / 127, memory, valid)
 
 
+@breaks("causality")
 class FullView(Looking):
     """Bug: every step looks at the whole chunk, and the layer still says that it streams."""
 
@@ -284,6 +286,7 @@ class FullView(Looking):
         return super().allowed(x, offsets) | (offsets[:, None] < x.shape[1])
 
 
+@breaks("causality")
 class NormalisesOverTime(Shift):
     """Bug: a norm takes its mean over time instead of features."""
 
@@ -509,12 +512,9 @@ def test_looking_ahead_at_unusual_inputs_breaks_causality(fault):
 
 
 @pytest.mark.parametrize("fault", [FullView, NormalisesOverTime])
-def test_looking_ahead_breaks_split_and_causality(fault):
-    assert broken(fault()).law == "split"
-    error = broken(fault(), laws=["causality"])
-    assert error.law == "causality"
-    assert error.example.x.shape[1] == 2
-    assert "outputs before step 1" in str(error)
+def test_looking_ahead_breaks_split_too(fault):
+    assert "outputs before step 1" in str(broken(fault()))
+    assert broken(fault(), laws=["split"]).law == "split"
 
 
 def test_top_left_mask_breaks_split_and_reference():
@@ -526,7 +526,7 @@ def test_top_left_mask_breaks_split_and_reference():
 
 
 def test_every_law_has_two_planted_faults():
-    named = [law for law, _, _ in FAULTS] + ["causality", "causality"]
+    named = [law for law, _, _ in FAULTS]
     assert {law: named.count(law) >= 2 for law in LAWS} == dict.fromkeys(LAWS, True)
 
 
