@@ -12,11 +12,19 @@ from torch import Tensor
 from recollect.entry import ContractError, check_ids, check_prefix
 from recollect.growing import Growing
 from recollect.layer import Bidirectional, Residual, SequenceLayer, Stack
+from recollect.layers.attention import SelfAttention
+from recollect.layers.block import Block
+from recollect.layers.cross_attention import CrossAttention
 from recollect.layers.gru import GRU
+from recollect.layers.linear_attention import LinearAttention
 from recollect.layers.lstm import LSTM
+from recollect.layers.markov import Markov
 from recollect.layers.pointwise import Dropout, Embedding, FeedForward, LayerNorm, Linear
+from recollect.layers.positions import Positions
 from recollect.layers.recurrence import Hidden, HiddenCell
 from recollect.layers.rnn import RNN
+from recollect.layers.ttt import TTTMLP, TTTLinear
+from recollect.layers.window import Window
 from recollect.memory import Both, Layers, Memory, Nothing, grows, static
 
 X = torch.zeros(2, 5, 3)
@@ -34,7 +42,7 @@ class Parts(Memory):
     size: int = static(1)
 
 
-class Window(SequenceLayer[Steps]):
+class LastTwo(SequenceLayer[Steps]):
     """Remembers two steps and gives the inputs back."""
 
     width = width_out = 3
@@ -206,7 +214,7 @@ def test_memories_inside_wrappers():
 
 
 def test_growing_memories_may_be_of_any_length_but_not_of_another_window():
-    layer, length = Window(), torch.zeros(2, dtype=torch.long)
+    layer, length = LastTwo(), torch.zeros(2, dtype=torch.long)
     for slots in (0, 1, 2):
         layer(X, Steps(steps=torch.zeros(2, slots, 3), length=length, limit=2))
     wanted = "wanted {'limit': 2}: it is another layer's memory"
@@ -296,3 +304,69 @@ def test_ids_out_of_range_are_refused():
     refused("ids: seen ids from 0 to 7, wanted 0 to 6", check_ids, torch.tensor([[0, 7]]), 7)
     refused("ids: seen ids from -1 to 3, wanted 0 to 6", check_ids, torch.tensor([[3, -1]]), 7)
     refused("labels: seen ids from 9 to 9, wanted 0 to 6", check_ids, torch.tensor([9]), 7, "labels")
+
+
+def test_things_that_are_no_tensors():
+    layer = RNN(2, 2)
+    with pytest.raises(ContractError, match="x: seen a list, wanted a Tensor"):
+        layer([[0.0, 1.0]])
+    with pytest.raises(ContractError, match="valid: seen a list, wanted a Tensor"):
+        layer(torch.zeros(1, 1, 2), valid=[[True]])
+
+
+ATTENTION_SETTINGS = [
+    (lambda: SelfAttention(10, 3), "heads: seen 3, wanted a divisor of the width 10"),
+    (lambda: SelfAttention(8, 4, kv_heads=3), "kv_heads: seen 3, wanted a divisor of heads, 4"),
+    (lambda: SelfAttention(6, 2, positions="rotary"), "heads: seen a head width of 3, wanted an even one"),
+    (lambda: SelfAttention(8, 2, positions="learned"), "positions: seen 'learned', wanted 'rotary', 'alibi' or None"),
+    (lambda: SelfAttention(8, 2, window=0), "window: seen 0, wanted at least 1"),
+    (lambda: CrossAttention(8, 3), "heads: seen 3, wanted a divisor of the width 8"),
+    (lambda: LinearAttention(8, 3), "heads: seen 3, wanted a divisor of the width 8"),
+    (lambda: LinearAttention(8, 2, feature="relu"), "feature: seen 'relu', wanted 'elu' or 'identity'"),
+    (lambda: LinearAttention(8, 2, feature="identity", normalised=True), "normalised: seen True"),
+    (lambda: TTTLinear(8, 3), "heads: seen 3, wanted a divisor of the width 8"),
+    (lambda: TTTMLP(8, 2, mini_batch=0), "mini_batch: seen 0, wanted at least 1, or None"),
+    (lambda: Positions(4, "random"), "kind: seen 'random', wanted 'sinusoidal' or 'learned'"),
+    (lambda: Positions(4, "learned"), "max_length: seen None, wanted a number"),
+    (lambda: Positions(4, max_length=3), "max_length: seen 3, wanted a number for 'learned' positions and none"),
+    (lambda: Window(4, -1), "order: seen -1, wanted 0 or more"),
+    (lambda: Markov(4, -1), "order: seen -1, wanted at least 0"),
+    (lambda: Block(LSTM(4, 5)), "mixer: seen width 4 to 5, wanted equal widths"),
+    (lambda: Block(LSTM(4, 4), norm="middle"), "norm, kind: seen 'middle', 'layer', wanted 'pre' or 'post'"),
+]
+
+
+@pytest.mark.parametrize(("build", "words"), ATTENTION_SETTINGS, ids=[words for _, words in ATTENTION_SETTINGS])
+def test_settings_of_attention_out_of_range(build, words):
+    with pytest.raises(ValueError, match=re.escape(words)):
+        build()
+
+
+def test_cross_attention_refuses_to_begin_without_a_source():
+    layer = CrossAttention(4, 2)
+    with pytest.raises(ContractError, match=r"memory: seen None, wanted a Source: write it first with remember\("):
+        layer(torch.zeros(1, 2, 4))
+    source = layer.remember(torch.zeros(3, 5, 4))
+    with pytest.raises(ContractError, match=re.escape("memory.keys: seen shape (3, 5, 2, 2), wanted (1, 5, 2, 2)")):
+        layer(torch.zeros(1, 2, 4), source)
+    with pytest.raises(ContractError, match="memory: seen KeysValues, wanted Source"):
+        layer(torch.zeros(1, 2, 4), SelfAttention(4, 2).initial_memory(1))
+
+
+def test_attention_refuses_the_memory_of_another_window_or_head_count():
+    x = torch.zeros(1, 2, 8)
+    _, memory = SelfAttention(8, 2)(x)
+    with pytest.raises(ContractError, match=r"memory: seen \{'limit': None\}, wanted \{'limit': 3\}"):
+        SelfAttention(8, 2, window=3)(x, memory)
+    with pytest.raises(ContractError, match=re.escape("memory.keys: seen shape (1, 2, 2, 4), wanted (1, 2, 4, 2)")):
+        SelfAttention(8, 4)(x, memory)
+    with pytest.raises(ContractError, match="memory: seen KeysValues, wanted Nothing"):
+        SelfAttention(8, 2, causal=False)(x, memory)
+
+
+def test_past_a_learned_table_there_is_nothing():
+    layer = Positions(2, "learned", max_length=3)
+    _, memory = layer(torch.zeros(1, 2, 2))
+    with pytest.raises(ContractError, match="x: seen a step at position 3, wanted at most 3 learned positions"):
+        layer(torch.zeros(1, 2, 2), memory)
+    layer(torch.zeros(1, 2, 2), memory, valid=torch.tensor([[True, False]]))  # padding may lie beyond it

@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from recollect.growing import Growing
+from recollect.layers.positions import Position
 from recollect.memory import Both, Fixed, Layers, Memory, Nothing, grows, hint, pad_axis, static
 
 
@@ -394,3 +395,8 @@ def test_growing_memories_are_lists(history):
         assert memory.length.tolist() == [len(row) for row in model]
         assert lists(memory) == [row if limit is None else row[len(row) - min(len(row), limit) :] for row in model]
         assert torch.equal(memory.settled().marks[..., 0], memory.settled().words / 10)
+
+
+def test_a_mask_of_another_batch_size_is_refused():
+    with pytest.raises(ValueError, match="rows: seen a mask of 2, wanted 3, one for each row"):
+        Position(length=torch.zeros(3)).select(torch.tensor([True, False]))

@@ -306,3 +306,9 @@ def test_damaged_missing_and_unfitting_weights_are_refused(tmp_path):
     path.write_bytes(data)
     with pytest.raises(FileError, match="weights: damaged, its checksum does not match"):
         load_weights(nn.Linear(2, 1), path)
+
+
+def test_a_saved_file_is_as_readable_as_any_other(tmp_path):
+    save_memory(Nothing(), tmp_path / "memory")
+    (tmp_path / "other").touch()
+    assert (tmp_path / "memory").stat().st_mode == (tmp_path / "other").stat().st_mode

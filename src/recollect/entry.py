@@ -6,6 +6,8 @@ checked where data enters, by `check_ids` and `check_prefix`: inside `forward` t
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -20,8 +22,10 @@ class ContractError(ValueError):
         self.argument = argument
 
 
-def check_input(x: Tensor, width: int | None, dtype: torch.dtype | None, device: torch.device | None) -> None:
+def check_input(x: Any, width: int | None, dtype: torch.dtype | None, device: torch.device | None) -> None:
     """Check x: (B, T, width) floats of the layer's dtype, or (B, T) ids where width is None."""
+    if not isinstance(x, Tensor):
+        raise ContractError("x", f"a {type(x).__name__}", "a Tensor")
     if width is None:
         if x.dim() != 2:
             raise ContractError("x", f"shape {tuple(x.shape)}", "ids of shape (B, T)")
@@ -38,8 +42,10 @@ def check_input(x: Tensor, width: int | None, dtype: torch.dtype | None, device:
         raise ContractError("x", f"device {x.device}", f"{device}, where this layer is")
 
 
-def check_valid(valid: Tensor, x: Tensor) -> None:
+def check_valid(valid: Any, x: Tensor) -> None:
     """Check the mask's shape, dtype and device against x."""
+    if not isinstance(valid, Tensor):
+        raise ContractError("valid", f"a {type(valid).__name__}", "a Tensor")
     if valid.shape != x.shape[:2]:
         raise ContractError("valid", f"shape {tuple(valid.shape)}", f"{tuple(x.shape[:2])}, the (B, T) of x")
     if valid.dtype != torch.bool:

@@ -23,7 +23,7 @@ class Growing(Memory):
 
     length: Tensor  # (B,) steps read, kept or not
     limit: int | None = static()  # keep at most so many steps; None keeps them all
-    even: bool = hint()  # every row is equally old and no slot is blank: known without looking at `length`
+    even: bool = hint()  # no row has a blank slot: known without looking at `length`
     reserved: bool = hint()  # slots beyond the rows' ends are room to write into
     in_place: bool = hint()  # the owner allows writing into this very memory
 
@@ -86,7 +86,6 @@ class Growing(Memory):
         offsets = torch.cat([old, torch.arange(steps, device=device).expand(len(kept), steps)], dim=1)
 
         size = slots + steps if self.limit is None else min(slots + steps, self.limit)
-        size = slots if self.reserved else size
         total = kept + (count if valid is None else count[:, None])  # type: ignore[index]
         rank = torch.arange(size, device=device) + (total - size).clamp(min=0)  # (B, size) among the row's steps
         source = torch.where(rank < kept, rank, slots + rank - kept).clamp(max=slots + steps - 1)

@@ -169,7 +169,11 @@ class Memory:
         if isinstance(rows, slice):
             rows = torch.arange(self.batch_size)[rows]
         index = torch.as_tensor(rows, device=device)
-        return index.nonzero()[:, 0] if index.dtype == torch.bool else index.long()
+        if index.dtype != torch.bool:
+            return index.long()
+        if len(index) != self.batch_size and self.tensors():
+            raise ValueError(f"rows: seen a mask of {len(index)}, wanted {self.batch_size}, one for each row")
+        return index.nonzero()[:, 0]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -113,16 +112,15 @@ def _checksum(tensors: dict[str, Tensor], tree: str = "") -> str:
 def _write(tensors: dict[str, Tensor], path: Path, header: dict[str, str]) -> None:
     # clone: safetensors refuses tensors that share storage, and two fields may
     data = save({name: t.detach().contiguous().clone() for name, t in tensors.items()}, header)
-    handle, beside = tempfile.mkstemp(dir=path.parent, prefix=path.name)
+    beside = path.with_name(f"{path.name}.{os.getpid()}.new")
     try:
-        with os.fdopen(handle, "wb") as file:
+        with beside.open("wb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
         os.replace(beside, path)
-    except BaseException:
-        os.unlink(beside)
-        raise
+    finally:
+        beside.unlink(missing_ok=True)
 
 
 def _read(path: Path, device: str | torch.device) -> tuple[dict[str, str], dict[str, Tensor]]:

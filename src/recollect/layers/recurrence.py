@@ -124,9 +124,10 @@ class Recurrence(SequenceLayer[H]):
         return self.read(x, memory, valid) if result is None else result
 
     def _pays(self, x: Tensor) -> bool:
-        # Fused kernels reject empty inputs and cost more than a few plain steps; in bf16 and fp16 the CPU's
-        # kernels end in an illegal instruction on some chips.
-        if x.numel() == 0 or (x.device.type == "cpu" and x.dtype not in (torch.float32, torch.float64)):
+        # Fused kernels reject empty inputs and cost more than a few plain steps; in bf16 and fp16, which autocast
+        # chooses too, the CPU's kernels end in an illegal instruction on some chips.
+        is_narrow = x.dtype not in (torch.float32, torch.float64) or torch.is_autocast_enabled(x.device.type)
+        if x.numel() == 0 or (x.device.type == "cpu" and is_narrow):
             return False
         return x.shape[1] >= 4 or torch.is_grad_enabled()
 
