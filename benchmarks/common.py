@@ -32,7 +32,7 @@ def save_result(name: str, rows: list[dict[str, Any]], **extra: Any) -> Path:
         "command": command(),
         "machine": machine(),
         "versions": versions(),
-        "commit": commit(),
+        "commit": COMMIT,
         "rows": rows,
         **extra,
     }
@@ -116,3 +116,6 @@ def summary(times: list[float]) -> tuple[float, float]:
     """Give the median, and the interquartile range as a share of it."""
     low, middle, high = statistics.quantiles(times, n=4) if len(times) > 1 else times * 3
     return middle, (high - low) / middle
+
+
+COMMIT = commit()  # at the start: files may change while a benchmark runs, but what it imported does not

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from recollect.check import check_layer
 from recollect.entry import ContractError, check_ids, check_prefix
 from recollect.growing import Growing
 from recollect.layer import Bidirectional, Residual, SequenceLayer, Stack
@@ -370,3 +371,8 @@ def test_past_a_learned_table_there_is_nothing():
     with pytest.raises(ContractError, match="x: seen a step at position 3, wanted at most 3 learned positions"):
         layer(torch.zeros(1, 2, 2), memory)
     layer(torch.zeros(1, 2, 2), memory, valid=torch.tensor([[True, False]]))  # padding may lie beyond it
+
+
+def test_check_layer_refuses_ids_out_of_range():
+    with pytest.raises(ContractError, match="inputs: seen ids from 0 to 7, wanted 0 to 6"):
+        check_layer(Embedding(7, 4), inputs=torch.tensor([[0, 7]]))

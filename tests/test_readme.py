@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import re
+import subprocess
+import sys
 from pathlib import Path
 from types import ModuleType
 
@@ -94,3 +96,17 @@ def test_files_named_exist(path: Path) -> None:
 
 def test_both_languages_name_the_same_files() -> None:
     assert file_map(ENGLISH) == file_map(CHINESE)
+
+
+@BOTH
+def test_the_python_example_runs(path: Path) -> None:
+    examples = [code for language, code in code_blocks(path) if language == "python"]
+    assert examples
+    for code in examples:
+        subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+
+
+def test_every_module_is_in_the_file_map() -> None:
+    package = ROOT / "src" / "recollect"
+    modules = {f"src/recollect/{p.name}" for p in package.glob("*.py") if not p.stem.startswith("__")}
+    assert modules - {"src/recollect/version.py"} <= set(file_map(ENGLISH))

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from recollect.entry import check_ids
 from recollect.laws import LAWS, reference
 from recollect.layer import SequenceLayer
 from recollect.memory import Memory
@@ -44,6 +45,8 @@ def check_layer(
     layer.eval()
     try:
         x = _draw(layer, seed) if inputs is None else inputs
+        if layer.width is None:
+            check_ids(x, layer.vocab_size, "inputs")
         tol = TOLERANCE.get(_dtype(layer, x), 1e-2) if tol is None else tol
         examples = list(_examples(x, memory, random.Random(seed)))
         for name in laws:

@@ -39,9 +39,9 @@ def split(layer: Layer, trial: Trial) -> None:
         return
     example = trial.example
     memory = example.start(layer)
-    y, after = layer(example.x, memory, valid=example.valid)
+    y, after = layer(example.x, memory, valid=example.mask)
     for how, read in (("pieces", in_pieces(example.cuts)), ("single steps", _by_scan)):
-        y_split, after_split = read(layer, example.x, memory, example.valid)
+        y_split, after_split = read(layer, example.x, memory, example.mask)
         trial.same(f"outputs read in {how} and at once", y_split, y)
         trial.same_memory(f"memories read in {how} and at once", after_split, after)
 
@@ -67,12 +67,12 @@ def padding(layer: Layer, trial: Trial) -> None:
 def rows(layer: Layer, trial: Trial) -> None:
     """`select` commutes with reading, `cat` of `select`s is the identity, `reorder` is `select` inside a source."""
     example = trial.example
-    memory, valid = example.start(layer), example.valid
-    y, after = layer(example.x, memory, valid=valid)
+    memory, mask = example.start(layer), example.mask
+    y, after = layer(example.x, memory, valid=mask)
     size = len(example.x)
     chosen = [(3 * i + 1) % size for i in range(size)] + [0] if size else []
     index = torch.tensor(chosen, dtype=torch.long, device=example.x.device)
-    y_chosen, after_chosen = layer(example.x[index], memory.select(chosen), valid=valid[index])
+    y_chosen, after_chosen = layer(example.x[index], memory.select(chosen), valid=None if mask is None else mask[index])
     trial.same("outputs of selected rows", y_chosen, y[index])
     trial.same_memory("memories of selected rows", after_chosen, after.select(chosen))
     if size:
@@ -98,7 +98,7 @@ def _cat_of_ages(layer: Layer, trial: Trial, memory: Memory) -> None:
 def _reorder(layer: Layer, trial: Trial, memory: Memory) -> None:
     example = trial.example
     one_source = memory.select([0] * len(example.x))
-    after = layer(example.x, one_source, valid=example.valid)[1]
+    after = layer(example.x, one_source, valid=example.mask)[1]
     backwards = list(range(len(example.x)))[::-1]
     trial.same_memory("reordered and selected memories", after.reorder(backwards), after.select(backwards))
 
@@ -106,20 +106,18 @@ def _reorder(layer: Layer, trial: Trial, memory: Memory) -> None:
 def purity(layer: Layer, trial: Trial) -> None:
     """The memory and inputs passed in are unchanged; reading from it again gives the same."""
     example = trial.example
-    memory, x = example.start(layer), example.x.clone()
-    # no mask where none is needed: with one, the layer reads a filled copy of x
-    valid = None if bool(example.valid.all()) else example.valid
+    memory, mask, x = example.start(layer), example.mask, example.x.clone()
     before = {name: t.clone() for name, t in memory.tensors().items()}
-    y, after = layer(x, memory, valid=valid)
+    y, after = layer(x, memory, valid=mask)
     kept = after.select(slice(None))
     for name, t in memory.tensors().items():
         if not torch.equal(t, before[name]):
             trial.fail(f"reading changed the memory passed in: {name}")
     if not torch.equal(x, example.x):
         trial.fail("reading changed the inputs passed in")
-    layer(x, after, valid=valid)  # something else in between
+    layer(x, after, valid=mask)  # something else in between
     trial.same_memory("a returned memory, before and after reading on from it,", after, kept)
-    y_again, after_again = layer(x, memory, valid=valid)
+    y_again, after_again = layer(x, memory, valid=mask)
     trial.same("outputs read twice from one memory", y_again, y)
     trial.same_memory("memories read twice from one memory", after_again, kept)
 
@@ -127,9 +125,9 @@ def purity(layer: Layer, trial: Trial) -> None:
 def gradients_law(layer: Layer, trial: Trial) -> None:
     """Split and parallel gradients are equal, finite with NaN in the padding, and cut exactly at `detach`."""
     example = trial.example
-    memory, valid = example.start(layer), example.valid
+    memory, valid, mask = example.start(layer), example.valid, example.mask
     _cut_by_detach(trial, memory)  # first: all below relies on it
-    clean = gradients(layer, whole, example.x, memory, valid)
+    clean = gradients(layer, whole, example.x, memory, mask)
     if not clean:
         return  # a counting model
     poison = gradients(layer, whole, poisoned(example.x, valid), memory, valid)
@@ -138,7 +136,7 @@ def gradients_law(layer: Layer, trial: Trial) -> None:
             trial.fail(f"gradients of {name} are not finite with NaN in the padding")
     trial.same_gradients("NaN and zero in the padding", poison, clean)
     if layer.streams:
-        pieces = gradients(layer, in_pieces(example.cuts), example.x, memory, valid)
+        pieces = gradients(layer, in_pieces(example.cuts), example.x, memory, mask)
         trial.same_gradients("pieces and whole", pieces, clean)
     attached = layer(example.x.clone().requires_grad_(example.x.is_floating_point()), memory, valid=valid)[1]
     _cut_by_detach(trial, attached)
@@ -188,20 +186,20 @@ def _limits(memory: Memory) -> list[int]:
 def reference(layer: Layer, trial: Trial, naive: Read = in_readable_form) -> None:
     """The layer equals a naive version written for reading: outputs, memory and gradients."""
     example = trial.example
-    memory, valid = example.start(layer), example.valid
-    y, after = layer(example.x, memory, valid=valid)
-    y_naive, after_naive = naive(layer, example.x, memory, valid)
+    memory, mask = example.start(layer), example.mask
+    y, after = layer(example.x, memory, valid=mask)
+    y_naive, after_naive = naive(layer, example.x, memory, mask)
     trial.same("outputs and the reference's", y, y_naive)
     trial.same_memory("memory and the reference's", after, after_naive)
-    ours = gradients(layer, whole, example.x, memory, valid)
-    trial.same_gradients("layer and reference", ours, gradients(layer, naive, example.x, memory, valid))
+    ours = gradients(layer, whole, example.x, memory, mask)
+    trial.same_gradients("layer and reference", ours, gradients(layer, naive, example.x, memory, mask))
 
 
 def keep(layer: Layer, trial: Trial) -> None:
     """Memory and weights saved and loaded are the same, and reading goes on the same from them."""
     example = trial.example
-    memory, valid = example.start(layer), example.valid
-    y, after = layer(example.x, memory, valid=valid)
+    memory, mask = example.start(layer), example.mask
+    y, after = layer(example.x, memory, valid=mask)
     with tempfile.TemporaryDirectory() as folder:
         save_memory(memory, Path(folder) / "memory")
         save_weights(layer, Path(folder) / "weights")
@@ -212,7 +210,7 @@ def keep(layer: Layer, trial: Trial) -> None:
                 p.zero_()
         load_weights(twin, Path(folder) / "weights")
     replace(trial, tol=0.0).same_memory("saved and loaded memories", loaded, memory)
-    y_loaded, after_loaded = twin(example.x, loaded, valid=valid)
+    y_loaded, after_loaded = twin(example.x, loaded, valid=mask)
     trial.same("outputs read from saved and loaded", y_loaded, y)
     trial.same_memory("memories read from saved and loaded", after_loaded, after)
 

@@ -37,6 +37,11 @@ class Example:
         lengths = torch.tensor(self.lengths, dtype=torch.long, device=self.x.device)
         return torch.arange(self.x.shape[1], device=self.x.device) < lengths[:, None]
 
+    @property
+    def mask(self) -> Tensor | None:
+        """What a caller would pass as `valid`: None where no row is padded, so that both ways of reading are tried."""
+        return None if all(n == self.x.shape[1] for n in self.lengths) else self.valid
+
     def start(self, layer: Layer) -> Memory:
         """Give the memory after the past."""
         memory = self.memory if self.memory is not None else layer.initial_memory(len(self.x), like=self.x)
