@@ -26,8 +26,8 @@ SOURCE = "{machine}; Python {python}, torch {torch}, recollect {recollect}; {dat
 MEMORY_NOTE = "One sequence, {dtype}, width {width}, {heads} heads where there are heads."
 SPEED_NOTE = (
     "Ours / theirs, batch {batch}, {steps} steps, {dtype}, {threads} threads, medians of {rounds} interleaved rounds; "
-    "the interquartile range is at most {spread} of a median ({again} pairs, wider than {limit} at first, were timed "
-    "again; the narrowest attempt counts). Outputs and gradients differ by at most {difference}."
+    "the interquartile range is at most {spread} of a median (timed again because it was wider than {limit}: "
+    "{again} of the pairs; the narrowest attempt counts). Outputs and gradients differ by at most {difference}."
 )
 MARKOV_NOTE = (
     "In all {count} comparisons the relative difference is at most {difference}. "
