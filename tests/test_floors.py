@@ -12,7 +12,7 @@ FLOORS = [
     ["version", "memory", "growing", "entry", "observe", "layer", "saving", "trial", "laws", "check"],
     ["layers", "kernels"],
     ["models", "line"],
-    ["data", "train", "evaluate", "generate"],
+    ["data", "optimise", "checkpoint", "evaluate", "generate", "train", "run", "training", "measuring", "speaking"],
     ["compare", "claims", "views", "serve", "demo"],
     ["cli", "__main__"],
 ]

@@ -36,12 +36,12 @@ def save_memory(memory: Memory, path: str | Path) -> None:
         "tree": tree,
         "checksum": _checksum(tensors, tree),
     }
-    _write(tensors, Path(path), header)
+    write_tensors(tensors, Path(path), header)
 
 
 def load_memory(path: str | Path, device: str | torch.device = "cpu") -> Memory:
     """Read a memory back, of the kind that was saved."""
-    header, tensors = _read(Path(path), device)
+    header, tensors = read_tensors(Path(path), device)
     if header.get("format") != FORMAT:
         raise FileError(f"{path}: not a memory file (format {header.get('format')!r}); write one with save_memory")
     if header.get("version") != str(VERSION):
@@ -57,12 +57,12 @@ def load_memory(path: str | Path, device: str | torch.device = "cpu") -> Memory:
 def save_weights(module: nn.Module, path: str | Path) -> None:
     """Write a module's state to one file."""
     state = module.state_dict()
-    _write(state, Path(path), {"format": "recollect-weights", "checksum": _checksum(state)})
+    write_tensors(state, Path(path), {"format": "recollect-weights", "checksum": _checksum(state)})
 
 
 def load_weights(module: nn.Module, path: str | Path) -> None:
     """Read a module's state back into a module of the same shape."""
-    header, state = _read(Path(path), "cpu")
+    header, state = read_tensors(Path(path), "cpu")
     if header.get("checksum") not in (None, _checksum(state)):
         raise FileError(f"{path}: damaged, its checksum does not match; take another copy or save it again")
     try:
@@ -109,9 +109,10 @@ def _checksum(tensors: dict[str, Tensor], tree: str = "") -> str:
     return digest.hexdigest()
 
 
-def _write(tensors: dict[str, Tensor], path: Path, header: dict[str, str]) -> None:
+def write_tensors(tensors: dict[str, Tensor], path: Path, header: dict[str, str]) -> None:
+    """Write named tensors beside their place, to the disk, and rename."""
     # clone: safetensors refuses tensors that share storage, and two fields may
-    data = save({name: t.detach().contiguous().clone() for name, t in tensors.items()}, header)
+    data = save({name: t.detach().contiguous().clone() for name, t in tensors.items()}, header or None)
     beside = path.with_name(f"{path.name}.{os.getpid()}.new")
     try:
         with beside.open("wb") as file:
@@ -123,7 +124,8 @@ def _write(tensors: dict[str, Tensor], path: Path, header: dict[str, str]) -> No
         beside.unlink(missing_ok=True)
 
 
-def _read(path: Path, device: str | torch.device) -> tuple[dict[str, str], dict[str, Tensor]]:
+def read_tensors(path: Path, device: str | torch.device = "cpu") -> tuple[dict[str, str], dict[str, Tensor]]:
+    """Read a header and named tensors; refuse what is no safetensors file."""
     if not path.is_file():
         raise FileError(f"{path}: no such file")
     try:

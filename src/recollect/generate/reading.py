@@ -1,0 +1,185 @@
+"""Reading for generation: prompts of different lengths into one memory, and that memory from then on.
+
+A `Reader` owns its memory. Prompts are right padded, so that rows of different age live in one batch, and read in
+stretches, of which only each row's last logits are kept. The caller's memory is never written into.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import chain
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from recollect.entry import ContractError, check_ids
+from recollect.layer import SequenceLayer
+from recollect.memory import Memory, Rows
+
+Model: TypeAlias = SequenceLayer[Any]
+Prompts: TypeAlias = Sequence[Any] | Tensor  # of ids: lists, arrays or tensors
+
+STRETCH = 512  # steps of a prompt read at once: bounds the logits (B, T, V)
+ROOM = 32  # steps of room reserved at once: more is looked through in vain, less is copied more often
+
+
+@contextmanager
+def undisturbed(modules: Sequence[nn.Module]) -> Iterator[None]:
+    """Read without gradients and in eval mode, and leave the flag of each of a model's modules as it was."""
+    training = [module for module in modules if module.training]
+    for module in training:
+        module.training = False
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        for module in training:
+            module.training = True
+
+
+class Reader:
+    """A model in the middle of reading: its memory, and its logits (B, V) for what comes next.
+
+    `steps` is how many more ids each row may come to read after its prompt; `logits` are the model's last ones
+    where a prompt is empty and its row goes on from `memory`.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        prompts: Prompts,
+        steps: int,
+        begin: int | None,
+        memory: Memory | None,
+        logits: Tensor | None,
+    ) -> None:
+        self.model, self.steps, self.room = model, steps, 0
+        self.device = home(model, memory)
+        self.prompts = [_row(p, i, begin) for i, p in enumerate(_listed(prompts))]
+        if not model.streams:
+            raise ContractError("model", "one that must see a whole sequence at once", "one that streams")
+        vocab_size = getattr(model, "vocab_size", None)
+        for i, row in enumerate(self.prompts):
+            if vocab_size is not None:
+                check_ids(row, vocab_size, f"prompts[{i}]")
+            if logits is None and len(row) == 0:
+                raise ContractError(
+                    f"prompts[{i}]",
+                    "no ids",
+                    "at least one, or a begin id, or a memory with the logits that go with it",
+                )
+        lengths = [len(row) for row in self.prompts]
+        check_table(model, memory, lengths, steps)
+        self.memory = self._own(memory)
+        self.logits = self._read_prompts(torch.tensor(lengths, dtype=torch.long), logits)
+
+    def read(self, ids: Tensor, valid: Tensor | None = None) -> None:
+        """Read one more id (B,) in each row, or in the valid ones (B,)."""
+        if self.model.growth == "linear":  # what keeps its size needs no room
+            self._make_room()
+        valid = None if valid is None or bool(valid.all()) else valid[:, None].to(self.device)
+        y, self.memory = self.model(ids[:, None].to(self.device), self.memory, valid=valid)
+        said = _wide(y[:, 0])
+        self.logits = said if valid is None else torch.where(valid, said, self.logits)
+
+    def select(self, rows: Rows) -> None:
+        """Take rows of memory and logits, with repeats."""
+        self.memory = self.memory.select(rows)
+        self.logits = self.logits[rows]
+
+    def reorder(self, rows: Tensor) -> None:
+        """Move rows of the memory inside their sources; the logits are about to be replaced."""
+        self.memory = self.memory.reorder(rows)
+
+    def _make_room(self) -> None:
+        """Have room for one more step, to be written in place: this memory is nobody else's."""
+        if self.room == 0:
+            self.room = max(1, min(ROOM, self.steps))
+            self.memory = self.memory.settled().reserve(self.room, in_place=True)
+        self.room, self.steps = self.room - 1, self.steps - 1
+
+    def _own(self, memory: Memory | None) -> Memory:
+        """Give a memory that may be written into: a given one is copied where it grows."""
+        if memory is not None:
+            return memory.settled()
+        nothing = torch.zeros(len(self.prompts), 0, dtype=torch.long, device=self.device)
+        return self.model.initial_memory(len(self.prompts), like=nothing)
+
+    def _read_prompts(self, lengths: Tensor, given: Tensor | None) -> Tensor:
+        longest = int(lengths.max()) if len(lengths) else 0
+        ids = torch.zeros(len(lengths), longest, dtype=torch.long)
+        for row, prompt in zip(ids, self.prompts, strict=True):
+            row[: len(prompt)] = prompt
+        valid = torch.arange(longest) < lengths[:, None]  # (B, T)
+        ids, valid = ids.to(self.device), valid.to(self.device)
+        logits = None if given is None else _wide(given.detach().to(self.device))
+        for start in range(0, longest, STRETCH):
+            part = slice(start, start + STRETCH)
+            logits = self._read_stretch(ids[:, part], valid[:, part], logits)
+        if logits is None:  # no rows
+            logits = torch.zeros(0, self.model.width_out, device=self.device)
+        elif logits.shape != (len(lengths), self.model.width_out):
+            raise ContractError("logits", f"shape {tuple(logits.shape)}", f"{(len(lengths), self.model.width_out)}")
+        return logits
+
+    def _read_stretch(self, ids: Tensor, valid: Tensor, logits: Tensor | None) -> Tensor:
+        y, self.memory = self.model(ids, self.memory, valid=None if bool(valid.all()) else valid)
+        count = valid.sum(1)  # (B,)
+        last = (count - 1).clamp(min=0)[:, None, None].expand(-1, 1, y.shape[2])
+        said = _wide(y.gather(1, last)[:, 0])  # (B, V)
+        return said if logits is None else torch.where(count[:, None] > 0, said, logits)
+
+
+def home(model: nn.Module, memory: Memory | None) -> torch.device:
+    """Give the device where the model is, or failing that the memory."""
+    held = chain(model.parameters(), model.buffers(), memory.tensors().values() if memory is not None else ())
+    return next((t.device for t in held), torch.device("cpu"))
+
+
+def check_table(model: nn.Module, memory: Memory | None, lengths: list[int], steps: int) -> None:
+    """Refuse, before starting, what would run past a table of positions: any module's `max_length`."""
+    tables = [getattr(module, "max_length", None) for module in model.modules()]
+    limit = min((size for size in tables if isinstance(size, int)), default=None)
+    if limit is None or not lengths:
+        return
+    before = _steps_read(memory, len(lengths))
+    total = [b + length + steps for b, length in zip(before, lengths, strict=True)]
+    worst = max(range(len(total)), key=total.__getitem__)
+    if total[worst] > limit:
+        past = f"{before[worst]} steps remembered, " if before[worst] else ""
+        seen = f"{past}{lengths[worst]} ids and {steps} more to come"
+        raise ContractError(f"prompts[{worst}]", seen, f"at most {limit} in all: the model has {limit} positions")
+
+
+def _steps_read(memory: Memory | None, rows: int) -> list[int]:
+    """Give how many steps each row has read, as far as the memory counts them."""
+    named = {} if memory is None else memory.tensors()
+    counts = [t for name, t in named.items() if name.split(".")[-1] == "length" and t.shape == (rows,)]
+    return torch.stack(counts).amax(0).tolist() if counts else [0] * rows
+
+
+def _wide(logits: Tensor) -> Tensor:
+    """Give logits in which probabilities may be compared: half precisions become float32."""
+    return logits.float() if logits.dtype in (torch.float16, torch.bfloat16) else logits
+
+
+def _listed(prompts: Any) -> list[Any]:
+    if isinstance(prompts, (str, bytes)) or not hasattr(prompts, "__iter__"):
+        raise ContractError("prompts", repr(prompts), "a list of prompts, each a list of ids")
+    if isinstance(prompts, (Tensor, np.ndarray)) and prompts.ndim != 2:
+        raise ContractError("prompts", f"shape {tuple(prompts.shape)}", "(B, T), or a list of prompts")
+    return list(prompts)
+
+
+def _row(prompt: Any, i: int, begin: int | None) -> Tensor:
+    """Give a prompt's ids, `begin` before them."""
+    if isinstance(prompt, (str, bytes)) or not hasattr(prompt, "__iter__"):
+        raise ContractError(f"prompts[{i}]", repr(prompt), "a list of ids")
+    ids = prompt.cpu().numpy() if isinstance(prompt, Tensor) else np.asarray(prompt)
+    if ids.ndim != 1 or (ids.size and not np.issubdtype(ids.dtype, np.integer)):
+        raise ContractError(f"prompts[{i}]", f"shape {ids.shape} of {ids.dtype}", "a list of ids")
+    start = [] if begin is None else [begin]
+    return torch.from_numpy(np.concatenate([np.asarray(start, dtype=np.int64), ids.astype(np.int64)]))

@@ -1,0 +1,1 @@
+"""Whole models, one per file: config, parts, whole."""

@@ -1,0 +1,154 @@
+"""The language model: ids to logits and a memory, for every family of the line.
+
+    logits, memory = model(ids, memory)
+
+Recurrent families: embedding, then recurrent layers, then a linear map to the vocabulary (Zaremba et al. 2014). The
+others: embedding, pre-norm blocks, a norm, the map (GPT-2, Radford et al. 2019), with the family's mixer in the blocks.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from recollect.layer import SequenceLayer, Stack
+from recollect.layers.attention import SelfAttention
+from recollect.layers.block import Block
+from recollect.layers.gru import GRU
+from recollect.layers.linear_attention import LinearAttention
+from recollect.layers.lstm import LSTM
+from recollect.layers.markov import Markov
+from recollect.layers.pointwise import Dropout, Embedding, FeedForward, LayerNorm, Linear
+from recollect.layers.positions import Positions
+from recollect.layers.recurrence import Recurrence
+from recollect.layers.rnn import RNN
+from recollect.layers.ttt import TTTMLP, TTTLinear
+from recollect.layers.window import Window
+from recollect.memory import Memory
+
+RECURRENT: dict[str, type[Recurrence[Any]]] = {"rnn": RNN, "gru": GRU, "lstm": LSTM}
+BLOCKS = ("linear-attention", "transformer", "ttt-linear", "ttt-mlp")
+FAMILIES = ("markov", "window", *RECURRENT, *BLOCKS)
+
+
+@dataclass(frozen=True)
+class LanguageConfig:
+    """What a language model is built from; a family takes from it what it needs."""
+
+    family: str
+    vocab_size: int
+    width: int = 128
+    depth: int = 2
+    heads: int = 4
+    hidden: int | None = None  # of the feed-forward networks; None: 4 widths
+    order: int = 4  # symbols that markov and window remember
+    max_length: int | None = None  # transformer: a table of learned positions; None: rotary ones, without end
+    window: int | None = None  # transformer: look at the nearest so many steps
+    mini_batch: int = 16  # ttt: steps between two inner updates
+    dropout: float = 0.0
+    tied: bool = False  # embedding and output share their weights
+
+    def __post_init__(self) -> None:
+        if self.family not in FAMILIES:
+            raise ValueError(f"family: seen {self.family!r}, wanted one of {', '.join(FAMILIES)}")
+
+
+class LanguageModel(SequenceLayer[Memory]):
+    """Any family as a model of text: ids (B, T) to logits (B, T, V)."""
+
+    def __init__(self, config: LanguageConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.body: SequenceLayer[Any] = build_body(config)
+        self.width, self.width_out, self.vocab_size = None, config.vocab_size, config.vocab_size
+        self.growth = self.body.growth
+        if config.tied:
+            self._tie()
+
+    def _tie(self) -> None:
+        if not isinstance(self.body, Stack):
+            raise ValueError(f"tied: seen True with family {self.config.family!r}, which has no weights to share")
+        first, last = self.body[0], self.body[len(self.body) - 1]
+        assert isinstance(first, Embedding)
+        assert isinstance(last, Linear)
+        last.linear.weight = first.table.weight
+
+    @property
+    def carries(self) -> bool:
+        """Whether training carries the memory from one stretch to the next: where its size is bounded."""
+        return self.growth != "linear"
+
+    @property
+    def streams(self) -> bool:
+        """As the body."""
+        return self.body.streams
+
+    def initial_memory(self, batch_size: int, like: Tensor | None = None) -> Memory:
+        """As the body."""
+        memory: Memory = self.body.initial_memory(batch_size, like)
+        return memory
+
+    def read(self, x: Tensor, memory: Memory, valid: Tensor | None) -> tuple[Tensor, Memory]:
+        """Give the logits of what comes after each id."""
+        return self.body(x, memory, valid=valid)
+
+    def _check_memory(self, memory: Memory, x: Tensor) -> None:
+        pass  # the body checks it
+
+
+def build_body(config: LanguageConfig) -> SequenceLayer[Any]:
+    """Put a family's layers together."""
+    if config.family == "markov":
+        return Markov(config.vocab_size, config.order)
+    bottom, top = Embedding(config.vocab_size, config.width), Linear(config.width, config.vocab_size)
+    body = Stack(bottom, *_middle(config), top)
+    if config.family in BLOCKS:
+        _begin_small(body, config.depth)
+    return body
+
+
+def _middle(config: LanguageConfig) -> list[SequenceLayer[Any]]:
+    width, drop = config.width, [Dropout(config.width, config.dropout)] if config.dropout else []
+    if config.family == "window":
+        return [*drop, Window(width, config.order, hidden=config.hidden), *drop]
+    if config.family in RECURRENT:
+        layers = [RECURRENT[config.family](width, width) for _ in range(config.depth)]
+        return [*drop, *(part for layer in layers for part in (layer, *drop))]
+    places = [] if config.max_length is None else [Positions(width, "learned", max_length=config.max_length)]
+    blocks = [Block(_mixer(config), _feed_forward(config), dropout=config.dropout) for _ in range(config.depth)]
+    return [*places, *drop, *blocks, LayerNorm(width)]
+
+
+def _mixer(config: LanguageConfig) -> SequenceLayer[Any]:
+    width, heads = config.width, config.heads
+    if config.family == "transformer":
+        places: Any = "rotary" if config.max_length is None else None
+        return SelfAttention(width, heads, window=config.window, positions=places, dropout=config.dropout)
+    if config.family == "linear-attention":
+        return LinearAttention(width, heads)
+    kind = TTTLinear if config.family == "ttt-linear" else TTTMLP
+    return kind(width, heads, mini_batch=config.mini_batch)
+
+
+def _feed_forward(config: LanguageConfig) -> FeedForward:
+    return FeedForward(config.width, config.hidden, dropout=config.dropout)
+
+
+def _begin_small(body: Stack, depth: int) -> None:
+    """Draw weights from N(0, 0.02²), those that lead into a residual narrower by √(2 · depth), as GPT-2 does."""
+    for name, module in body.named_modules():
+        if isinstance(module, nn.Linear | nn.Embedding):
+            leads_back = name.endswith(("mixer.out", "feed_forward.down"))
+            nn.init.normal_(module.weight, std=0.02 / math.sqrt(2 * depth) if leads_back else 0.02)
+            if isinstance(module, nn.Linear) and module.bias is not None:
+                nn.init.zeros_(module.bias)
+
+
+def count_parameters(config: LanguageConfig) -> int:
+    """Count a model's parameters, shared ones once, without making them."""
+    with torch.device("meta"):
+        return sum(p.numel() for p in LanguageModel(config).parameters())

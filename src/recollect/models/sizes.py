@@ -1,0 +1,75 @@
+"""Sizes: every family at the same number of parameters, and the settings of well-known models."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from recollect.models.language import BLOCKS, LanguageConfig, count_parameters
+
+TARGETS = {"tiny": 250_000, "small": 2_000_000, "base": 10_000_000}  # parameters, embeddings included
+DEPTHS = {"tiny": 2, "small": 3, "base": 6}
+RECURRENT_DEPTHS = {"tiny": 1, "small": 2, "base": 3}
+TOLERANCE = 0.05
+
+
+def sized(family: str, vocab_size: int, size: str = "tiny", *, dropout: float = 0.0) -> LanguageConfig:
+    """Give a family's config with the size's number of parameters, within 5 %."""
+    if size not in TARGETS:
+        raise ValueError(f"size: seen {size!r}, wanted one of {', '.join(TARGETS)}")
+    config = LanguageConfig(family, vocab_size, dropout=dropout)
+    if family == "markov":
+        return replace(config, dropout=0.0)
+    if family in BLOCKS:
+        return _fit_blocks(replace(config, depth=DEPTHS[size]), TARGETS[size])
+    depth = RECURRENT_DEPTHS[size]
+    return _checked(_widest(lambda n: replace(config, width=n, depth=depth), TARGETS[size]), TARGETS[size])
+
+
+def _fit_blocks(config: LanguageConfig, target: int) -> LanguageConfig:
+    """Choose the width, which heads divide, then the feed-forward networks' size, which is fine-grained."""
+    step = 2 * config.heads  # rotary positions want even heads
+    wide = _widest(lambda n: replace(config, width=n * step, hidden=3 * n * step), target)
+    return _checked(_widest(lambda n: replace(wide, hidden=n), target), target)
+
+
+def _widest(make: Callable[[int], LanguageConfig], target: int) -> LanguageConfig:
+    """Find the largest n whose model does not pass the target; parameters grow with n."""
+    low, high = 1, 2
+    while count_parameters(make(high)) <= target:
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if count_parameters(make(middle)) <= target else (low, middle)
+    return make(low)
+
+
+def _checked(config: LanguageConfig, target: int) -> LanguageConfig:
+    count = count_parameters(config)
+    if abs(count - target) > TOLERANCE * target:
+        raise ValueError(
+            f"size: seen {count:,} parameters at least, wanted {target:,}: {config.vocab_size:,} symbols are too "
+            f"many for it; take a larger size or a smaller vocabulary"
+        )
+    return config
+
+
+# ---- as published -------------------------------------------------------------------------------------
+
+
+def zaremba(size: str, vocab_size: int = 10_000) -> LanguageConfig:
+    """Zaremba et al. 2014: two LSTM layers of 200 (small), 650 (medium) or 1500 (large), dropout 0, .5, .65."""
+    width, dropout = {"small": (200, 0.0), "medium": (650, 0.5), "large": (1500, 0.65)}[size]
+    return LanguageConfig("lstm", vocab_size, width=width, depth=2, dropout=dropout)
+
+
+def nanogpt_char(vocab_size: int = 65) -> LanguageConfig:
+    """nanoGPT's train_shakespeare_char: 6 layers, 6 heads, width 384, context 256, dropout 0.2, tied."""
+    shape = {"width": 384, "depth": 6, "heads": 6, "max_length": 256}
+    return LanguageConfig("transformer", vocab_size, **shape, dropout=0.2, tied=True)
+
+
+def gpt2_small(vocab_size: int = 50_257) -> LanguageConfig:
+    """GPT-2 small (Radford et al. 2019): 12 layers, 12 heads, width 768, context 1024, tied."""
+    shape = {"width": 768, "depth": 12, "heads": 12, "max_length": 1024}
+    return LanguageConfig("transformer", vocab_size, **shape, dropout=0.1, tied=True)

@@ -1,0 +1,188 @@
+"""Training: the loop is a page.
+
+A stretch of text is read, the loss is taken back through it, the weights move. Memories of bounded size are carried
+from one stretch to the next and cut there (truncated back-propagation through time); full attention begins each window
+anew. Everything the loop needs to go on is in `Trainee`, and a checkpoint holds all of it.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor
+
+from recollect.checkpoint import Progress, load_checkpoint, newest_checkpoint, save_checkpoint
+from recollect.evaluate import score_carried, score_windows
+from recollect.memory import Memory
+from recollect.models.language import LanguageModel
+from recollect.optimise import Optimise
+
+
+class Batches(Protocol):
+    """Where stretches of text come from, again and again; its place can be kept."""
+
+    def __iter__(self) -> Iterator[Any]:
+        """Give batches with `x` and `y` (B, T), `valid` (B, T) or None, and `is_start`."""
+
+    def state(self) -> dict[str, Any]:
+        """Give the place as plain data."""
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Go on from a place."""
+
+
+@dataclass(frozen=True)
+class Budget:
+    """When to stop: the first of these that is reached."""
+
+    steps: int | None = None
+    tokens: int | None = None
+    seconds: float | None = None
+
+    def spent(self, progress: Progress) -> float:
+        """Give the share of the budget that is spent, 0 to 1."""
+        pairs = [(progress.step, self.steps), (progress.tokens, self.tokens), (progress.seconds, self.seconds)]
+        return min(1.0, max((done / limit for done, limit in pairs if limit), default=0.0))
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How to train."""
+
+    budget: Budget
+    optimise: Optimise = field(default_factory=Optimise)
+    accumulate: int = 1  # batches to one update, weighted by their symbols
+    evaluate_every: int = 200  # updates
+    save_every: int = 200  # updates
+    patience: int | None = None  # stop after so many evaluations without a better one
+    steps: int = 128  # symbols to a stretch, for evaluation too
+    keep: int = 2  # checkpoints
+
+
+class Diverged(RuntimeError):
+    """The loss or a gradient is no longer a number."""
+
+
+@dataclass
+class Trainee:
+    """A model in training: all that changes while it learns."""
+
+    model: LanguageModel
+    batches: Batches
+    optimiser: torch.optim.Optimizer
+    memory: Memory | None = None
+    progress: Progress = field(default_factory=Progress)
+
+
+def train(
+    trainee: Trainee,
+    plan: Plan,
+    valid_ids: NDArray[Any],
+    checkpoints: Path,
+    report: Callable[[dict[str, Any]], None] = lambda row: None,
+    is_stopped: Callable[[], bool] = lambda: False,
+) -> bool:
+    """Train until the budget is spent, or until asked to stop; say whether it was spent.
+
+    Evaluate, save, stop, step, log, in that order.
+    """
+    source, started = iter(trainee.batches), time.perf_counter() - trainee.progress.seconds
+    while True:
+        step, share = trainee.progress.step, plan.budget.spent(trainee.progress)
+        if (step % plan.evaluate_every == 0 or share >= 1) and trainee.progress.evaluated != step:
+            report({"step": step, "valid_loss": evaluate(trainee, plan, valid_ids)})
+        is_over = share >= 1 or (plan.patience is not None and trainee.progress.worse >= plan.patience)
+        is_last = is_over or is_stopped()
+        if is_last or trainee.progress.best_step == step or (step and step % plan.save_every == 0):
+            save(trainee, checkpoints, plan.keep)
+        if is_last:
+            return is_over
+        row = update(trainee, source, plan, share)
+        trainee.progress = replace(trainee.progress, seconds=time.perf_counter() - started)
+        report({"step": step + 1, "tokens": trainee.progress.tokens, "seconds": trainee.progress.seconds, **row})
+
+
+def update(trainee: Trainee, source: Iterator[Any], plan: Plan, share: float) -> dict[str, Any]:
+    """Move the weights once: the gradient of the mean loss per symbol over `accumulate` batches."""
+    batches = [next(source) for _ in range(plan.accumulate)]
+    count = sum(_count(batch) for batch in batches)
+    trainee.optimiser.zero_grad(set_to_none=True)
+    total = 0.0
+    for batch in batches:
+        loss = stretch_loss(trainee, batch) / count
+        total += float(loss.detach())
+        if not math.isfinite(total):
+            raise Diverged(f"the loss is {total} at step {trainee.progress.step}; lower the rate")
+        loss.backward()
+    rate = plan.optimise.rate_at(share)
+    for group in trainee.optimiser.param_groups:
+        group["lr"] = rate
+    norm = plan.optimise.clip(trainee.model.parameters())
+    if not math.isfinite(norm):
+        raise Diverged(f"a gradient is not finite at step {trainee.progress.step}; lower the rate or clip harder")
+    trainee.optimiser.step()
+    done = trainee.progress
+    trainee.progress = replace(done, step=done.step + 1, tokens=done.tokens + count)
+    return {"train_loss": total, "rate": rate, "gradient_norm": norm}
+
+
+def stretch_loss(trainee: Trainee, batch: Any) -> Tensor:
+    """Give the summed loss of one stretch; carry the memory on, cut from the graph."""
+    model = trainee.model.train()
+    memory = None if batch.is_start or not model.carries else trainee.memory
+    logits, after = model(batch.x, memory, valid=batch.valid)
+    trainee.memory = after.detach() if model.carries else None
+    valid = slice(None) if batch.valid is None else batch.valid
+    return F.cross_entropy(logits[valid].flatten(0, -2), batch.y[valid].flatten(), reduction="sum")
+
+
+def _count(batch: Any) -> int:
+    return int(batch.y.numel() if batch.valid is None else batch.valid.sum())
+
+
+def evaluate(trainee: Trainee, plan: Plan, ids: NDArray[Any]) -> float:
+    """Give the validation loss, and note whether it is the best so far."""
+    loss, done = validation_loss(trainee.model, ids, plan.steps), trainee.progress
+    if done.best is None or loss < done.best:
+        trainee.progress = replace(done, best=loss, best_step=done.step, evaluated=done.step, worse=0)
+    else:
+        trainee.progress = replace(done, evaluated=done.step, worse=done.worse + 1)
+    return loss
+
+
+def validation_loss(model: LanguageModel, ids: NDArray[Any], steps: int) -> float:
+    """Nats per symbol over the whole text: carried where training carries, in cold windows otherwise."""
+    score = score_carried if model.carries else score_windows
+    return score(model, ids, steps).loss
+
+
+def save(trainee: Trainee, checkpoints: Path, keep: int) -> Path:
+    """Write a checkpoint of everything."""
+    place = trainee.batches.state()
+    return save_checkpoint(
+        checkpoints, trainee.model, trainee.optimiser, trainee.memory, trainee.progress, place, keep=keep
+    )
+
+
+def go_on(trainee: Trainee, checkpoints: Path) -> list[str]:
+    """Put a trainee back to its newest whole checkpoint; give the notices of damaged ones."""
+    path, notices = newest_checkpoint(checkpoints)
+    trainee.progress, place, trainee.memory = load_checkpoint(path, trainee.model, trainee.optimiser)
+    trainee.batches.load_state(place)
+    return notices
+
+
+def count_symbols(model: LanguageModel, ids: NDArray[Any], piece: int = 10_000_000) -> None:
+    """Train a model that counts: the whole text is one row, read once."""
+    markov: Any = model.body
+    for start in range(0, len(ids), piece):
+        markov.count(torch.from_numpy(np.asarray(ids[start : start + piece], dtype=np.int64))[None])

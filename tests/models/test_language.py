@@ -1,0 +1,84 @@
+"""Language models of every family: they keep the laws, have the sizes they say, and share weights where asked."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from recollect.check import check_layer
+from recollect.models.language import FAMILIES, LanguageConfig, LanguageModel, count_parameters
+from recollect.models.sizes import TARGETS, gpt2_small, nanogpt_char, sized, zaremba
+
+NEURAL = [family for family in FAMILIES if family != "markov"]
+
+
+def small(family: str, **options) -> LanguageModel:
+    torch.manual_seed(0)
+    model = LanguageModel(LanguageConfig(family, 11, width=8, heads=2, **options)).double()
+    if family == "markov":
+        model.body.count(torch.randint(11, (4, 50)))
+    return model
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_family_keeps_the_laws(family):
+    check_layer(small(family))
+
+
+@pytest.mark.parametrize("options", [{"max_length": 200}, {"window": 5}, {"tied": True, "dropout": 0.3}], ids=str)
+def test_transformers_of_all_kinds_keep_the_laws(options):
+    check_layer(small("transformer", **options))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_memories_of_bounded_size_are_carried(family):
+    assert small(family).carries == (family != "transformer")
+    assert small("transformer", window=4).carries
+
+
+@pytest.mark.parametrize("vocab_size", [65, 1000])
+@pytest.mark.parametrize("size", ["tiny", "small"])
+@pytest.mark.parametrize("family", NEURAL)
+def test_a_size_is_the_same_number_of_parameters_for_all(family, size, vocab_size):
+    config = sized(family, vocab_size, size)
+    count = sum(p.numel() for p in LanguageModel(config).parameters())
+    assert count == count_parameters(config)
+    assert abs(count / TARGETS[size] - 1) <= 0.05
+
+
+def test_a_vocabulary_too_large_for_a_size_is_refused():
+    with pytest.raises(ValueError, match=r"size: seen .* wanted 250,000: 100,000 symbols are too many"):
+        sized("lstm", 100_000, "tiny")
+
+
+def test_unknown_names_are_refused():
+    with pytest.raises(ValueError, match="size: seen 'huge', wanted one of tiny, small, base"):
+        sized("lstm", 65, "huge")
+    with pytest.raises(ValueError, match="family: seen 'lsmt', wanted one of markov, window, rnn"):
+        LanguageConfig("lsmt", 65)
+    with pytest.raises(ValueError, match="tied: seen True with family 'markov'"):
+        LanguageModel(LanguageConfig("markov", 65, tied=True))
+
+
+def test_tied_weights_are_one_tensor():
+    model = small("lstm", tied=True)
+    assert model.body[0].table.weight is model.body[len(model.body) - 1].linear.weight
+    free = LanguageConfig("lstm", 11, width=8)
+    assert count_parameters(free) - count_parameters(model.config) == 11 * 8
+
+
+def test_published_sizes():
+    """Counted from the papers' and repositories' own shapes; ours have two biases in an LSTM, and biases in GPT."""
+    assert count_parameters(zaremba("small")) == 10_000 * 200 * 2 + 10_000 + 2 * 4 * 200 * (200 + 200 + 2)
+    blocks = 6 * (4 * (384 * 384 + 384) + 2 * 4 * 384 * 384 + 5 * 384 + 4 * 384)
+    assert count_parameters(nanogpt_char()) == 65 * 384 + 65 + 256 * 384 + blocks + 2 * 384
+    assert count_parameters(gpt2_small()) == 124_439_808 + 50_257  # GPT-2 has no bias at its output
+
+
+def test_blocks_begin_small():
+    torch.manual_seed(0)
+    model = LanguageModel(LanguageConfig("transformer", 50, width=64, depth=4))
+    assert model.body[0].table.weight.std().item() == pytest.approx(0.02, rel=0.1)
+    assert model.body[1].feed_forward.down.weight.std().item() == pytest.approx(0.02 / 8**0.5, rel=0.1)
+    logits, _ = model(torch.randint(50, (2, 9)))
+    assert torch.nn.functional.cross_entropy(logits.flatten(0, 1), torch.randint(50, (18,))) < 4.2  # ln 50 is 3.9

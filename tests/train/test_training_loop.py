@@ -1,0 +1,196 @@
+"""The training loop: updates, budgets, evaluation, and going on as if never stopped."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from recollect.checkpoint import Progress
+from recollect.evaluate import loss_by_position, score_carried, score_windows
+from recollect.models.language import FAMILIES, LanguageConfig, LanguageModel
+from recollect.optimise import Optimise
+from recollect.train import Budget, Diverged, Plan, Trainee, count_symbols, go_on, train, update
+
+VOCAB = 6
+TEXT = np.array([0, 1, 2, 3, 4, 5, 3, 1] * 60, dtype=np.uint16)  # a pattern that everyone can learn
+
+
+@dataclass
+class Piece:
+    x: torch.Tensor
+    y: torch.Tensor
+    valid: torch.Tensor | None = None
+    is_start: bool = False
+
+
+class Rows:
+    """Contiguous rows of the text, read again and again; padded where `ragged`."""
+
+    def __init__(self, batch: int = 4, steps: int = 10, ragged: bool = False) -> None:
+        size = (len(TEXT) - 1) // batch
+        ids = torch.from_numpy(TEXT.astype(np.int64))
+        index = torch.arange(batch)[:, None] * size + torch.arange(size)
+        self.x, self.y, self.steps, self.place, self.ragged = ids[index], ids[index + 1], steps, 0, ragged
+
+    def __iter__(self):
+        while True:
+            start = self.place
+            part = slice(start, start + self.steps)
+            self.place = 0 if start + self.steps >= self.x.shape[1] else start + self.steps
+            x, y = self.x[:, part], self.y[:, part]
+            lengths = torch.arange(len(x)) % 3 + 1
+            valid = torch.arange(x.shape[1]) < lengths[:, None] if self.ragged else None
+            yield Piece(x, y, valid, start == 0)
+
+    def state(self) -> dict[str, Any]:
+        return {"place": self.place}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        self.place = state["place"]
+
+
+def learner(family: str = "gru", seed: int = 0, dropout: float = 0.0, **rows) -> Trainee:
+    torch.manual_seed(seed)
+    model = LanguageModel(LanguageConfig(family, VOCAB, width=16, depth=1, heads=2, dropout=dropout))
+    return Trainee(model, Rows(**rows), Optimise(rate=1e-2).build(model))
+
+
+def plan(steps: int = 30, **options) -> Plan:
+    settings = {"evaluate_every": 10, "save_every": 10, "steps": 10} | options
+    return Plan(Budget(steps=steps), Optimise(rate=1e-2), **settings)
+
+
+@pytest.mark.parametrize("family", [f for f in FAMILIES if f != "markov"])
+def test_every_family_learns(family, tmp_path):
+    trainee, rows = learner(family), []
+    assert train(trainee, plan(40), TEXT[:100], tmp_path, rows.append)
+    losses = [row["valid_loss"] for row in rows if "valid_loss" in row]
+    assert len(losses) == 5
+    assert losses[-1] < 0.75 * losses[0]
+    assert trainee.progress.best == min(losses)
+    assert trainee.progress.tokens == 4 * sum(min(10, 119 - 10 * (i % 12)) for i in range(40))
+
+
+def test_counting_learns_too():
+    model = LanguageModel(LanguageConfig("markov", VOCAB))
+    before = score_carried(model, TEXT[:100]).loss
+    count_symbols(model, TEXT, piece=100)
+    assert score_carried(model, TEXT[:100]).loss < 0.5 * before
+
+
+@pytest.mark.parametrize("family", ["lstm", "transformer", "ttt-linear"])
+def test_a_run_that_was_stopped_ends_bit_equal(family, tmp_path):
+    whole = learner(family, dropout=0.2)
+    train(whole, plan(30), TEXT[:60], tmp_path / "whole")
+
+    first = learner(family, dropout=0.2)
+    asked = iter([False] * 13 + [True])
+    assert not train(first, plan(30), TEXT[:60], tmp_path / "parts", is_stopped=lambda: next(asked))
+    assert first.progress.step == 13
+    again = learner(family, seed=7, dropout=0.2)
+    assert go_on(again, tmp_path / "parts") == []
+    assert train(again, plan(30), TEXT[:60], tmp_path / "parts")
+
+    assert replace(again.progress, seconds=0) == replace(whole.progress, seconds=0)
+    for a, b in zip(whole.model.parameters(), again.model.parameters(), strict=True):
+        assert torch.equal(a, b)
+    if whole.memory is not None:
+        assert whole.memory.equals(again.memory)
+
+
+def test_accumulation_equals_the_large_batch():
+    """Rows of different length, so that a mean of means would be wrong."""
+    large, small = learner(batch=8, ragged=True), learner(batch=8, ragged=True)
+    whole = next(iter(large.batches))
+    parts = [Piece(*(t[i : i + 2] for t in (whole.x, whole.y, whole.valid)), is_start=True) for i in range(0, 8, 2)]
+    moves = plan()
+    one = update(large, iter([whole]), moves, 0.5)
+    four = update(small, iter(parts), replace(moves, accumulate=4), 0.5)
+    assert one["train_loss"] == pytest.approx(four["train_loss"], rel=1e-6)
+    for a, b in zip(large.model.parameters(), small.model.parameters(), strict=True):
+        torch.testing.assert_close(a.grad, b.grad, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("family", ["gru", "transformer", "linear-attention"])
+def test_evaluation_does_not_depend_on_the_batch_size(family):
+    model = learner(family).model.double()
+    scores = [score_windows(model, TEXT[:333], 16, batch_size=size) for size in (1, 3, 64)]
+    assert {score.tokens for score in scores} == {332}
+    assert scores[1].nats == pytest.approx(scores[0].nats, rel=1e-9)
+    assert scores[2].nats == pytest.approx(scores[0].nats, rel=1e-9)
+    carried = [score_carried(model, TEXT[:333], steps).nats for steps in (1, 7, 400)]
+    assert carried == pytest.approx([carried[0]] * 3, rel=1e-9)
+    assert carried[0] != pytest.approx(scores[0].nats, rel=1e-6)
+
+
+def test_scores_say_what_they_are():
+    model = LanguageModel(LanguageConfig("markov", 8))  # nothing counted: all symbols alike
+    score = score_carried(model, np.arange(8, dtype=np.int64))
+    assert score.loss == pytest.approx(np.log(8), rel=1e-6)
+    assert score.perplexity == pytest.approx(8, rel=1e-6)
+    assert score.bits_per(14) == pytest.approx(1.5, rel=1e-6)
+    assert np.isnan(score_windows(model, np.arange(1)).loss)
+
+
+def test_loss_by_position_falls_where_the_past_helps(tmp_path):
+    trainee = learner("gru")
+    train(trainee, plan(60), TEXT[:60], tmp_path)
+    losses = loss_by_position(trainee.model, TEXT, steps=12)
+    assert len(losses) == 12
+    assert np.mean(losses[6:]) < losses[0]
+
+
+def test_a_loss_that_is_no_number_stops_the_run_and_keeps_the_last_checkpoint(tmp_path):
+    trainee = learner()
+
+    def poison(row):
+        if row["step"] == 15:
+            with torch.no_grad():
+                trainee.model.body[0].table.weight.fill_(torch.nan)
+
+    with pytest.raises(Diverged, match="the loss is nan at step 15"):
+        train(trainee, plan(30), TEXT[:60], tmp_path, poison)
+    again = learner(seed=3)
+    go_on(again, tmp_path)
+    assert again.progress.step == 10
+    assert all(p.isfinite().all() for p in again.model.parameters())
+
+
+def test_patience_ends_a_run(tmp_path):
+    trainee = learner()
+    still = replace(plan(1000, patience=3), optimise=Optimise(rate=0.0, warmup=0.0))
+    for group in trainee.optimiser.param_groups:
+        group["weight_decay"] = 0.0
+    assert train(trainee, still, TEXT[:60], tmp_path)
+    assert trainee.progress.step == 30
+
+
+def test_budgets():
+    budget = Budget(steps=10, tokens=1000, seconds=60)
+    assert budget.spent(Progress(step=5)) == 0.5
+    assert budget.spent(Progress(step=5, tokens=900)) == 0.9
+    assert budget.spent(Progress(step=11)) == 1.0
+    assert Budget(seconds=2.0).spent(Progress(step=10**6, seconds=1.0)) == 0.5
+
+
+def test_rates():
+    cosine = Optimise(rate=1.0, warmup=0.1)
+    assert [cosine.rate_at(s) for s in (0.0, 0.05, 0.1, 1.0)] == pytest.approx([0.0, 0.5, 1.0, 0.1])
+    assert cosine.rate_at(0.55) == pytest.approx(0.55)
+    assert Optimise(rate=1.0, schedule="constant", warmup=0).rate_at(0.9) == 1.0
+    step = Optimise(rate=1.0, schedule="step", warmup=0.0, decay_after=0.5, decay=0.5)
+    assert [step.rate_at(s) for s in (0.5, 0.52, 0.56)] == [1.0, 0.5, 0.25]
+
+
+def test_clipping():
+    weight = torch.nn.Parameter(torch.zeros(4))
+    weight.grad = torch.tensor([3.0, 4.0, 0.0, 0.0])
+    assert Optimise(clip_norm=1.0).clip([weight]) == pytest.approx(5.0)
+    assert weight.grad.norm() == pytest.approx(1.0, rel=1e-4)
+    weight.grad = torch.tensor([3.0, -4.0, 0.5, 0.0])
+    Optimise(clip_norm=None, clip_value=1.0).clip([weight])
+    assert weight.grad.tolist() == [1.0, -1.0, 0.5, 0.0]
