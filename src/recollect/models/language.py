@@ -8,6 +8,7 @@ others: embedding, pre-norm blocks, a norm, the map (GPT-2, Radford et al. 2019)
 
 from __future__ import annotations
 
+import difflib
 import math
 from dataclasses import dataclass
 from typing import Any
@@ -54,7 +55,9 @@ class LanguageConfig:
 
     def __post_init__(self) -> None:
         if self.family not in FAMILIES:
-            raise ValueError(f"family: seen {self.family!r}, wanted one of {', '.join(FAMILIES)}")
+            near = difflib.get_close_matches(self.family, FAMILIES, n=1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            raise ValueError(f"family: seen {self.family!r}, wanted one of {', '.join(FAMILIES)}{hint}")
 
 
 class LanguageModel(SequenceLayer[Memory]):

@@ -1,0 +1,175 @@
+"""Texts that need no download: the reference that every CPython carries, and generators of synthetic tasks.
+
+A generator writes one example a line, each a document; the same arguments give the same text everywhere. No example
+occurs twice, so that no held-out one was seen in training. Arguments follow the name: `copy:length=20,seed=1`.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from random import Random
+
+from recollect.data.error import DataError, nearest
+
+LETTERS, DIGITS = "abcdefghijklmnopqrstuvwxyz", "0123456789"
+LONG = 40  # characters from which a paragraph that comes again is a copy and not a phrase
+
+
+@dataclass(frozen=True)
+class Builtin:
+    """A named text: what it is, and the function that gives its documents."""
+
+    name: str
+    summary: str
+    documents: Callable[..., Iterator[str]]
+
+
+def python_docs() -> Iterator[str]:
+    """Give the topics of the Python reference, sorted by name, each paragraph only where it comes first.
+
+    Whole chapters come twice in it (`while` alone and within `compound`); kept, the held-out text would be known.
+    """
+    try:
+        from pydoc_data.topics import topics
+    except ImportError as error:
+        raise DataError(
+            "python-docs: this Python lacks pydoc_data.topics (some distributions leave it out); "
+            "use a generator instead, as recall or copy, or a file of your own"
+        ) from error
+    seen: set[str] = set()
+    for name in sorted(topics):
+        text = _without_repeats(topics[name], seen)
+        if text.strip():
+            yield text
+
+
+def _without_repeats(text: str, seen: set[str]) -> str:
+    kept = []
+    for paragraph in re.split(r"\n[ \t]*\n", text.strip("\n")):
+        words = " ".join(paragraph.split())
+        if words not in seen:
+            kept.append(paragraph)
+        if len(words) >= LONG:
+            seen.add(words)
+    return "\n\n".join(kept) + "\n\n"
+
+
+def copy(length: int = 12, symbols: int = 10, count: int = 15_000, seed: int = 0) -> Iterator[str]:
+    """Give `abca=abca`: what stood before the sign, again."""
+    alphabet = _alphabet(symbols)
+    return _distinct(lambda rng: f"{(s := _draw(rng, alphabet, length))}={s}\n", count, seed)
+
+
+def reverse(length: int = 12, symbols: int = 10, count: int = 15_000, seed: int = 0) -> Iterator[str]:
+    """Give `abca=acba`: what stood before the sign, backwards."""
+    alphabet = _alphabet(symbols)
+    return _distinct(lambda rng: f"{(s := _draw(rng, alphabet, length))}={s[::-1]}\n", count, seed)
+
+
+def recall(pairs: int = 6, count: int = 20_000, seed: int = 0) -> Iterator[str]:
+    """Give `c3 a7 f1 ?a=7`: letters with their digits, then one letter again, and its digit."""
+    _check_size("pairs", pairs, len(LETTERS))
+
+    def example(rng: Random) -> str:
+        keys = _shuffled(rng, LETTERS)[:pairs]
+        values = _draw(rng, DIGITS, pairs)
+        asked = int(rng.random() * pairs)
+        return " ".join(map("".join, zip(keys, values, strict=True))) + f" ?{keys[asked]}={values[asked]}\n"
+
+    return _distinct(example, count, seed)
+
+
+def needle(distance: int = 64, count: int = 5_000, seed: int = 0) -> Iterator[str]:
+    """Give `7`, then `distance` letters that do not matter, then `?7`: one digit to keep for so long."""
+    _check_size("distance", distance)
+
+    def example(rng: Random) -> str:
+        digit = _draw(rng, DIGITS, 1)
+        return f"{digit}{_draw(rng, LETTERS, distance)}?{digit}\n"
+
+    return _distinct(example, count, seed)
+
+
+def parity(length: int = 24, count: int = 15_000, seed: int = 0) -> Iterator[str]:
+    """Give `01101=1`: bits, then 1 where the number of ones is odd."""
+    _check_size("length", length)
+    return _distinct(lambda rng: f"{(s := _draw(rng, '01', length))}={s.count('1') % 2}\n", count, seed)
+
+
+BUILTINS = {
+    b.name: b
+    for b in (
+        Builtin("python-docs", "the Python language reference, from the running Python itself", python_docs),
+        Builtin("copy", "letters, a sign, the same letters", copy),
+        Builtin("reverse", "letters, a sign, the letters backwards", reverse),
+        Builtin("recall", "pairs of letter and digit, then a letter: which digit?", recall),
+        Builtin("needle", "a digit, many letters, then: which digit?", needle),
+        Builtin("parity", "bits, then whether the ones are odd", parity),
+    )
+}
+
+
+def is_builtin(data: str) -> bool:
+    """Tell whether DATA names a built-in, with or without arguments."""
+    return data.partition(":")[0] in BUILTINS
+
+
+def builtin_documents(data: str) -> Iterator[str]:
+    """Give the documents of `name` or `name:key=value,…`."""
+    name, _, given = data.partition(":")
+    if name not in BUILTINS:
+        raise DataError(f"{name}: no such built-in{nearest(name, BUILTINS)}; built-ins are: {', '.join(BUILTINS)}")
+    make = BUILTINS[name].documents
+    return make(**_arguments(name, given, list(inspect.signature(make).parameters)))
+
+
+def _arguments(name: str, given: str, known: list[str]) -> dict[str, int]:
+    found = {}
+    for part in filter(None, given.split(",")):
+        key, _, value = part.partition("=")
+        if key not in known:
+            takes = f"it takes {', '.join(known)}" if known else "it takes no arguments"
+            raise DataError(f"{name}: no argument {key!r}{nearest(key, known)}; {takes}")
+        try:
+            found[key] = int(value)
+        except ValueError as error:
+            raise DataError(f"{name}: {key}={value!r} is not a whole number; write {name}:{key}=10") from error
+    return found
+
+
+def _check_size(name: str, size: int, most: int | None = None) -> None:
+    if size < 1 or (most is not None and size > most):
+        raise DataError(f"{name}={size}: wanted 1 {f'to {most}' if most else 'or more'}")
+
+
+def _alphabet(symbols: int) -> str:
+    _check_size("symbols", symbols, len(LETTERS))
+    return LETTERS[:symbols]
+
+
+# Only Random.random() is promised to give the same numbers in every version of Python; choice and shuffle are not.
+def _draw(rng: Random, alphabet: str, length: int) -> str:
+    return "".join([alphabet[int(rng.random() * len(alphabet))] for _ in range(length)])
+
+
+def _shuffled(rng: Random, symbols: str) -> list[str]:
+    return sorted(symbols, key=lambda _: rng.random())
+
+
+def _distinct(example: Callable[[Random], str], count: int, seed: int) -> Iterator[str]:
+    """Give `count` different examples, or say that there are not so many."""
+    _check_size("count", count)
+    rng, seen = Random(seed), set[str]()
+    for _ in range(20 * count):
+        made = example(rng)
+        if made not in seen:
+            seen.add(made)
+            yield made
+            if len(seen) == count:
+                return
+    raise DataError(
+        f"only {len(seen)} different examples were found, {count} wanted; make them longer or count smaller"
+    )
