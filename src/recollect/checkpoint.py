@@ -26,6 +26,7 @@ from recollect.saving import (
     read_tensors,
     save_memory,
     save_weights,
+    write_file,
     write_tensors,
 )
 
@@ -68,7 +69,7 @@ def save_checkpoint(
     if memory is not None:
         save_memory(memory, beside / "memory.safetensors")
     state = {"version": VERSION, "progress": vars(progress), "data": data_state, "files": _checksums(beside)}
-    _write_synced(beside / "state.json", json.dumps(state))
+    write_file(beside / "state.json", json.dumps(state).encode())
     shutil.rmtree(final, ignore_errors=True)
     os.replace(beside, final)
     _drop_old(folder, keep, progress.best_step)
@@ -139,13 +140,6 @@ def load_optimiser(optimiser: torch.optim.Optimizer, tensors: dict[str, Tensor])
 def _checksums(folder: Path) -> dict[str, str]:
     files = sorted(p for p in folder.iterdir() if p.suffix == ".safetensors")
     return {p.name: hashlib.sha256(p.read_bytes()).hexdigest() for p in files}
-
-
-def _write_synced(path: Path, text: str) -> None:
-    with path.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
 
 
 def _drop_old(folder: Path, keep: int, best_step: int | None) -> None:

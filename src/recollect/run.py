@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import fcntl
 import json
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -20,7 +19,7 @@ from typing import Any
 
 from recollect.data.tokenizer import Tokenizer
 from recollect.models.language import LanguageConfig, LanguageModel
-from recollect.saving import FileError, load_weights, save_weights
+from recollect.saving import FileError, load_weights, save_weights, write_file
 
 VERSION = 1
 
@@ -39,7 +38,7 @@ class Run:
         self.folder.mkdir(parents=True, exist_ok=True)
         tokenizer.save(self.folder / "tokenizer.json")
         config = {"version": VERSION, "model": asdict(model), "training": training}
-        write_beside(self.folder / "config.json", json.dumps(config, ensure_ascii=False, indent=1) + "\n")
+        write_file(self.folder / "config.json", json.dumps(config, ensure_ascii=False, indent=1).encode() + b"\n")
 
     def config(self) -> dict[str, Any]:
         """Read the config, and refuse one of another version."""
@@ -78,7 +77,8 @@ class Run:
         """Drop what was logged after a step: it will be logged again."""
         path = self.folder / "metrics.jsonl"
         lines = path.read_text(encoding="utf-8").splitlines(keepends=True) if path.exists() else []
-        write_beside(path, "".join(line for line in lines if line.endswith("\n") and json.loads(line)["step"] <= step))
+        kept = [line for line in lines if line.endswith("\n") and json.loads(line)["step"] <= step]
+        write_file(path, "".join(kept).encode())
 
     @contextmanager
     def lock(self) -> Iterator[None]:
@@ -90,16 +90,3 @@ class Run:
             except OSError as error:
                 raise FileError(f"{self.folder}: another process is training here; choose another --out") from error
             yield
-
-
-def write_beside(path: Path, text: str) -> None:
-    """Write a file under another name and rename it, so that a crash leaves the old one whole."""
-    beside = path.with_name(f"{path.name}.{os.getpid()}.new")
-    try:
-        with beside.open("w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(beside, path)
-    finally:
-        beside.unlink(missing_ok=True)

@@ -110,9 +110,13 @@ def _checksum(tensors: dict[str, Tensor], tree: str = "") -> str:
 
 
 def write_tensors(tensors: dict[str, Tensor], path: Path, header: dict[str, str]) -> None:
-    """Write named tensors beside their place, to the disk, and rename."""
+    """Write named tensors as safetensors."""
     # clone: safetensors refuses tensors that share storage, and two fields may
-    data = save({name: t.detach().contiguous().clone() for name, t in tensors.items()}, header or None)
+    write_file(path, save({name: t.detach().contiguous().clone() for name, t in tensors.items()}, header or None))
+
+
+def write_file(path: Path, data: bytes) -> None:
+    """Write beside the place, to the disk, and rename: a crash leaves the old file whole."""
     beside = path.with_name(f"{path.name}.{os.getpid()}.new")
     try:
         with beside.open("wb") as file:

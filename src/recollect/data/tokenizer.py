@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import codecs
 import json
-import os
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -15,6 +14,7 @@ import tokenizers
 from numpy.typing import NDArray
 
 from recollect.data.text import DataError
+from recollect.saving import write_file
 
 FORMAT, VERSION = "recollect-tokenizer", 1
 KINDS = ("char", "byte", "word", "bpe")
@@ -86,9 +86,7 @@ class Tokenizer:
         """Write tokenizer.json beside its place and rename."""
         content: dict[str, Any] = {"format": FORMAT, "version": VERSION, "kind": self.kind, "symbols": self.symbols}
         content["pairs"] = None if self._pairs is None else json.loads(self._pairs.to_str())
-        beside = Path(f"{path}.{os.getpid()}.new")
-        beside.write_text(json.dumps(content, ensure_ascii=False), encoding="utf-8")
-        os.replace(beside, path)
+        write_file(Path(path), json.dumps(content, ensure_ascii=False).encode())
 
     @classmethod
     def load(cls, path: str | Path) -> Tokenizer:
