@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -16,6 +17,7 @@ from recollect.models.language import FAMILIES
 from recollect.run import Run
 from recollect.saving import FileError
 from recollect.speaking import speak
+from recollect.train import Diverged
 from recollect.training import Recipe, begin
 
 
@@ -115,6 +117,17 @@ def test_killed_runs_end_bit_equal(tmp_path):
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)
     logs = [(folder / "metrics.jsonl").read_text().splitlines() for folder in (whole, killed)]
     assert [json.loads(line)["step"] for line in logs[0]] == [json.loads(line)["step"] for line in logs[1]]
+
+
+def test_a_run_that_diverges_names_the_last_good_checkpoint(tmp_path):
+    words = r"(nan|not finite).*The last good checkpoint is .*step-00000000\. Try: recollect train recall -m gru"
+    with pytest.raises(Diverged, match=words):
+        begin(small(rate=1e30), Run(tmp_path / "run"), lambda row: None)
+
+
+def test_training_works_outside_the_main_thread(tmp_path):
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(begin, small(max_steps=2), Run(tmp_path / "run"), lambda row: None).result()
 
 
 def test_two_processes_on_one_run_are_refused(tmp_path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
@@ -11,14 +12,14 @@ from typing import Any
 
 import torch
 
-from recollect.checkpoint import load_checkpoint
+from recollect.checkpoint import load_checkpoint, newest_checkpoint
 from recollect.data.batches import Streams, Windows
 from recollect.data.corpus import Corpus, load_corpus
 from recollect.models.language import LanguageModel
 from recollect.models.sizes import sized
 from recollect.optimise import Optimise
 from recollect.run import Run
-from recollect.train import Budget, Plan, Trainee, count_symbols, go_on, train, validation_loss
+from recollect.train import Budget, Diverged, Plan, Trainee, count_symbols, go_on, train, validation_loss
 
 Report = Callable[[dict[str, Any]], None]
 
@@ -115,8 +116,13 @@ def _learn(recipe: Recipe, run: Run, trainee: Trainee, corpus: Corpus, report: R
         run.log(row)
         report(row)
 
-    with _asked_to_stop() as is_stopped:
-        is_spent = train(trainee, recipe.plan(), corpus.valid, run.checkpoints, log, is_stopped)
+    try:
+        with _asked_to_stop() as is_stopped:
+            is_spent = train(trainee, recipe.plan(), corpus.valid, run.checkpoints, log, is_stopped)
+    except Diverged as error:
+        good, _ = newest_checkpoint(run.checkpoints)
+        again = f"recollect train {recipe.data} -m {recipe.family} --rate {recipe.rate / 3:.1g} --out {run.folder}-2"
+        raise Diverged(f"{error}. The last good checkpoint is {good}. Try: {again}") from error
     keep_best(trainee, run)
     return is_spent
 
@@ -142,6 +148,9 @@ def keep_best(trainee: Trainee, run: Run) -> None:
 def _asked_to_stop() -> Iterator[Callable[[], bool]]:
     """Turn Ctrl-C into a question that training asks between two updates, so that no update is cut in half."""
     asked: list[int] = []
+    if threading.current_thread() is not threading.main_thread():
+        yield lambda: False  # only the main thread hears signals
+        return
     before = signal.signal(signal.SIGINT, lambda number, frame: asked.append(number))
     try:
         yield lambda: bool(asked)
