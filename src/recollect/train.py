@@ -138,12 +138,13 @@ def update(trainee: Trainee, source: Iterator[Any], plan: Plan, share: float) ->
 
 def stretch_loss(trainee: Trainee, batch: Any) -> Tensor:
     """Give the summed loss of one stretch; carry the memory on, cut from the graph."""
-    model = trainee.model.train()
+    model, device = trainee.model.train(), next(trainee.model.parameters()).device
     memory = None if batch.is_start or not model.carries else trainee.memory
-    logits, after = model(batch.x, memory, valid=batch.valid)
+    valid = None if batch.valid is None else batch.valid.to(device)
+    logits, after = model(batch.x.to(device), memory, valid=valid)
     trainee.memory = after.detach() if model.carries else None
-    valid = slice(None) if batch.valid is None else batch.valid
-    return F.cross_entropy(logits[valid].flatten(0, -2), batch.y[valid].flatten(), reduction="sum")
+    real = slice(None) if valid is None else valid
+    return F.cross_entropy(logits[real].flatten(0, -2), batch.y.to(device)[real].flatten(), reduction="sum")
 
 
 def _count(batch: Any) -> int:
@@ -177,7 +178,8 @@ def save(trainee: Trainee, checkpoints: Path, keep: int) -> Path:
 def go_on(trainee: Trainee, checkpoints: Path) -> list[str]:
     """Put a trainee back to its newest whole checkpoint; give the notices of damaged ones."""
     path, notices = newest_checkpoint(checkpoints)
-    trainee.progress, place, trainee.memory = load_checkpoint(path, trainee.model, trainee.optimiser)
+    trainee.progress, place, memory = load_checkpoint(path, trainee.model, trainee.optimiser)
+    trainee.memory = None if memory is None else memory.to(next(trainee.model.parameters()).device)
     trainee.batches.load_state(place)
     return notices
 

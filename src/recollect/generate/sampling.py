@@ -142,7 +142,7 @@ def stream(
 ) -> Stream:
     """Go on from many prompts at once, step by step.
 
-    `prompts` are lists of ids of any lengths, read after `memory` where one is given: an encoder's, or a session's (one
+    `prompts` are lists of ids of any lengths, read after `memory` where one is given: an encoder's, or a saved one (one
     row for each prompt). A prompt may be empty where `settings.begin` is read before it, or where `logits` (B, V) says
     what the model that wrote `memory` expects next. `rows` are the rows' numbers for the draw, 0, 1, … unless given.
     """
