@@ -6,6 +6,8 @@ checked where data enters, by `check_ids` and `check_prefix`: inside `forward` t
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -116,3 +118,9 @@ def fill_invalid(t: Tensor, valid: Tensor | None) -> Tensor:
     if valid is None:
         return t
     return t.masked_fill(~valid.reshape(*valid.shape, *[1] * (t.dim() - 2)), 0)
+
+
+def nearest(name: str, names: Iterable[str]) -> str:
+    """Give '; did you mean …?' for the known names closest to an unknown one, or nothing."""
+    close = difflib.get_close_matches(name, list(names), n=3, cutoff=0.5)
+    return f"; did you mean {' or '.join(close)}?" if close else ""

@@ -189,6 +189,12 @@ def test_the_cache_is_used_and_a_damaged_one_is_built_again(tmp_path, monkeypatc
     assert (load_corpus(data, cache=cache).train == first).all()
 
 
+def test_a_notice_is_given_once_though_the_text_is_read_often(tmp_path, capsys):
+    (tmp_path / "a.txt").write_bytes(("我会说中文。\n" * 30).encode("gb18030"))
+    load_corpus(str(tmp_path / "a.txt"), cache=tmp_path / "cache")
+    assert capsys.readouterr().err.count("read as GB18030") == 1
+
+
 def test_too_little_text_is_refused(tmp_path):
     (tmp_path / "empty.txt").touch()
     (tmp_path / "short.txt").write_text("one line", encoding="utf-8")

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from recollect.data.text import DataError
+from recollect.data.error import DataError
 
 
 @dataclass(frozen=True)

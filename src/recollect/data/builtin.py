@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from random import Random
 
-from recollect.data.error import DataError, nearest
+from recollect.data.error import DataError
+from recollect.entry import nearest
 
 LETTERS, DIGITS = "abcdefghijklmnopqrstuvwxyz", "0123456789"
 LONG = 40  # characters from which a paragraph that comes again is a copy and not a phrase

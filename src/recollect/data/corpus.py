@@ -18,7 +18,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from recollect.data.text import DataError, read_text
+from recollect.data.error import DataError
+from recollect.data.text import open_source, to_stderr
 from recollect.data.tokenizer import Tokenizer, choose_kind
 
 PARTS = ("train", "valid", "test")
@@ -43,25 +44,26 @@ def load_corpus(
     data: str, *, tokenizer: str | None = None, field: str | None = None, cache: str | Path | None = None
 ) -> Corpus:
     """Give DATA as a corpus, from the cache where it is there and whole."""
-    held = list(read_text(data, field)) if data == "-" else None  # standard input can be read only once
+    with open_source(data, field=field or "text", notify=to_stderr) as source:
 
-    def pieces() -> Iterator[str]:
-        return read_text(data, field) if held is None else iter(held)
+        def pieces() -> Iterator[str]:
+            return (piece.text for piece in source.pieces())
 
-    digest, size = _hash(pieces())
-    if size < LEAST:
-        raise DataError(f"{data}: seen {size} characters, wanted at least {LEAST} to train, validate and test on")
-    kind = tokenizer or choose_kind(next(pieces()), size)
-    name = hashlib.sha256(f"{VERSION} {digest} {kind} {SHARES}".encode()).hexdigest()[:24]
-    folder = Path(cache or _cache()) / name
-    if not _is_whole(folder):
-        _build(folder, pieces, size, kind)
+        digest, size = _hash(pieces())
+        if size < LEAST:
+            raise DataError(f"{data}: seen {size} characters, wanted at least {LEAST} to train, validate and test on")
+        kind = tokenizer or choose_kind(next(pieces()), size)
+        name = hashlib.sha256(f"{VERSION} {digest} {kind} {SHARES}".encode()).hexdigest()[:24]
+        folder = Path(cache or _cache()) / name
+        if not _is_whole(folder):
+            _build(folder, pieces, size, kind)
     dtype = _parts(folder)["dtype"]
     parts = [np.memmap(folder / f"{part}.ids", dtype=dtype, mode="r") for part in PARTS]
     return Corpus(Tokenizer.load(folder / "tokenizer.json"), *parts)
 
 
 def _hash(pieces: Iterator[str]) -> tuple[str, int]:
+    """Hash the text itself, so that the same text in another format is found in the cache; also give its length."""
     digest, size = hashlib.sha256(), 0
     for piece in pieces:
         digest.update(piece.encode())

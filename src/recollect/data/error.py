@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 Notify = Callable[[str], None]
 
@@ -14,9 +13,3 @@ class DataError(ValueError):
 
 def silent(_: str) -> None:
     """Take a notice and do nothing: the default where nobody listens."""
-
-
-def nearest(name: str, names: Iterable[str]) -> str:
-    """Give '; did you mean …?' for the known names closest to an unknown one, or nothing."""
-    close = difflib.get_close_matches(name, list(names), n=3, cutoff=0.5)
-    return f"; did you mean {' or '.join(close)}?" if close else ""

@@ -19,8 +19,9 @@ from typing import BinaryIO
 
 from recollect.data.builtin import BUILTINS, builtin_documents, is_builtin
 from recollect.data.encoding import BLOCK, find_encoding, open_bytes
-from recollect.data.error import DataError, Notify, nearest, silent
+from recollect.data.error import DataError, Notify, silent
 from recollect.data.formats import Piece, format_of, read_pieces
+from recollect.entry import nearest
 
 __all__ = ["DataError", "Piece", "Source", "open_source", "read_text"]
 
@@ -79,12 +80,13 @@ class Source:
 
 def read_text(data: str | Path, field: str | None = None, notify: Notify | None = None) -> Iterator[str]:
     """Give the text of DATA in pieces, in order; notices go to standard error unless told where."""
-    with open_source(data, field=field or "text", notify=notify or _to_stderr) as source:
+    with open_source(data, field=field or "text", notify=notify or to_stderr) as source:
         for piece in source.pieces():
             yield piece.text
 
 
-def _to_stderr(notice: str) -> None:
+def to_stderr(notice: str) -> None:
+    """Say a notice where it does not mix with results."""
     sys.stderr.write(f"recollect: {notice}\n")
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import tokenizers
 from numpy.typing import NDArray
 
-from recollect.data.text import DataError
+from recollect.data.error import DataError
 from recollect.saving import write_file
 
 FORMAT, VERSION = "recollect-tokenizer", 1

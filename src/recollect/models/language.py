@@ -8,7 +8,6 @@ others: embedding, pre-norm blocks, a norm, the map (GPT-2, Radford et al. 2019)
 
 from __future__ import annotations
 
-import difflib
 import math
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from recollect.entry import nearest
 from recollect.layer import SequenceLayer, Stack
 from recollect.layers.attention import SelfAttention
 from recollect.layers.block import Block
@@ -55,9 +55,8 @@ class LanguageConfig:
 
     def __post_init__(self) -> None:
         if self.family not in FAMILIES:
-            near = difflib.get_close_matches(self.family, FAMILIES, n=1)
-            hint = f"; did you mean {near[0]}?" if near else ""
-            raise ValueError(f"family: seen {self.family!r}, wanted one of {', '.join(FAMILIES)}{hint}")
+            near = nearest(self.family, FAMILIES)
+            raise ValueError(f"family: seen {self.family!r}, wanted one of {', '.join(FAMILIES)}{near}")
 
 
 class LanguageModel(SequenceLayer[Memory]):
