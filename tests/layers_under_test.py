@@ -10,6 +10,7 @@ import torch
 from recollect.layer import Bidirectional, Residual, SequenceLayer, Stack
 from recollect.layers.attention import BasicSelfAttention, SelfAttention
 from recollect.layers.block import Block
+from recollect.layers.convolution import Convolution
 from recollect.layers.gru import GRU
 from recollect.layers.linear_attention import LinearAttention
 from recollect.layers.lstm import LSTM
@@ -56,6 +57,8 @@ LAYERS: list[tuple[str, Factory]] = [
     ("Window", lambda: Window(WIDTH, 2)),
     ("Window order 0", lambda: Window(WIDTH, 0)),
     ("Window order 9", lambda: Window(WIDTH, 9, hidden=5, width_out=2)),
+    ("Convolution", lambda: stirred(Convolution(WIDTH))),
+    ("Convolution of one", lambda: stirred(Convolution(WIDTH, 1))),
     ("Positions sinusoidal", lambda: Positions(WIDTH)),
     ("Positions learned", lambda: Positions(WIDTH, "learned", max_length=200)),
     ("BasicSelfAttention", lambda: BasicSelfAttention(WIDTH)),
@@ -75,8 +78,10 @@ LAYERS: list[tuple[str, Factory]] = [
     ("SelfAttention full view, alibi", lambda: SelfAttention(8, 2, causal=False, positions="alibi", window=3)),
     ("SelfAttention full view, rotary", lambda: SelfAttention(8, 2, causal=False, positions="rotary")),
     ("LinearAttention", lambda: LinearAttention(8, 2)),
+    ("LinearAttention with decay", lambda: LinearAttention(8, 2, decay=True)),
     ("LinearAttention identity", lambda: LinearAttention(8, 2, feature="identity", bias=True)),
     ("TTTLinear", lambda: TTTLinear(8, 2)),
+    ("TTTLinear rotary", lambda: TTTLinear(8, 2, mini_batch=4, rotary=True)),
     ("TTTLinear mini-batch 1", lambda: TTTLinear(8, 2, mini_batch=1)),
     ("TTTLinear whole sequence", lambda: TTTLinear(8, 2, mini_batch=None)),
     ("TTTLinear plain", lambda: TTTLinear(8, 2, mini_batch=3, rate=0.05, **PLAIN)),
@@ -106,6 +111,14 @@ def counted(markov: Markov) -> Markov:
     """Let a model that counts have counted something."""
     markov.count(torch.randint(VOCAB, (6, 40), generator=torch.Generator().manual_seed(1)))
     return markov
+
+
+def stirred(layer: SequenceLayer[Any]) -> SequenceLayer[Any]:
+    """Move a layer away from where it starts, as the identity, so that its weights are seen at work."""
+    with torch.no_grad():
+        for p in layer.parameters():
+            p += torch.randn(p.shape, generator=torch.Generator().manual_seed(2))
+    return layer
 
 
 def build(factory: Factory, dtype: torch.dtype = torch.float64, seed: int = 0) -> SequenceLayer[Any]:

@@ -15,6 +15,7 @@ from recollect.layers.attention import (
     SelfAttention as SelfAttention,
 )
 from recollect.layers.block import Block as Block
+from recollect.layers.convolution import Convolution as Convolution
 from recollect.layers.cross_attention import CrossAttention as CrossAttention, Source as Source
 from recollect.layers.gru import GRU as GRU
 from recollect.layers.linear_attention import Associations as Associations, LinearAttention as LinearAttention

@@ -7,7 +7,7 @@ checked where data enters, by `check_ids` and `check_prefix`: inside `forward` t
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -118,6 +118,12 @@ def fill_invalid(t: Tensor, valid: Tensor | None) -> Tensor:
     if valid is None:
         return t
     return t.masked_fill(~valid.reshape(*valid.shape, *[1] * (t.dim() - 2)), 0)
+
+
+def check_choice(what: str, seen: str, choices: Sequence[str]) -> None:
+    """Refuse a word that is not among the choices."""
+    if seen not in choices:
+        raise ValueError(f"{what}: seen {seen!r}, wanted one of {', '.join(choices)}{nearest(seen, choices)}")
 
 
 def nearest(name: str, names: Iterable[str]) -> str:

@@ -28,6 +28,7 @@ class Block(SequenceLayer[M]):
         *,
         norm: Literal["pre", "post"] = "pre",
         kind: Literal["layer", "rms"] = "layer",
+        bias: bool = True,
         dropout: float = 0.0,
         **factory: Any,
     ) -> None:
@@ -39,10 +40,12 @@ class Block(SequenceLayer[M]):
         self.width = self.width_out = mixer.width
         self.growth, self.norm, self.dropout = mixer.growth, norm, dropout
         self.mixer = mixer
-        self.feed_forward = feed_forward or FeedForward(mixer.width, **factory)
-        make = LayerNorm if kind == "layer" else RMSNorm
-        self.mixer_norm: Pointwise = make(mixer.width, **factory)
-        self.feed_forward_norm: Pointwise = make(mixer.width, **factory)
+        self.feed_forward = feed_forward or FeedForward(mixer.width, bias=bias, **factory)
+        self.mixer_norm, self.feed_forward_norm = (self._make_norm(kind, bias, **factory) for _ in range(2))
+
+    def _make_norm(self, kind: str, bias: bool, **factory: Any) -> Pointwise:
+        width = self.width_out
+        return LayerNorm(width, bias=bias, **factory) if kind == "layer" else RMSNorm(width, **factory)
 
     @property
     def streams(self) -> bool:

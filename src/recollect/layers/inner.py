@@ -23,19 +23,13 @@ def gelu_slope(x: Tensor) -> Tensor:
     return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * c * (1 + 3 * 0.044715 * x * x)
 
 
-def layer_norm(z: Tensor, gamma: Tensor, beta: Tensor) -> Tensor:
-    """γ ẑ + β over the last axis, ẑ = (z − mean) / √(variance + ε)."""
-    return gamma * _standardised(z)[0] + beta
-
-
-def layer_norm_gradient(z: Tensor, upstream: Tensor, gamma: Tensor) -> Tensor:
-    """Give ∂L/∂z of layer_norm from ∂L/∂output: (g − mean g − ẑ · mean(g ẑ)) / √(variance + ε), g = γ · upstream."""
-    z_hat, spread = _standardised(z)
-    g = gamma * upstream
-    return (g - g.mean(-1, keepdim=True) - z_hat * (g * z_hat).mean(-1, keepdim=True)) / spread
-
-
-def _standardised(z: Tensor) -> tuple[Tensor, Tensor]:
+def standardised(z: Tensor) -> tuple[Tensor, Tensor]:
+    """Give ẑ = (z − mean) / √(variance + ε) over the last axis, and that root."""
     centred = z - z.mean(-1, keepdim=True)
     spread = (centred.square().mean(-1, keepdim=True) + EPSILON).sqrt()
     return centred / spread, spread
+
+
+def standardised_gradient(z_hat: Tensor, spread: Tensor, g: Tensor) -> Tensor:
+    """Give ∂L/∂z from g = ∂L/∂ẑ: (g − mean g − ẑ · mean(g ẑ)) / √(variance + ε)."""
+    return (g - g.mean(-1, keepdim=True) - z_hat * (g * z_hat).mean(-1, keepdim=True)) / spread

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from recollect.entry import fill_invalid
 from recollect.layer import SequenceLayer
+from recollect.layers.positions import alibi_slopes
 from recollect.memory import Memory
 from recollect.observe import note
 
@@ -32,8 +33,12 @@ class LinearAttention(SequenceLayer[Associations]):
     S_t = S_{t-1} + φ(k_t) v_tᵀ;  z_t = z_{t-1} + φ(k_t);  c_t = S_tᵀ φ(q_t) / (z_t · φ(q_t) + ε);  y = W_o c
 
     φ is "elu" (elu(x) + 1) or "identity"; `normalised=False` leaves out the division, as it must with "identity",
-    whose sums may be negative. Where we differ: ε, and q, k, v lie one below the other in `qkv`.
+    whose sums may be negative. With `decay` both sums fade by γ_n = exp(−m_n) a step, m_n the slopes of ALiBi, so that
+    what is near counts most and a stream can be read without end (Sun et al. 2023, RetNet, with other γ). Where we
+    differ: ε, and q, k, v lie one below the other in `qkv`.
     """
+
+    slopes: Tensor
 
     def __init__(
         self,
@@ -42,6 +47,7 @@ class LinearAttention(SequenceLayer[Associations]):
         *,
         feature: Literal["elu", "identity"] = "elu",
         normalised: bool | None = None,
+        decay: bool = False,
         bias: bool = False,
         **factory: Any,
     ) -> None:
@@ -55,6 +61,8 @@ class LinearAttention(SequenceLayer[Associations]):
         self.width = self.width_out = width
         self.heads, self.head_width, self.feature = heads, width // heads, feature
         self.normalised = feature == "elu" if normalised is None else normalised
+        slopes = torch.tensor(alibi_slopes(heads) if decay else [0.0] * heads, **factory)
+        self.register_buffer("slopes", slopes, persistent=False)
         self.qkv = nn.Linear(width, 3 * width, bias=bias, **factory)
         self.out = nn.Linear(width, width, bias=bias, **factory)
 
@@ -67,9 +75,11 @@ class LinearAttention(SequenceLayer[Associations]):
         """Step through time, adding one association at a time."""
         q, k, v = self._project(x, valid)
         S, z, contexts = memory.sum, memory.total, [q[:, :0]]
+        moves = torch.ones(x.shape[:2], dtype=torch.long, device=x.device) if valid is None else valid.long()
         for t in range(x.shape[1]):
-            S = S + k[:, t, :, :, None] * v[:, t, :, None]
-            z = z + k[:, t]
+            kept = self._faded(moves[:, t])[..., None]  # (B, N, 1)
+            S = kept[..., None] * S + k[:, t, :, :, None] * v[:, t, :, None]
+            z = kept * z + k[:, t]
             context = (S * q[:, t, :, :, None]).sum(2)  # (B, N, H)
             contexts.append(self._normalise(context, (z * q[:, t]).sum(-1))[:, None])
         context = torch.cat(contexts, dim=1)
@@ -78,19 +88,33 @@ class LinearAttention(SequenceLayer[Associations]):
 
     def fast(self, x: Tensor, memory: Associations, valid: Tensor | None) -> tuple[Tensor, Associations]:
         """Read piece by piece: inside a piece as masked attention, between pieces through the sums."""
-        q, k, v = self._project(x, valid)
-        S, z, contexts = memory.sum, memory.total, [q[:, :0]]
+        q, k, v = (t.transpose(1, 2) for t in self._project(x, valid))  # (B, N, T, H)
+        S, z, contexts = memory.sum, memory.total, [q[:, :, :0]]
         for start in range(0, x.shape[1], PIECE):
             part = slice(start, start + PIECE)
-            context, S, z = self._piece(q[:, part], k[:, part], v[:, part], S, z)
+            real = None if valid is None else valid[:, part]
+            context, S, z = self._piece(q[:, :, part], k[:, :, part], v[:, :, part], S, z, real)
             contexts.append(context)
-        return self.out(torch.cat(contexts, dim=1).flatten(2)), Associations(sum=S, total=z)
+        context = torch.cat(contexts, dim=2).transpose(1, 2)
+        return self.out(context.flatten(2)), Associations(sum=S, total=z)
 
-    def _piece(self, q: Tensor, k: Tensor, v: Tensor, S: Tensor, z: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        scores = torch.einsum("btnh,bsnh->bnts", q, k).tril()  # (B, N, T, S)
-        context = torch.einsum("bnts,bsni->btni", scores, v) + torch.einsum("btnh,bnhi->btni", q, S)
-        total = scores.sum(-1).transpose(1, 2) + torch.einsum("btnh,bnh->btn", q, z)
-        return self._normalise(context, total), S + torch.einsum("bsnh,bsni->bnhi", k, v), z + k.sum(1)
+    def _piece(
+        self, q: Tensor, k: Tensor, v: Tensor, S: Tensor, z: Tensor, valid: Tensor | None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Read some steps (B, N, T, H): what was summed before has faded, and each key by its distance."""
+        place = torch.arange(q.shape[2], device=q.device)
+        count = place.new_full((1,), len(place)) if valid is None else valid.sum(1)  # (B or 1,)
+        scores = q @ k.transpose(-1, -2) * self._faded(place[:, None] - place).permute(2, 0, 1).tril()  # (B, N, T, T)
+        before = q * self._faded(place + 1).transpose(0, 1)[..., None]
+        total = scores.sum(-1) + (before @ z[..., None])[..., 0]  # (B, N, T)
+        context = self._normalise(scores @ v + before @ S, total)
+        left = k * self._faded(count[:, None] - 1 - place).transpose(1, 2)[..., None]  # at the piece's end
+        kept = self._faded(count)[..., None]  # (B or 1, N, 1)
+        return context, kept[..., None] * S + left.transpose(-1, -2) @ v, kept * z + left.sum(2)
+
+    def _faded(self, distance: Tensor) -> Tensor:
+        """Give γ_n^distance for every head: (…, N)."""
+        return torch.exp(-distance.clamp(min=0)[..., None] * self.slopes)
 
     def _project(self, x: Tensor, valid: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
         """Give φ(q), φ(k), v (B, T, N, H); a key of zero adds nothing, so padding leaves the sums alone."""

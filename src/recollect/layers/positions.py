@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from recollect.entry import ContractError
@@ -68,7 +69,7 @@ class Positions(SequenceLayer[Position]):
                 raise ContractError(
                     "x", f"a step at position {furthest}", f"at most {len(self.table)} learned positions"
                 )
-        return self.table[positions]
+        return F.embedding(positions, self.table)  # its gradient is many times faster than an index's
 
 
 def positions_from(length: Tensor, steps: int) -> Tensor:

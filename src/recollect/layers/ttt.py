@@ -8,7 +8,8 @@ W_t is ever made.
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -16,7 +17,8 @@ from torch import Tensor, nn
 
 from recollect.entry import fill_invalid
 from recollect.layer import SequenceLayer
-from recollect.layers.inner import gelu, gelu_slope, layer_norm, layer_norm_gradient
+from recollect.layers.inner import gelu, gelu_slope, standardised, standardised_gradient
+from recollect.layers.positions import positions_from, rotate
 from recollect.memory import Memory, hint
 from recollect.observe import note
 
@@ -48,6 +50,10 @@ class Views(NamedTuple):
         """Give some of the steps."""
         return Views(*(t[:, :, part] for t in self))
 
+    def split(self, size: int) -> Iterator[Views]:
+        """Give all steps, so many at a time: cheaper to differentiate than one slice after the other."""
+        return (Views(*parts) for parts in zip(*(t.split(size, dim=2) for t in self), strict=True))
+
 
 class Lesson(NamedTuple):
     """The gradient of the inner loss, not yet multiplied out: ∇_{W_i} ℓ = Σ_s inputs_iᵀ errors_i, times the rate."""
@@ -71,8 +77,9 @@ class TTT(SequenceLayer[FastWeights]):
 
     with t′ the last border of mini-batches of `mini_batch` steps (None: the whole sequence is one). Switches: `norm`
     and `residual` of f; `rate` η fixed as a number, or "learned": η_s = base_rate · σ(θ_lr · x_s) / H; `learned_start`
-    for W_0, else zeros; `average` divides the sum by t − t′, as the authors' code does and their equations do not.
-    Where we differ from that code: no biases inside f, no rotary positions, no convolution, no norm before W_o.
+    for W_0, else zeros; `average` divides the sum by t − t′, as the authors' code does and their equations do not;
+    `rotary` turns k and q by their place in the mini-batch, as that code does. Where we differ from it: no biases
+    inside f, no norm before W_o; its convolution is a layer of its own, `Convolution`.
     """
 
     def __init__(
@@ -87,6 +94,7 @@ class TTT(SequenceLayer[FastWeights]):
         residual: bool = True,
         average: bool = True,
         learned_start: bool = True,
+        rotary: bool = False,
         **factory: Any,
     ) -> None:
         super().__init__()
@@ -97,6 +105,7 @@ class TTT(SequenceLayer[FastWeights]):
         self.width = self.width_out = width
         self.heads, self.head_width, self.mini_batch = heads, width // heads, mini_batch
         self.rate, self.base_rate, self.residual, self.average = rate, base_rate, residual, average
+        self.rotary = rotary
         self.kvq = nn.Linear(width, 3 * width, bias=False, **factory)
         self.out = nn.Linear(width, width, bias=False, **factory)
         self.rate_gate = nn.Linear(width, heads, **factory) if rate == "learned" else None
@@ -131,7 +140,7 @@ class TTT(SequenceLayer[FastWeights]):
 
     def read(self, x: Tensor, memory: FastWeights, valid: Tensor | None) -> tuple[Tensor, FastWeights]:
         """Make every step's weights: one inner gradient at a time."""
-        views = self._views(x, valid)
+        views = self._views(x, memory.length, valid)
         weights, gathered, length = memory.weights, memory.gathered, memory.length
         answers, inner = [views.q[:, :, :0]], defaultdict(list)
         for t in range(x.shape[1]):
@@ -157,7 +166,10 @@ class TTT(SequenceLayer[FastWeights]):
         """Read mini-batch by mini-batch; rows inside a mini-batch are first moved to their place in it."""
         if x.shape[1] < 4:
             return self.read(x, memory, valid)
-        views, steps = self._views(x, valid), x.shape[1]
+        views, steps = self._views(x, memory.length, valid), x.shape[1]
+        if self.mini_batch and memory.at_border and valid is None and steps % self.mini_batch == 0:
+            answers, memory = self._in_step(views, memory)
+            return self._output(answers), memory
         count = torch.full_like(memory.length, steps) if valid is None else valid.sum(1)
         if self.mini_batch is None or memory.at_border:
             answers, memory = self._dual(views, memory, count, torch.zeros_like(count))
@@ -168,6 +180,22 @@ class TTT(SequenceLayer[FastWeights]):
             index = (place[:, None] + torch.arange(steps, device=x.device))[:, None, :, None]
             answers = answers.gather(2, index.expand(-1, self.heads, -1, self.head_width))
         return self._output(answers), memory
+
+    def _in_step(self, views: Views, memory: FastWeights) -> tuple[Tensor, FastWeights]:
+        """Read whole mini-batches that all rows begin and end together: only the weights go on to the next."""
+        assert self.mini_batch is not None
+        weights, asked = memory.weights, []
+        gathered: tuple[Tensor, ...] | None = memory.gathered
+        share = self._shares(memory.length, 0, self.mini_batch)
+        for piece in views.split(self.mini_batch):
+            lesson = self._learn(piece, weights)
+            asked.append(self._ask(piece.q, weights, gathered, lesson, share))
+            gradients = lesson.gradients() if gathered is None else _add(gathered, lesson.gradients())
+            weights = self._take(weights, gradients, 1 / self.mini_batch if self.average else 1.0)
+            gathered = None  # zero from here on
+        after = replace(memory, weights=weights, length=memory.length + views.q.shape[2])
+        after = replace(after, gathered=tuple(torch.zeros_like(g) for g in memory.gathered))
+        return self._finish(views.q, torch.cat(asked, dim=2)), after
 
     def _dual(self, views: Views, memory: FastWeights, count: Tensor, place: Tensor) -> tuple[Tensor, FastWeights]:
         """Read steps that lie at their places: those of a row begin at slot `place` and are `count` many."""
@@ -191,14 +219,15 @@ class TTT(SequenceLayer[FastWeights]):
         self,
         q: Tensor,
         weights: tuple[Tensor, ...],
-        gathered: tuple[Tensor, ...],
+        gathered: tuple[Tensor, ...] | None,
         lesson: Lesson,
         share: Tensor | float,
     ) -> Tensor:
         """f_res(q_t; W_t) for all t at once: q W_t = q W − share · (q · gathered + Σ_{s≤t} (q · input_s) error_s)."""
-        for i, (w, g, a, e) in enumerate(zip(weights, gathered, *lesson, strict=True)):
+        for i, (w, a, e) in enumerate(zip(weights, *lesson, strict=True)):
             q = gelu(q) if i else q
-            learnt = q @ g + (q @ a.transpose(-1, -2)).tril() @ e  # (B, N, T, out)
+            learnt = (q @ a.transpose(-1, -2)).tril() @ e  # (B, N, T, out)
+            learnt = learnt if gathered is None else learnt + q @ gathered[i]
             q = q @ w - share * learnt
         return q
 
@@ -212,7 +241,7 @@ class TTT(SequenceLayer[FastWeights]):
         return self._finish(u, z)
 
     def _finish(self, u: Tensor, z: Tensor) -> Tensor:
-        z = z if self.norm is None else layer_norm(z, *self.norm)
+        z = z if self.norm is None else self.norm[0] * standardised(z)[0] + self.norm[1]
         return u + z if self.residual else z
 
     def _learn(self, views: Views, weights: tuple[Tensor, ...]) -> Lesson:
@@ -221,25 +250,32 @@ class TTT(SequenceLayer[FastWeights]):
         for w in weights:
             before.append(inputs[-1] @ w)
             inputs.append(gelu(before[-1]))
-        z = before[-1]
-        error = 2 * (self._finish(views.k, z) - views.v)
-        if self.norm is not None:
-            error = layer_norm_gradient(z, error, self.norm[0])
-        errors = [error]
+        errors = [self._error(before[-1], views.v - views.k if self.residual else views.v)]
         for w, pre in zip(weights[:0:-1], before[-2::-1], strict=True):
             errors.insert(0, errors[0] @ w.transpose(-1, -2) * gelu_slope(pre))
         return Lesson(tuple(inputs[:-1]), tuple(views.rate * e for e in errors))
 
+    def _error(self, z: Tensor, target: Tensor) -> Tensor:
+        """Give ∂‖LN(z) − target‖² / ∂z."""
+        if self.norm is None:
+            return 2 * (z - target)
+        gamma, beta = self.norm
+        z_hat, spread = standardised(z)
+        return standardised_gradient(z_hat, spread, 2 * gamma * (gamma * z_hat + beta - target))
+
     # ---- small parts -------------------------------------------------------------------------------------
 
-    def _views(self, x: Tensor, valid: Tensor | None) -> Views:
+    def _views(self, x: Tensor, length: Tensor, valid: Tensor | None) -> Views:
         """θ_K x, θ_V x, θ_Q x and the rate; a rate of zero keeps padding from teaching anything."""
-        k, v, q = self.kvq(x).unflatten(2, (3, self.heads, self.head_width)).permute(2, 0, 3, 1, 4)  # (B, N, T, H)
+        k, v, q = self.kvq(x).unflatten(2, (3, self.heads, self.head_width)).unbind(2)  # (B, T, N, H)
+        if self.rotary:
+            place = self._place(positions_from(length, x.shape[1]))
+            k, q = rotate(k, place), rotate(q, place)
         if self.rate_gate is not None:
             rate = self.base_rate / self.head_width * self.rate_gate(x).sigmoid()  # (B, T, N)
         else:
             rate = x.new_full((*x.shape[:2], self.heads), float(self.rate))
-        return Views(k, v, q, fill_invalid(rate, valid).transpose(1, 2).unsqueeze(-1))
+        return Views(*(t.transpose(1, 2) for t in (k, v, q, fill_invalid(rate, valid)[..., None])))
 
     def _output(self, answers: Tensor) -> Tensor:
         return self.out(answers.transpose(1, 2).flatten(2))

@@ -15,10 +15,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from recollect.entry import nearest
+from recollect.entry import check_choice
 from recollect.layer import SequenceLayer, Stack
 from recollect.layers.attention import SelfAttention
 from recollect.layers.block import Block
+from recollect.layers.convolution import Convolution
 from recollect.layers.gru import GRU
 from recollect.layers.linear_attention import LinearAttention
 from recollect.layers.lstm import LSTM
@@ -50,13 +51,14 @@ class LanguageConfig:
     max_length: int | None = None  # transformer: a table of learned positions; None: rotary ones, without end
     window: int | None = None  # transformer: look at the nearest so many steps
     mini_batch: int = 16  # ttt: steps between two inner updates
+    convolution: int = 4  # linear attention and ttt: steps that the convolution before them shows side by side
     dropout: float = 0.0
+    bias: bool = True  # of the blocks' products, norms and the map to the vocabulary
     tied: bool = False  # embedding and output share their weights
+    start: float | None = None  # recurrent: draw all weights uniformly from ±start; None: as each layer does
 
     def __post_init__(self) -> None:
-        if self.family not in FAMILIES:
-            near = nearest(self.family, FAMILIES)
-            raise ValueError(f"family: seen {self.family!r}, wanted one of {', '.join(FAMILIES)}{near}")
+        check_choice("family", self.family, FAMILIES)
 
 
 class LanguageModel(SequenceLayer[Memory]):
@@ -106,10 +108,13 @@ def build_body(config: LanguageConfig) -> SequenceLayer[Any]:
     """Put a family's layers together."""
     if config.family == "markov":
         return Markov(config.vocab_size, config.order)
-    bottom, top = Embedding(config.vocab_size, config.width), Linear(config.width, config.vocab_size)
+    bottom, top = Embedding(config.vocab_size, config.width), Linear(config.width, config.vocab_size, bias=config.bias)
     body = Stack(bottom, *_middle(config), top)
     if config.family in BLOCKS:
         _begin_small(body, config.depth)
+    elif config.start is not None:
+        for p in body.parameters():
+            nn.init.uniform_(p, -config.start, config.start)
     return body
 
 
@@ -121,30 +126,34 @@ def _middle(config: LanguageConfig) -> list[SequenceLayer[Any]]:
         layers = [RECURRENT[config.family](width, width) for _ in range(config.depth)]
         return [*drop, *(part for layer in layers for part in (layer, *drop))]
     places = [] if config.max_length is None else [Positions(width, "learned", max_length=config.max_length)]
-    blocks = [Block(_mixer(config), _feed_forward(config), dropout=config.dropout) for _ in range(config.depth)]
-    return [*places, *drop, *blocks, LayerNorm(width)]
+    shape: dict[str, Any] = {"bias": config.bias, "dropout": config.dropout}
+    blocks = [Block(_mixer(config), _feed_forward(config), **shape) for _ in range(config.depth)]
+    return [*places, *drop, *blocks, LayerNorm(width, bias=config.bias)]
 
 
 def _mixer(config: LanguageConfig) -> SequenceLayer[Any]:
     width, heads = config.width, config.heads
     if config.family == "transformer":
         places: Any = "rotary" if config.max_length is None else None
-        return SelfAttention(width, heads, window=config.window, positions=places, dropout=config.dropout)
+        shape: dict[str, Any] = {"window": config.window, "positions": places, "bias": config.bias}
+        return SelfAttention(width, heads, **shape, dropout=config.dropout)
+    # A sum knows no order, and one without end buries what is near: neighbours are shown, old sums fade.
+    neighbours = Convolution(width, config.convolution)
     if config.family == "linear-attention":
-        return LinearAttention(width, heads)
+        return Stack(neighbours, LinearAttention(width, heads, decay=True))
     kind = TTTLinear if config.family == "ttt-linear" else TTTMLP
-    return kind(width, heads, mini_batch=config.mini_batch)
+    return Stack(neighbours, kind(width, heads, mini_batch=config.mini_batch, rotary=True))
 
 
 def _feed_forward(config: LanguageConfig) -> FeedForward:
-    return FeedForward(config.width, config.hidden, dropout=config.dropout)
+    return FeedForward(config.width, config.hidden, bias=config.bias, dropout=config.dropout)
 
 
 def _begin_small(body: Stack, depth: int) -> None:
     """Draw weights from N(0, 0.02²), those that lead into a residual narrower by √(2 · depth), as GPT-2 does."""
     for name, module in body.named_modules():
         if isinstance(module, nn.Linear | nn.Embedding):
-            leads_back = name.endswith(("mixer.out", "feed_forward.down"))
+            leads_back = name.endswith((".out", "feed_forward.down"))
             nn.init.normal_(module.weight, std=0.02 / math.sqrt(2 * depth) if leads_back else 0.02)
             if isinstance(module, nn.Linear) and module.bias is not None:
                 nn.init.zeros_(module.bias)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
+from recollect.entry import check_choice
 from recollect.models.language import BLOCKS, LanguageConfig, count_parameters
 
 TARGETS = {"tiny": 250_000, "small": 2_000_000, "base": 10_000_000}  # parameters, embeddings included
@@ -13,17 +15,27 @@ RECURRENT_DEPTHS = {"tiny": 1, "small": 2, "base": 3}
 TOLERANCE = 0.05
 
 
-def sized(family: str, vocab_size: int, size: str = "tiny", *, dropout: float = 0.0) -> LanguageConfig:
-    """Give a family's config with the size's number of parameters, within 5 %."""
-    if size not in TARGETS:
-        raise ValueError(f"size: seen {size!r}, wanted one of {', '.join(TARGETS)}")
-    config = LanguageConfig(family, vocab_size, dropout=dropout)
+def sized(
+    family: str,
+    vocab_size: int,
+    size: str = "tiny",
+    *,
+    depth: int | None = None,
+    parameters: int | None = None,
+    **options: Any,
+) -> LanguageConfig:
+    """Give a family's config with the size's depth and number of parameters, or others; options are the config's.
+
+    The number is met within 5 %.
+    """
+    check_choice("size", size, tuple(TARGETS))
+    config, target = LanguageConfig(family, vocab_size, **options), parameters or TARGETS[size]
     if family == "markov":
-        return replace(config, dropout=0.0)
+        return replace(config, dropout=0.0, tied=False)
+    config = replace(config, depth=depth or (DEPTHS if family in BLOCKS else RECURRENT_DEPTHS)[size])
     if family in BLOCKS:
-        return _fit_blocks(replace(config, depth=DEPTHS[size]), TARGETS[size])
-    depth = RECURRENT_DEPTHS[size]
-    return _checked(_widest(lambda n: replace(config, width=n, depth=depth), TARGETS[size]), TARGETS[size])
+        return _fit_blocks(config, target)
+    return _checked(_widest(lambda n: replace(config, width=n), target), target)
 
 
 def _fit_blocks(config: LanguageConfig, target: int) -> LanguageConfig:
@@ -58,18 +70,25 @@ def _checked(config: LanguageConfig, target: int) -> LanguageConfig:
 
 
 def zaremba(size: str, vocab_size: int = 10_000) -> LanguageConfig:
-    """Zaremba et al. 2014: two LSTM layers of 200 (small), 650 (medium) or 1500 (large), dropout 0, .5, .65."""
-    width, dropout = {"small": (200, 0.0), "medium": (650, 0.5), "large": (1500, 0.65)}[size]
-    return LanguageConfig("lstm", vocab_size, width=width, depth=2, dropout=dropout)
+    """Zaremba et al. 2014: two LSTM layers of 200 (small), 650 (medium) or 1500 (large).
+
+    Dropout 0, .5, .65; weights drawn from ±.1, ±.05, ±.04.
+    """
+    sizes = {"small": (200, 0.0, 0.1), "medium": (650, 0.5, 0.05), "large": (1500, 0.65, 0.04)}
+    width, dropout, start = sizes[size]
+    return LanguageConfig("lstm", vocab_size, width=width, depth=2, dropout=dropout, start=start)
 
 
 def nanogpt_char(vocab_size: int = 65) -> LanguageConfig:
-    """nanoGPT's train_shakespeare_char: 6 layers, 6 heads, width 384, context 256, dropout 0.2, tied."""
-    shape = {"width": 384, "depth": 6, "heads": 6, "max_length": 256}
+    """nanoGPT's train_shakespeare_char: 6 layers, 6 heads, width 384, context 256, dropout 0.2, tied.
+
+    Where we differ: products and norms have biases, as in GPT-2.
+    """
+    shape: dict[str, Any] = {"width": 384, "depth": 6, "heads": 6, "max_length": 256}
     return LanguageConfig("transformer", vocab_size, **shape, dropout=0.2, tied=True)
 
 
 def gpt2_small(vocab_size: int = 50_257) -> LanguageConfig:
     """GPT-2 small (Radford et al. 2019): 12 layers, 12 heads, width 768, context 1024, tied."""
-    shape = {"width": 768, "depth": 12, "heads": 12, "max_length": 1024}
+    shape: dict[str, Any] = {"width": 768, "depth": 12, "heads": 12, "max_length": 1024}
     return LanguageConfig("transformer", vocab_size, **shape, dropout=0.1, tied=True)
