@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/installed
 
-.PHONY: demo test check bench clean
+.PHONY: demo test check bench faults clean
 
 demo: $(INSTALLED)
 	$(BIN)/recollect demo
@@ -23,6 +23,9 @@ bench: $(INSTALLED)
 	$(BIN)/python benchmarks/memory.py
 	-$(BIN)/python benchmarks/markov.py # needs RECOLLECT_DATA, and says so
 	$(BIN)/python benchmarks/readme.py
+
+faults: $(INSTALLED) # twenty kills at random moments
+	$(BIN)/python benchmarks/faults.py
 
 $(INSTALLED): pyproject.toml
 	$(PYTHON) -m venv .venv

@@ -10,14 +10,17 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-import numpy
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 import recollect
+from recollect.train import Plan, Trainee, update
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
@@ -67,7 +70,7 @@ def versions() -> dict[str, str]:
     return {
         "python": platform.python_version(),
         "torch": torch.__version__,
-        "numpy": numpy.__version__,
+        "numpy": np.__version__,
         "recollect": recollect.__version__,
         "os": platform.system(),
     }
@@ -97,6 +100,31 @@ def data_folder() -> Path:
         print(f"RECOLLECT_DATA: seen {folder}, wanted the folder that holds the texts. Set it and run {command()}.")
         sys.exit(2)
     return Path(folder)
+
+
+def side_by_side(learners: list[tuple[Trainee, Plan, Callable[[], Any]]]) -> list[Any]:
+    """Do the learners' jobs at the same time, on a GPU each in its own stream, so that small kernels share it.
+
+    Two updates of each come first, one learner after the other: a graph cannot be captured while others draw random
+    numbers. Gives the jobs' results in order.
+    """
+    streams = [torch.cuda.Stream() if torch.cuda.is_available() else None for _ in learners]
+    for (trainee, plan, _), stream in zip(learners, streams, strict=True):
+        with torch.cuda.stream(stream):
+            for _ in range(2):
+                update(trainee, iter(trainee.batches), plan, 0.0)
+
+    def work(job: Callable[[], Any], stream: torch.cuda.Stream | None) -> Any:
+        with torch.cuda.stream(stream):
+            return job()
+
+    with ThreadPoolExecutor(len(learners)) as pool:
+        return list(pool.map(work, [job for _, _, job in learners], streams))
+
+
+def parts_side_by_side(count: int, rows: int = 32) -> NDArray[np.int64]:
+    """Give the ends of `rows` parts of a text: carried each by itself they are read many times faster than one."""
+    return np.linspace(0, count, rows + 1).astype(np.int64)[1:]
 
 
 def interleave(contenders: dict[str, Callable[[], Any]], rounds: int = 30, warmup: int = 3) -> dict[str, list[float]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -133,7 +134,7 @@ for count in range(200):
     child = os.fork()
     if child == 0:
         arm(count)
-        save(folder, 2)
+        save(folder, {step})
         os._exit(0)
     code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     path, notices = newest_checkpoint(folder)
@@ -148,11 +149,12 @@ print(found)
 """
 
 
-def test_dying_at_any_write_flush_or_rename_leaves_a_whole_checkpoint(tmp_path):
-    script = DIE.format(tests=str(__import__("pathlib").Path(__file__).parent), folder=str(tmp_path / "run"))
+@pytest.mark.parametrize("step", [1, 2], ids=["over the only one", "beside it"])
+def test_dying_at_any_write_flush_or_rename_leaves_a_whole_checkpoint(step, tmp_path):
+    script = DIE.format(tests=str(Path(__file__).parent), folder=str(tmp_path / "run"), step=step)
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     found = eval(done.stdout)  # our own list of tuples
-    assert found[-1] == (0, "step-00000002", 0)
+    assert found[-1] == (0, f"step-0000000{step}", 0)
     assert len(found) > 20, "fewer places to die than a save has"
     assert {code for code, _, _ in found[:-1]} == {9}
     assert {name for _, name, _ in found[:-1]} >= {"step-00000001"}

@@ -45,10 +45,3 @@ def test_an_unknown_language_is_refused_with_the_next_command():
 
 def test_an_unknown_verb_is_refused():
     assert "No such command" in run("remember", code=2).stderr
-
-
-def test_demo_holds_every_model_against_the_laws():
-    rows = json.loads(run("demo", "--json").stdout)
-    assert {row["laws"] for row in rows} == {9}
-    attention = next(row for row in rows if row["name"] == "self-attention")
-    assert attention["bytes"][3] > 4000 * 2 * 64 * 4

@@ -11,8 +11,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
+import typer
 from safetensors.torch import load_file
 
+from recollect.cli import app
 from recollect.models.language import FAMILIES
 from recollect.run import Run
 from recollect.saving import FileError
@@ -74,6 +76,30 @@ def test_the_whole_way(tmp_path):
 
 def test_standard_input_is_data(tmp_path):
     run("train", "-", "--budget", "2steps", "--out", str(tmp_path / "r"), "--batch", "2", input="abc " * 100)
+
+
+def test_a_run_goes_on_with_the_text_it_was_begun_on(tmp_path, monkeypatch):
+    out, text = str(tmp_path / "r"), tmp_path / "text.txt"
+    text.write_text("abc abd " * 100, encoding="utf-8")
+    options = ["--budget", "2steps", "--batch", "2", "--steps", "8"]
+    run("train", str(text), "--out", out, *options)
+    text.write_text("something else " * 100, encoding="utf-8")
+    assert "Next" in run("resume", out).stderr  # the cache has the old text
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "elsewhere"))
+    assert f"not the text that {out} was begun on" in run("resume", out, code=2).stderr
+    piped = str(tmp_path / "piped")
+    run("train", "-", "--out", piped, *options, input="abc abd " * 100)
+    assert run("resume", piped, stdin=subprocess.DEVNULL).returncode == 0
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "nowhere"))
+    assert "standard input and is not kept" in run("evaluate", piped, code=2).stderr
+
+
+def test_words_between_spaces_go_on_from_a_prompt(tmp_path):
+    text, out = tmp_path / "text.txt", str(tmp_path / "run")
+    text.write_text("the cat sat on a mat\n" * 200, encoding="utf-8")
+    options = ["--tokenizer", "space", "--budget", "60steps", "--steps", "16", "--out", out]
+    run("train", str(text), "-m", "gru", *options)
+    assert run("generate", out, "the cat", "--greedy", "--tokens", "6").stdout == "the cat sat on a mat\nthe\n"
 
 
 def test_ctrl_c_saves_and_resume_goes_on(tmp_path):
@@ -146,7 +172,7 @@ def test_a_run_of_another_version_is_refused(tmp_path):
     begin(small("markov"), Run(tmp_path / "run"), lambda row: None)
     path = tmp_path / "run" / "config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"version": 99}))
-    with pytest.raises(FileError, match="a run of version 99, this version reads 1"):
+    with pytest.raises(FileError, match="a run of version 99, this version reads 2"):
         Run(tmp_path / "run").load()
 
 
@@ -158,8 +184,9 @@ def test_a_run_of_another_version_is_refused(tmp_path):
         (["train", "recall", "--size", "huge"], "wanted one of tiny, small, base"),
         (["train", "recall", "--budget", "soon"], "--budget: seen 'soon', wanted 30s, 5m"),
         (["train", "recall", "--tokenizer", "letters"], "wanted one of char, byte, word, bpe"),
-        (["train", "recall", "--set", "speed=9"], "--set: seen 'speed', wanted one of data, family"),
-        (["train", "recall", "--set", "dropout=much"], "--set dropout: seen 'much', wanted a float, such as 0.0"),
+        (["train", "recall", "--set", "speed=9"], "tensorboard; did you mean seed?"),
+        (["train", "recall", "--device", "gpu"], "--device: seen 'gpu', wanted auto, cpu, cuda or cuda:N"),
+        (["train", "recall", "--set", "dropout=much"], "--set dropout: seen 'much', wanted float"),
         (["generate", "nowhere", "a"], "nowhere: not a run"),
         (["evaluate", "nowhere"], "nowhere: not a run"),
         (["resume", "nowhere"], "nowhere: not a run"),
@@ -169,6 +196,14 @@ def test_bad_words_are_refused(words, error, tmp_path):
     done = run(*words, *(["--out", str(tmp_path / "run")] if words[0] == "train" else []), code=2)
     assert error in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_no_verb_has_more_than_twelve_flags():
+    verbs = typer.main.get_command(app).commands
+    flags = {name: [p.name for p in verb.params if p.param_type_name == "option"] for name, verb in verbs.items()}
+    assert {"train", "plan", "resume", "evaluate", "generate"} <= flags.keys()
+    assert all("device" in flags[name] for name in ("train", "plan", "resume", "evaluate", "generate"))
+    assert max(map(len, flags.values())) <= 12, flags
 
 
 def test_unknown_symbols_in_a_prompt_are_refused(tmp_path):

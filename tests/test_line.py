@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
 import recollect
 from recollect.demo import bytes_after
@@ -23,7 +24,9 @@ def test_a_station_is_what_it_says(station):
 
 @stations
 def test_bytes_grow_as_stated(station):
-    few, some, many, more = bytes_after(station.build(), (1, 16, 256, 512))
+    layer = station.build()
+    x = torch.zeros(1, 512, dtype=torch.int64) if layer.width is None else torch.randn(1, 512, layer.width)
+    few, some, many, more = bytes_after(layer, x, (1, 16, 256, 512))
     if station.growth == "constant":
         assert few == some == many == more
     elif station.growth == "saturates":

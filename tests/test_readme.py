@@ -13,7 +13,9 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 ENGLISH, CHINESE = ROOT / "README.md", ROOT / "README.zh-CN.md"
+FIGURES = ROOT / "docs" / "figures.md", ROOT / "docs" / "figures.zh-CN.md"
 BOTH = pytest.mark.parametrize("path", [ENGLISH, CHINESE], ids=["en", "zh"])
+PAGES = pytest.mark.parametrize("path", [ENGLISH, CHINESE, *FIGURES], ids=lambda path: path.name)
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 SHELLS = {"sh", "bash", "shell", "console"}
 
@@ -49,19 +51,24 @@ def file_map(path: Path) -> list[str]:
     return re.findall(r"^\| `([^`]+)` \|", text(path), re.MULTILINE)
 
 
-@BOTH
+@PAGES
 def test_figures_are_those_of_the_results(path: Path) -> None:
     assert writer.is_current(path), f"{path.name}: run python benchmarks/readme.py"
 
 
-@BOTH
-@pytest.mark.parametrize("name", ["memory", "speed", "markov"])
-def test_a_typed_figure_is_noticed_and_undone(path: Path, name: str, tmp_path: Path) -> None:
-    before, begin, after = text(path).partition(f"<!-- {name}:begin -->\n")
-    typed = tmp_path / path.name
-    typed.write_text(f"{before}{begin}| 99 |\n{after}", encoding="utf-8")
-    assert not writer.is_current(typed)
-    assert writer.fresh(typed) == text(path)
+@PAGES
+def test_a_typed_figure_is_noticed_and_undone(path: Path, tmp_path: Path) -> None:
+    for name in writer.blocks_in(text(path)):
+        before, begin, after = text(path).partition(f"<!-- {name}:begin -->\n")
+        typed = tmp_path / path.name
+        typed.write_text(f"{before}{begin}| 99 |\n{after}", encoding="utf-8")
+        assert not writer.is_current(typed)
+        assert writer.fresh(typed) == text(path)
+
+
+def test_every_table_stands_in_one_page_of_each_language() -> None:
+    for readme, figures in zip((ENGLISH, CHINESE), FIGURES, strict=True):
+        assert sorted(writer.blocks_in(text(readme)) + writer.blocks_in(text(figures))) == sorted(writer.BLOCKS)
 
 
 def test_a_missing_marker_is_refused() -> None:
@@ -71,6 +78,7 @@ def test_a_missing_marker_is_refused() -> None:
 
 def test_both_languages_have_the_same_headings() -> None:
     assert headings(ENGLISH) == headings(CHINESE)
+    assert headings(FIGURES[0]) == headings(FIGURES[1])
 
 
 def test_both_languages_have_the_same_code_blocks() -> None:

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from recollect.memory import Memory
 from recollect.saving import (
     FileError,
+    WriteFailed,
     load_memory,
     load_weights,
     read_tensors,
@@ -45,6 +46,7 @@ class Progress:
     best_step: int | None = None
     evaluated: int | None = None  # the step of the latest evaluation
     worse: int = 0  # evaluations since the best
+    setbacks: int = 0  # evaluations in all that were not the best
 
 
 def save_checkpoint(
@@ -58,11 +60,28 @@ def save_checkpoint(
     keep: int = 2,
 ) -> Path:
     """Write a checkpoint, then drop the oldest beyond `keep`; the best one stays."""
-    folder.mkdir(parents=True, exist_ok=True)
     final = folder / f"{PREFIX}{progress.step:08d}"
     beside = folder / f"{final.name}.new"
     shutil.rmtree(beside, ignore_errors=True)
-    beside.mkdir()
+    try:
+        beside.mkdir(parents=True)
+        _write_parts(beside, model, optimiser, memory, progress, data_state)
+        _put_in_place(beside, final)
+    except OSError as error:
+        shutil.rmtree(beside, ignore_errors=True)
+        raise WriteFailed(f"{error}. {what_is_left(folder)}") from error
+    _drop_old(folder, keep, progress.best_step)
+    return final
+
+
+def _write_parts(
+    beside: Path,
+    model: nn.Module,
+    optimiser: torch.optim.Optimizer,
+    memory: Memory | None,
+    progress: Progress,
+    data_state: dict[str, Any],
+) -> None:
     save_weights(model, beside / "model.safetensors")
     write_tensors(optimiser_tensors(optimiser), beside / "optimiser.safetensors", {})
     write_tensors({"torch": torch.get_rng_state()}, beside / "random.safetensors", {})
@@ -70,10 +89,32 @@ def save_checkpoint(
         save_memory(memory, beside / "memory.safetensors")
     state = {"version": VERSION, "progress": vars(progress), "data": data_state, "files": _checksums(beside)}
     write_file(beside / "state.json", json.dumps(state).encode())
-    shutil.rmtree(final, ignore_errors=True)
+
+
+def _put_in_place(beside: Path, final: Path) -> None:
+    """Give a whole checkpoint its name; one of the same step steps aside first, so that there is always one."""
+    aside = final.with_name(f"{final.name}.old")
+    if final.exists():
+        shutil.rmtree(aside, ignore_errors=True)
+        os.replace(final, aside)
     os.replace(beside, final)
-    _drop_old(folder, keep, progress.best_step)
-    return final
+    shutil.rmtree(aside, ignore_errors=True)
+
+
+def _put_back(folder: Path) -> None:
+    """Give its name back to a checkpoint that had stepped aside for one that never came."""
+    for aside in folder.glob(f"{PREFIX}????????.old"):
+        if not aside.with_suffix("").exists():
+            os.replace(aside, aside.with_suffix(""))
+
+
+def what_is_left(folder: Path) -> str:
+    """Say, after a write that failed, what can be gone on from."""
+    try:
+        good, _ = newest_checkpoint(folder)
+    except FileError:
+        return f"There is no checkpoint yet. Begin again with: recollect resume {folder.parent}"
+    return f"The last checkpoint, {good}, is whole. Go on with: recollect resume {folder.parent}"
 
 
 def load_checkpoint(
@@ -92,6 +133,7 @@ def load_checkpoint(
 
 def newest_checkpoint(folder: Path) -> tuple[Path, list[str]]:
     """Find the newest whole checkpoint, with a notice for each damaged one that was passed over."""
+    _put_back(folder)
     notices = []
     for path in sorted(folder.glob(f"{PREFIX}????????"), reverse=True):
         try:
@@ -147,3 +189,5 @@ def _drop_old(folder: Path, keep: int, best_step: int | None) -> None:
     for path in whole[:-keep]:
         if best_step is None or path.name != f"{PREFIX}{best_step:08d}":
             shutil.rmtree(path, ignore_errors=True)
+    for path in (*folder.glob(f"{PREFIX}????????.new"), *folder.glob(f"{PREFIX}????????.old")):
+        shutil.rmtree(path, ignore_errors=True)  # what a crash left half-done

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import sys
-from typing import Annotated, Any
+from contextlib import closing
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -13,6 +15,9 @@ from rich.table import Table
 
 from recollect.line import LINE
 from recollect.version import __version__
+
+if TYPE_CHECKING:
+    from recollect.run import Run
 
 app = typer.Typer(
     help="Every sequence model is a way of remembering. 每个序列模型都是一种记忆方式。",
@@ -64,64 +69,121 @@ def _station(s: Any) -> dict[str, Any]:
 
 
 @app.command()
-def demo(as_json: AsJson = False) -> None:
-    """Hold every model of the line against the laws and measure its memory. 检验每个模型并测量其记忆。"""
-    from recollect.demo import STEPS, run
+def demo(
+    seconds: Annotated[float, typer.Option(help="Learning seconds of each family.")] = 15.0,
+    out: Annotated[str, typer.Option(help="The folder of the page and the runs.")] = "demo",
+    as_json: AsJson = False,
+) -> None:
+    """Train the whole line on the same text for equal time, and compare. 让整条线学同一段文字，再作比较。"""
+    from dataclasses import asdict
+    from pathlib import Path
 
+    from recollect.demo import Demo, run_demo
+    from recollect.views.terminal import LiveTable, final_tables, next_steps
+
+    try:
+        with LiveTable(Console(quiet=True) if as_json else console, seconds) as watcher:
+            outcome = run_demo(Demo(Path(out), seconds), watcher)
+    except KeyboardInterrupt:
+        _notice(f"stopped. Begin again with: recollect demo --out {shlex.quote(out)}")
+        raise typer.Exit(130) from None
     if as_json:
-        typer.echo(json.dumps(list(run()), indent=2))
-        return
-    table = Table(title="Bytes remembered after so many steps (batch 1, width 64, float32)", box=None)
-    for column in ("year", "model", "laws", "memory", *(f"{n} steps" for n in STEPS)):
-        table.add_column(column, justify="right" if "steps" in column else "left")
-    with console.status("reading …") as status:
-        for row in run(lambda name: status.update(f"holding {name} against the laws …")):
-            sizes = [f"{n:,}" for n in row["bytes"]]
-            table.add_row(str(row["year"]), row["name"], f"{row['laws']} hold", row["memory"], *sizes)
-    console.print(table)
-    console.print("\nNext: [bold]recollect models[/bold] tells what each of them is.")
+        typer.echo(json.dumps(asdict(outcome), default=str, ensure_ascii=False))
+    else:
+        console.print(final_tables(outcome))
+        typer.echo(f"\n{next_steps(outcome)}")
 
 
 Data = Annotated[str, typer.Argument(metavar="DATA", help="A file, folder, glob, - or a built-in such as python-docs.")]
 RunFolder = Annotated[str, typer.Argument(metavar="RUN", help="A run's folder.")]
 
 
+Family = Annotated[str, typer.Option("-m", "--model", help="The family; see recollect models.")]
+Size = Annotated[str, typer.Option(help="tiny, small or base: equal parameters for every family.")]
+BudgetWords = Annotated[str, typer.Option(help="30s, 5m, 2000steps, 1000000tokens or 3epochs.")]
+Seed = Annotated[int, typer.Option(help="Fixes weights and order.")]
+Kind = Annotated[str | None, typer.Option(help="char, byte, word, space or bpe; by default chosen.")]
+Field = Annotated[str | None, typer.Option(help="The field of .jsonl, .csv and .tsv files.")]
+Batch = Annotated[int, typer.Option(help="Rows read side by side.")]
+Steps = Annotated[int, typer.Option(help="Symbols to a stretch.")]
+Device = Annotated[str, typer.Option(help="cpu or cuda; auto takes a GPU where there is one.")]
+Settings = Annotated[list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="All else: rate, dropout …")]
+
+
 @app.command()
 def train(
     data: Data,
-    model: Annotated[str, typer.Option("-m", "--model", help="The family; see recollect models.")] = "lstm",
-    size: Annotated[str, typer.Option(help="tiny, small or base: equal parameters for every family.")] = "tiny",
-    budget: Annotated[str, typer.Option(help="30s, 5m, 2000steps or 1000000tokens.")] = "60s",
+    model: Family = "lstm",
+    size: Size = "tiny",
+    budget: BudgetWords = "60s",
     out: Annotated[str | None, typer.Option(help="The run's folder; by default runs/MODEL.")] = None,
-    seed: Annotated[int, typer.Option(help="Fixes weights and order.")] = 0,
-    tokenizer: Annotated[str | None, typer.Option(help="char, byte, word or bpe; by default chosen.")] = None,
-    field: Annotated[str | None, typer.Option(help="The field of .jsonl, .csv and .tsv files.")] = None,
-    batch: Annotated[int, typer.Option(help="Rows read side by side.")] = 16,
-    steps: Annotated[int, typer.Option(help="Symbols to a stretch.")] = 128,
-    rate: Annotated[float, typer.Option(help="The highest learning rate.")] = 3e-3,
-    settings: Annotated[list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="All else.")] = None,
+    seed: Seed = 0,
+    tokenizer: Kind = None,
+    field: Field = None,
+    batch: Batch = 16,
+    steps: Steps = 128,
+    device: Device = "auto",
+    settings: Settings = None,
     as_json: AsJson = False,
 ) -> None:
     """Train a language model on DATA. 训练一个语言模型。"""
+    from recollect.progress import reporter
+    from recollect.recipe import Recipe
     from recollect.run import Run
-    from recollect.training import Recipe, begin
+    from recollect.training import begin
 
-    recipe = Recipe(
-        data, model, size, tokenizer, field, **_budget(budget), batch_size=batch, steps=steps, rate=rate, seed=seed
-    )
-    recipe = recipe.with_settings(settings or [])
+    named: dict[str, Any] = {"batch_size": batch, "steps": steps, "seed": seed, "device": device}
+    recipe = Recipe(data, model, size, tokenizer, field, **_budget(budget), **named).with_settings(settings or [])
     run = Run(out or f"runs/{model}")
-    _close(begin(recipe, run, _Reporter(as_json)), run.folder)
+    with closing(reporter(as_json)) as progress:
+        is_spent = begin(recipe, run, progress.show)
+    _close(is_spent, run)
 
 
 @app.command()
-def resume(run: RunFolder, as_json: AsJson = False) -> None:
+def plan(
+    data: Data,
+    model: Family = "lstm",
+    size: Size = "tiny",
+    budget: BudgetWords = "60s",
+    seed: Seed = 0,
+    tokenizer: Kind = None,
+    field: Field = None,
+    batch: Batch = 16,
+    steps: Steps = 128,
+    device: Device = "auto",
+    settings: Settings = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say whether a training will fit, and how long it will take. 预估训练能否进行、需要多久。"""
+    from recollect.planning import as_table, forecast
+    from recollect.recipe import Recipe
+
+    named: dict[str, Any] = {"batch_size": batch, "steps": steps, "seed": seed, "device": device}
+    recipe = Recipe(data, model, size, tokenizer, field, **_budget(budget), **named).with_settings(settings or [])
+    facts = forecast(recipe)
+    if as_json:
+        typer.echo(json.dumps(facts, ensure_ascii=False))
+        return
+    console.print(as_table(facts))
+    typer.echo(f"Next: {facts['next']}", err=True)
+
+
+@app.command()
+def resume(
+    run: RunFolder,
+    device: Annotated[str | None, typer.Option(help="cpu, cuda or auto; by default as it was trained.")] = None,
+    as_json: AsJson = False,
+) -> None:
     """Go on with a run where it stopped. 从停下的地方继续训练。"""
     from recollect import training
+    from recollect.progress import reporter
     from recollect.run import Run
 
     folder = Run(run)
-    _close(training.resume(folder, _Reporter(as_json), _notice), folder.folder)
+    with closing(reporter(as_json)) as progress:
+        is_spent = training.resume(folder, progress.show, _notice, device)
+    _close(is_spent, folder)
 
 
 @app.command()
@@ -129,13 +191,14 @@ def evaluate(
     run: RunFolder,
     data: Annotated[str | None, typer.Argument(metavar="DATA", help="By default the run's own test part.")] = None,
     steps: Annotated[int | None, typer.Option(help="Symbols to a cold window.")] = None,
+    device: Device = "auto",
     as_json: AsJson = False,
 ) -> None:
     """Measure how well a run predicts a text. 衡量模型对文本的预测。"""
     from recollect.measuring import measure
     from recollect.run import Run
 
-    result = measure(Run(run), data, steps)
+    result = measure(Run(run), data, steps, device)
     if as_json:
         typer.echo(json.dumps(result))
         return
@@ -159,6 +222,7 @@ def generate(
     min_p: Annotated[float | None, typer.Option(help="Among those p times as likely as the likeliest.")] = None,
     stop: Annotated[list[str] | None, typer.Option(help="Stop before this text.")] = None,
     seed: Annotated[int, typer.Option(help="Fixes the draws.")] = 0,
+    device: Device = "auto",
     as_json: AsJson = False,
 ) -> None:
     """Let a run speak. 让模型说话。"""
@@ -167,7 +231,7 @@ def generate(
 
     settings: dict[str, Any] = {"tokens": tokens, "greedy": greedy, "temperature": temperature, "seed": seed}
     settings |= {"top_k": top_k, "top_p": top_p, "min_p": min_p}
-    pieces = speak(Run(run), prompt, settings, stop or [])
+    pieces = speak(Run(run), prompt, settings, stop or [], device)
     if as_json:
         typer.echo(json.dumps({"prompt": prompt, "text": "".join(pieces)}, ensure_ascii=False))
         return
@@ -178,39 +242,16 @@ def generate(
     sys.stdout.write("\n")
 
 
-class _Reporter:
-    """Prints what training reports: every evaluation as a line, and on a terminal the newest update below it."""
-
-    def __init__(self, as_json: bool) -> None:
-        self.as_json, self.latest = as_json, {}  # type: bool, dict[str, Any]
-
-    def __call__(self, row: dict[str, Any]) -> None:
-        if self.as_json:
-            typer.echo(json.dumps(row))
-        elif "valid_loss" in row:
-            typer.echo(self._line(row))
-        else:
-            self.latest = row
-            if sys.stderr.isatty():
-                sys.stderr.write(f"\rstep {row['step']}  loss {row['train_loss']:.4f}  {row['seconds']:.0f} s ")
-                sys.stderr.flush()
-
-    def _line(self, row: dict[str, Any]) -> str:
-        line = f"step {row['step']:>6}  valid {row['valid_loss']:.4f}"
-        if self.latest:
-            speed = self.latest["tokens"] / max(self.latest["seconds"], 1e-9)
-            line += f"  train {self.latest['train_loss']:.4f}  {self.latest['seconds']:.1f} s  {speed:,.0f} tokens/s"
-        return line
-
-
 def _budget(text: str) -> dict[str, Any]:
-    """Read 30s, 5m, 1h, 2000steps or 1000000tokens."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(s|m|h|steps?|tokens?)", text.strip())
+    """Read 30s, 5m, 1h, 2000steps, 1000000tokens or 3epochs."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(s|m|h|steps?|tokens?|epochs?)", text.strip())
     if match is None:
-        raise ValueError(f"--budget: seen {text!r}, wanted 30s, 5m, 1h, 2000steps or 1000000tokens")
+        raise ValueError(f"--budget: seen {text!r}, wanted 30s, 5m, 1h, 2000steps, 1000000tokens or 3epochs")
     number, unit = float(match[1]), match[2]
     if unit in ("s", "m", "h"):
         return {"max_seconds": number * {"s": 1, "m": 60, "h": 3600}[unit]}
+    if unit.startswith("epoch"):
+        return {"max_epochs": number}
     return {"max_steps" if unit.startswith("step") else "max_tokens": int(number)}
 
 
@@ -218,9 +259,10 @@ def _notice(text: str) -> None:
     typer.echo(f"recollect: {text}", err=True)
 
 
-def _close(is_spent: bool, folder: Any) -> None:
+def _close(is_spent: bool, run: Run) -> None:
+    folder = shlex.quote(str(run.folder))
     if is_spent:
-        typer.echo(f'Next: recollect generate {folder} "The "', err=True)
+        typer.echo(f"Next: recollect generate {folder} {shlex.quote(run.prompt())}", err=True)
         return
     typer.echo(f"recollect: stopped, everything is saved. Go on with: recollect resume {folder}", err=True)
     raise typer.Exit(130)
@@ -238,6 +280,6 @@ def main() -> None:
     except ValueError as error:
         typer.echo(f"recollect: {error}", err=True)
         sys.exit(2)
-    except RuntimeError as error:
+    except (RuntimeError, OSError) as error:
         typer.echo(f"recollect: {error}", err=True)
         sys.exit(1)

@@ -1,15 +1,17 @@
 """How well a language model predicts a text: one number per call, over the whole text, whatever the batch size.
 
-Two ways to read, which differ: with the memory **carried** through the text from its beginning to its end, or in
-**cold** windows that each begin anew. A model whose memory grows without bound is only read in windows.
+Two ways to read, which differ: with the memory **carried** through each document from its beginning to its end, or in
+**cold** windows that each begin anew. A model whose memory grows without bound is only read in windows. A document's
+first symbol is not predicted; a text without ends is one document.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -18,6 +20,8 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
+from recollect.data.batches import gather
+from recollect.data.documents import Documents, Ends, Places, Spread
 from recollect.layer import SequenceLayer
 
 
@@ -43,64 +47,91 @@ class Score:
         return self.nats / math.log(2) / units if units else math.nan
 
 
-def score_carried(model: SequenceLayer[Any], ids: NDArray[Any], steps: int = 256) -> Score:
-    """Predict every symbol but the first, reading the text once with its memory carried along."""
+def score_carried(
+    model: SequenceLayer[Any], ids: NDArray[Any], steps: int = 256, batch_size: int = 32, ends: Ends = None
+) -> Score:
+    """Predict every symbol but a document's first, reading each document once with its memory carried along."""
+    documents = Documents(ids, ends)
+    with _reading(model):
+        groups = documents.by_length(batch_size)
+        nats = sum(_read_carried(model, ids, starts, lengths - 1, steps) for starts, lengths in groups)
+    return Score(nats, documents.predicted)
 
-    def stretches() -> Iterator[tuple[Tensor, Tensor]]:
-        for start in range(0, len(ids) - 1, steps):
-            piece = _tensor(ids[start : start + steps + 1], model)[None]
-            yield piece[:, :-1], piece[:, 1:]
 
+def _read_carried(model: SequenceLayer[Any], ids: NDArray[Any], places: Places, counts: Places, steps: int) -> float:
+    """Read documents side by side, longest first: those that are through are left out from then on."""
     nats, memory = 0.0, None
-    with _reading(model):
-        for x, y in stretches():
-            logits, memory = model(x, memory)
-            nats += _nats(logits, y)
-    return Score(nats, max(len(ids) - 1, 0))
+    for done in range(0, int(counts[0]), steps):
+        rows = slice(int((counts > done).sum()))
+        if memory is not None and rows.stop < memory.batch_size:
+            memory = memory.select(rows)
+        x, y, valid = _on(model, gather(ids, places[rows] + done, np.minimum(counts[rows] - done, steps)))
+        logits, memory = model(x, memory, valid=valid)
+        nats += float(_losses(logits, y, valid).sum())
+    return nats
 
 
-def score_windows(model: SequenceLayer[Any], ids: NDArray[Any], steps: int = 256, batch_size: int = 32) -> Score:
-    """Predict every symbol but the first, in windows of `steps` that begin with nothing remembered.
+def score_windows(
+    model: SequenceLayer[Any], ids: NDArray[Any], steps: int = 256, batch_size: int = 32, ends: Ends = None
+) -> Score:
+    """Predict every symbol but a document's first, in windows of `steps` that begin with nothing remembered.
 
-    The last window may be shorter; it is padded, never dropped.
+    A document's last window may be shorter; it is padded, never dropped.
     """
-    starts = range(0, max(len(ids) - 1, 0), steps)
-    nats = 0.0
+    documents, nats = Documents(ids, ends), 0.0
     with _reading(model):
-        for first in range(0, len(starts), batch_size):
-            pieces = [ids[s : s + steps + 1] for s in starts[first : first + batch_size]]
-            longest = max(len(p) for p in pieces)
-            rows = np.stack([np.pad(np.asarray(p, dtype=np.int64), (0, longest - len(p))) for p in pieces])
-            counts = torch.tensor([len(p) - 1 for p in pieces])
-            valid = (torch.arange(longest - 1) < counts[:, None]).to(_device(model))
-            batch = _tensor(rows, model)
-            logits, _ = model(batch[:, :-1], valid=valid)
-            nats += _nats(logits[valid], batch[:, 1:][valid])
-    return Score(nats, max(len(ids) - 1, 0))
+        for starts, counts in _groups(documents.cold_windows(steps), batch_size):
+            x, y, valid = _on(model, gather(ids, starts, counts))
+            nats += float(_losses(model(x, valid=valid)[0], y, valid).sum())
+    return Score(nats, documents.predicted)
 
 
-def loss_by_position(model: SequenceLayer[Any], ids: NDArray[Any], steps: int = 256, windows: int = 64) -> list[float]:
-    """Give the mean nats at each place of a cold window: how much the model gains from what came before."""
-    count = windows if len(ids) > steps else 0
-    starts = np.linspace(0, max(len(ids) - steps - 1, 0), count).astype(int)
-    total = torch.zeros(steps, dtype=torch.float64)
+def loss_by_position(
+    model: SequenceLayer[Any],
+    ids: NDArray[Any],
+    steps: int = 256,
+    windows: int = 64,
+    batch_size: int = 32,
+    ends: Ends = None,
+) -> list[float]:
+    """Give the mean nats at each place of a cold window: how much the model gains from what came before.
+
+    Where no document is so long, there are fewer than `steps` places.
+    """
+    documents = Documents(ids, ends)
+    if not documents.predicted:
+        return []
+    starts, counts = Spread(documents, steps).at(np.arange(windows) / windows)
+    total = torch.zeros(int(counts.max()), dtype=torch.float64)
     with _reading(model):
-        for start in starts:
-            piece = _tensor(ids[start : start + steps + 1], model)[None]
-            logits, _ = model(piece[:, :-1])
-            total += F.cross_entropy(logits[0].double(), piece[0, 1:], reduction="none").cpu()
-    return (total / max(count, 1)).tolist()
+        for group in _groups(zip(starts, counts, strict=True), batch_size):
+            x, y, valid = _on(model, gather(ids, *group))
+            losses = _losses(model(x, valid=valid)[0], y, valid)
+            total[: x.shape[1]] += losses.sum(0).cpu()
+    reached = (counts[:, None] > np.arange(len(total))).sum(0)
+    return (total / torch.from_numpy(reached)).tolist()
 
 
-def _nats(logits: Tensor, y: Tensor) -> float:
-    # Summed in float64: over millions of symbols float32 would lose the last digits that are shown.
+def _groups(windows: Iterable[tuple[int, int]], size: int) -> Iterator[tuple[Places, Places]]:
+    windows = iter(windows)
+    while group := list(islice(windows, size)):
+        starts, counts = np.array(group, dtype=np.int64).T
+        yield starts, counts
+
+
+def _losses(logits: Tensor, y: Tensor, valid: Tensor | None) -> Tensor:
+    """Give the nats of each symbol (B, T), zero where there is none."""
+    # In float64: over millions of symbols float32 would lose the last digits that are shown.
     logits = logits.float() if logits.dtype in (torch.float16, torch.bfloat16) else logits
-    losses = F.cross_entropy(logits.flatten(0, -2), y.flatten(), reduction="none")
-    return float(losses.double().sum())
+    losses = F.cross_entropy(logits.flatten(0, -2), y.flatten(), reduction="none").double().view_as(y)
+    return losses if valid is None else losses.masked_fill(~valid, 0)
 
 
-def _tensor(ids: NDArray[Any], model: SequenceLayer[Any]) -> Tensor:
-    return torch.from_numpy(np.asarray(ids, dtype=np.int64)).to(_device(model))
+def _on(model: SequenceLayer[Any], batch: tuple[Tensor, Tensor, Tensor | None]) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Move a batch to the model's device."""
+    device = _device(model)
+    x, y, valid = batch
+    return x.to(device), y.to(device), None if valid is None else valid.to(device)
 
 
 def _device(model: SequenceLayer[Any]) -> torch.device:

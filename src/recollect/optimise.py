@@ -10,6 +10,8 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from recollect.entry import check_choice
+
 
 @dataclass(frozen=True)
 class Optimise:
@@ -18,25 +20,33 @@ class Optimise:
     optimiser: Literal["adamw", "sgd"] = "adamw"
     rate: float = 3e-3
     lowest_rate: float | None = None  # where cosine ends; None: a tenth of the rate
-    schedule: Literal["constant", "cosine", "step"] = "cosine"
+    schedule: Literal["constant", "cosine", "step", "plateau"] = "cosine"
     warmup: float = 0.02  # share of the budget during which the rate rises
-    decay_after: float = 0.5  # "step": share of the budget after which the rate falls …
-    decay: float = 0.5  # … by this factor, at each further twentieth
+    stages: int = 20  # "step": equal parts of the budget, epochs perhaps
+    first_stages: int = 10  # "step": those at the full rate
+    decay: float = 0.5  # "step": factor at each later stage; "plateau": at each evaluation that was not the best
     weight_decay: float = 0.1
     betas: tuple[float, float] = (0.9, 0.99)
     clip_norm: float | None = 1.0
     clip_value: float | None = None
 
-    def rate_at(self, share: float) -> float:
-        """Give the rate when `share` of the budget, 0 to 1, is spent."""
+    def __post_init__(self) -> None:
+        check_choice("optimiser", self.optimiser, ("adamw", "sgd"))
+        check_choice("schedule", self.schedule, ("constant", "cosine", "step", "plateau"))
+
+    def rate_at(self, share: float, setbacks: int = 0) -> float:
+        """Give the rate when `share` of the budget, 0 to 1, is spent, after so many evaluations without a best."""
         if share < self.warmup:
             return self.rate * share / self.warmup
         if self.schedule == "cosine":
             low = self.rate / 10 if self.lowest_rate is None else self.lowest_rate
             done = min((share - self.warmup) / (1 - self.warmup), 1.0)
             return low + (self.rate - low) * 0.5 * (1 + math.cos(math.pi * done))
-        if self.schedule == "step" and share > self.decay_after:
-            return self.rate * self.decay ** math.ceil((share - self.decay_after) * 20)
+        if self.schedule == "step":
+            stage = math.floor(share * self.stages + 1e-9)  # a border belongs to the stage that it begins
+            return self.rate * self.decay ** max(stage - self.first_stages + 1, 0)
+        if self.schedule == "plateau":
+            return self.rate * self.decay**setbacks
         return self.rate
 
     def build(self, model: nn.Module) -> torch.optim.Optimizer:
@@ -46,7 +56,7 @@ class Optimise:
         if self.optimiser == "sgd":
             return torch.optim.SGD(model.parameters(), lr=self.rate)
         groups = [{"params": matrices, "weight_decay": self.weight_decay}, {"params": others, "weight_decay": 0.0}]
-        return torch.optim.AdamW(groups, lr=self.rate, betas=self.betas)
+        return torch.optim.AdamW(groups, lr=self.rate, betas=self.betas, fused=True)
 
     def clip(self, parameters: Iterable[Tensor]) -> float:
         """Clip the gradients; give their norm before."""

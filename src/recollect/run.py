@@ -4,7 +4,9 @@ config.json         the model and how it was trained
 model.safetensors   the best weights
 tokenizer.json      symbols to ids and back
 metrics.jsonl       one line per update and evaluation
+samples.jsonl       what the model said at each evaluation
 checkpoints/        what `resume` goes on from
+README.md           the model card
 """
 
 from __future__ import annotations
@@ -18,10 +20,11 @@ from pathlib import Path
 from typing import Any
 
 from recollect.data.tokenizer import Tokenizer
+from recollect.machine import choose_device
 from recollect.models.language import LanguageConfig, LanguageModel
 from recollect.saving import FileError, load_weights, save_weights, write_file
 
-VERSION = 1
+VERSION = 2
 
 
 class Run:
@@ -31,13 +34,13 @@ class Run:
         self.folder = Path(folder)
         self.checkpoints = self.folder / "checkpoints"
 
-    def create(self, model: LanguageConfig, tokenizer: Tokenizer, training: dict[str, Any]) -> None:
-        """Begin a run: write its config and tokenizer."""
+    def create(self, model: LanguageConfig, tokenizer: Tokenizer, training: dict[str, Any], corpus: str) -> None:
+        """Begin a run: write its config, with the name of its cached corpus, and its tokenizer."""
         if (self.folder / "config.json").exists():
             raise FileError(f"{self.folder}: there is a run already; go on with: recollect resume {self.folder}")
         self.folder.mkdir(parents=True, exist_ok=True)
         tokenizer.save(self.folder / "tokenizer.json")
-        config = {"version": VERSION, "model": asdict(model), "training": training}
+        config = {"version": VERSION, "model": asdict(model), "training": training, "corpus": corpus}
         write_file(self.folder / "config.json", json.dumps(config, ensure_ascii=False, indent=1).encode() + b"\n")
 
     def config(self) -> dict[str, Any]:
@@ -58,11 +61,12 @@ class Run:
         """Make the run's model, with new weights."""
         return LanguageModel(LanguageConfig(**self.config()["model"]))
 
-    def load(self) -> tuple[LanguageModel, Tokenizer]:
-        """Give the trained model, in eval mode, and its tokenizer."""
+    def load(self, device: str = "cpu") -> tuple[LanguageModel, Tokenizer]:
+        """Give the trained model, in eval mode on a device, and its tokenizer."""
+        place = choose_device(device)
         model = self.build()
         load_weights(model, self.folder / "model.safetensors")
-        return model.eval(), Tokenizer.load(self.folder / "tokenizer.json")
+        return model.to(place).eval(), Tokenizer.load(self.folder / "tokenizer.json")
 
     def finish(self, model: LanguageModel) -> None:
         """Keep these weights as the run's result."""
@@ -70,15 +74,42 @@ class Run:
 
     def log(self, row: dict[str, Any]) -> None:
         """Add a line to the metrics."""
-        with (self.folder / "metrics.jsonl").open("a", encoding="utf-8") as file:
-            file.write(json.dumps(row) + "\n")
+        self._append("metrics", row)
+
+    def log_sample(self, row: dict[str, Any]) -> None:
+        """Add a line to the samples."""
+        self._append("samples", row)
+
+    def _append(self, name: str, row: dict[str, Any]) -> None:
+        with (self.folder / f"{name}.jsonl").open("a", encoding="utf-8") as file:
+            file.write(json.dumps(row, ensure_ascii=False) + "\n")
+
+    def metrics(self) -> list[dict[str, Any]]:
+        """Give every update and evaluation."""
+        return self._rows("metrics")
+
+    def samples(self) -> list[dict[str, Any]]:
+        """Give what the model said at each evaluation."""
+        return self._rows("samples")
+
+    def _rows(self, name: str) -> list[dict[str, Any]]:
+        """Give a log's rows; a last line that was cut short by a crash is none."""
+        path = self.folder / f"{name}.jsonl"
+        lines = path.read_text(encoding="utf-8").split("\n")[:-1] if path.exists() else []
+        return [json.loads(line) for line in lines]
 
     def cut_log(self, step: int) -> None:
         """Drop what was logged after a step: it will be logged again."""
-        path = self.folder / "metrics.jsonl"
-        lines = path.read_text(encoding="utf-8").splitlines(keepends=True) if path.exists() else []
-        kept = [line for line in lines if line.endswith("\n") and json.loads(line)["step"] <= step]
-        write_file(path, "".join(kept).encode())
+        for name in ("metrics", "samples"):
+            kept = [json.dumps(row, ensure_ascii=False) + "\n" for row in self._rows(name) if row["step"] <= step]
+            write_file(self.folder / f"{name}.jsonl", "".join(kept).encode())
+
+    def prompt(self) -> str:
+        """Give a prompt of symbols that the run knows: the beginning of what its samples went on from."""
+        rows = self.samples()
+        known = rows[-1]["prompt"].partition("\ufffd")[0] if rows else ""
+        lines = (line.lstrip("-") for line in known.splitlines())  # a leading dash would be read as an option
+        return next((line for line in lines if line.strip()), "The ")
 
     @contextmanager
     def lock(self) -> Iterator[None]:

@@ -27,6 +27,10 @@ class FileError(ValueError):
     """A file that cannot be used: says which one, why, and what to do."""
 
 
+class WriteFailed(RuntimeError, OSError):
+    """A file that cannot be written, as on a full disk: says which one, why, and what to do."""
+
+
 def save_memory(memory: Memory, path: str | Path) -> None:
     """Write a memory of any kind to one file."""
     tensors, tree = memory.tensors(), json.dumps(_describe(memory))
@@ -124,6 +128,8 @@ def write_file(path: Path, data: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
         os.replace(beside, path)
+    except OSError as error:
+        raise WriteFailed(f"{path}: cannot be written ({error.strerror or error}); make room and try again") from error
     finally:
         beside.unlink(missing_ok=True)
 

@@ -2,139 +2,134 @@
 
 from __future__ import annotations
 
-import json
+import shlex
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from contextlib import closing, contextmanager
+from dataclasses import asdict
 from typing import Any
 
 import torch
 
-from recollect.checkpoint import load_checkpoint, newest_checkpoint
+from recollect.card import write_card
+from recollect.checkpoint import load_checkpoint, newest_checkpoint, what_is_left
 from recollect.data.batches import Streams, Windows
-from recollect.data.corpus import Corpus, load_corpus
+from recollect.data.corpus import Corpus, load_corpus, reopen_corpus
+from recollect.data.error import DataError
+from recollect.journal import Journal, check_tensorboard, open_tensorboard
+from recollect.machine import choose_device
 from recollect.models.language import LanguageModel
-from recollect.models.sizes import sized
-from recollect.optimise import Optimise
+from recollect.recipe import Recipe
 from recollect.run import Run
-from recollect.train import Budget, Diverged, Plan, Trainee, count_symbols, go_on, train, validation_loss
+from recollect.saving import WriteFailed
+from recollect.train import Diverged, Trainee, count_symbols, go_on, train, validation_loss
 
 Report = Callable[[dict[str, Any]], None]
 
 
-@dataclass(frozen=True)
-class Recipe:
-    """All that a run is made from; kept in its config, so that `resume` needs nothing but the folder."""
-
-    data: str
-    family: str = "lstm"
-    size: str = "tiny"
-    tokenizer: str | None = None  # char, byte, word, bpe; None: chosen by the text
-    field: str | None = None  # of .jsonl, .csv and .tsv
-    max_steps: int | None = None  # the budget: updates …
-    max_tokens: int | None = None  # … symbols read …
-    max_seconds: float | None = None  # … or seconds
-    batch_size: int = 16
-    steps: int = 128  # symbols to a stretch
-    rate: float = 3e-3
-    dropout: float = 0.0
-    seed: int = 0
-    evaluate_every: int = 200
-
-    def with_settings(self, settings: list[str]) -> Recipe:
-        """Change settings given as NAME=VALUE; refuse names there are not, and values of another type."""
-        changes = {}
-        for text in settings:
-            name, _, value = text.partition("=")
-            if name not in vars(self):
-                raise ValueError(f"--set: seen {name!r}, wanted one of {', '.join(vars(self))}")
-            try:
-                changes[name] = json.loads(value)
-            except ValueError:
-                changes[name] = value
-            before = getattr(self, name)
-            wanted = (int, float) if isinstance(before, float) else type(before)
-            if before is not None and not isinstance(changes[name], wanted):
-                kind = type(before).__name__
-                raise ValueError(f"--set {name}: seen {value!r}, wanted a {kind}, such as {before!r}")
-        return replace(self, **changes)
-
-    def budget(self) -> Budget:
-        """Give the budget; 60 seconds where none was set."""
-        if self.max_steps is None and self.max_tokens is None and self.max_seconds is None:
-            return Budget(seconds=60.0)
-        return Budget(self.max_steps, self.max_tokens, self.max_seconds)
-
-    def plan(self) -> Plan:
-        """Give the plan of training."""
-        every = self.evaluate_every
-        optimise = Optimise(rate=self.rate)
-        return Plan(self.budget(), optimise, evaluate_every=every, save_every=every, steps=self.steps)
-
-
 def begin(recipe: Recipe, run: Run, report: Report) -> bool:
     """Train a new run; say whether its budget was spent."""
+    device = choose_device(recipe.device)
+    if recipe.tensorboard:
+        check_tensorboard()
     with run.lock():
         corpus = open_corpus(recipe)
         torch.manual_seed(recipe.seed)
-        config = sized(recipe.family, corpus.tokenizer.vocab_size, recipe.size, dropout=recipe.dropout)
-        run.create(config, corpus.tokenizer, asdict(recipe))
+        config = recipe.model(corpus.tokenizer.vocab_size)
+        run.create(config, corpus.tokenizer, asdict(recipe), corpus.name)
         model = LanguageModel(config)
         if recipe.family == "markov":
             return _count(recipe, run, model, corpus, report)
-        return _learn(recipe, run, enrol(recipe, model, corpus), corpus, report)
+        return _learn(recipe, run, enrol(recipe, model.to(device), corpus), corpus, report)
 
 
-def resume(run: Run, report: Report, notice: Callable[[str], None]) -> bool:
-    """Go on with a run where it stopped; say whether its budget was spent."""
+def resume(run: Run, report: Report, notice: Callable[[str], None], device: str | None = None) -> bool:
+    """Go on with a run where it stopped, on another device if asked; say whether its budget was spent."""
     recipe = Recipe(**run.config()["training"])
+    place = choose_device(device or recipe.device)
     with run.lock():
-        corpus = open_corpus(recipe)
-        trainee = enrol(recipe, run.build(), corpus)
-        for text in go_on(trainee, run.checkpoints):
-            notice(text)
+        corpus = corpus_of(run, recipe)
+        torch.manual_seed(recipe.seed)  # for a run that stopped before its first checkpoint, and begins again
+        model = run.build()
+        if recipe.family == "markov":
+            return _count(recipe, run, model, corpus, report)
+        trainee = enrol(recipe, model.to(place), corpus)
+        if any(run.checkpoints.glob("step-????????*")):
+            for text in go_on(trainee, run.checkpoints):
+                notice(text)
         run.cut_log(trainee.progress.step)
         return _learn(recipe, run, trainee, corpus, report)
 
 
 def open_corpus(recipe: Recipe) -> Corpus:
     """Read the run's data."""
-    return load_corpus(recipe.data, tokenizer=recipe.tokenizer, field=recipe.field)
+    given = {"valid": recipe.valid, "test": recipe.test}
+    return load_corpus(recipe.data, tokenizer=recipe.tokenizer, field=recipe.field, **given)
+
+
+def corpus_of(run: Run, recipe: Recipe) -> Corpus:
+    """Give the text that a run was begun on: from the cache, else read again, if it is still the same."""
+    name = run.config()["corpus"]
+    corpus = reopen_corpus(name)
+    if corpus is None and recipe.data == "-":
+        raise DataError(f"{run.folder}: its text came from standard input and is not kept any more; train a new run")
+    corpus = corpus or open_corpus(recipe)
+    if corpus.name != name:
+        raise DataError(f"{recipe.data}: not the text that {run.folder} was begun on; put that back or train a new run")
+    return corpus
 
 
 def _count(recipe: Recipe, run: Run, model: LanguageModel, corpus: Corpus, report: Report) -> bool:
-    count_symbols(model, corpus.train)
-    report({"step": 0, "valid_loss": validation_loss(model, corpus.valid, recipe.steps)})
+    count_symbols(model, corpus.train, ends=corpus.ends["train"])
+    loss = validation_loss(model, corpus.valid, recipe.steps, corpus.ends["valid"])
+    Journal(run, corpus, report).note({"step": 0, "valid_loss": loss}, model, share=1.0, best=loss)
     run.finish(model)
+    write_card(run, model, corpus, torch.device("cpu"))
     return True
 
 
 def _learn(recipe: Recipe, run: Run, trainee: Trainee, corpus: Corpus, report: Report) -> bool:
-    def log(row: dict[str, Any]) -> None:
-        run.log(row)
-        report(row)
+    plan, model = recipe.plan(trainee.batches.predicted), trainee.model
+    scalars = open_tensorboard(run.folder, trainee.progress.step) if recipe.tensorboard else None
 
-    try:
-        with _asked_to_stop() as is_stopped:
-            is_spent = train(trainee, recipe.plan(), corpus.valid, run.checkpoints, log, is_stopped)
-    except Diverged as error:
-        good, _ = newest_checkpoint(run.checkpoints)
-        again = f"recollect train {recipe.data} -m {recipe.family} --rate {recipe.rate / 3:.1g} --out {run.folder}-2"
-        raise Diverged(f"{error}. The last good checkpoint is {good}. Try: {again}") from error
-    keep_best(trainee, run)
+    def log(row: dict[str, Any]) -> None:
+        done, carried = trainee.progress, None if trainee.memory is None else trainee.memory.nbytes
+        journal.note(row, model, share=plan.budget.spent(done), best=done.best, memory_bytes=carried)
+
+    with closing(Journal(run, corpus, report, scalars)) as journal, _asked_to_stop() as is_stopped:
+        try:
+            is_spent = train(trainee, plan, corpus.valid, run.checkpoints, log, is_stopped, corpus.ends["valid"])
+            keep_best(trainee, run)
+            write_card(run, model, corpus, next(model.parameters()).device)
+        except Diverged as error:
+            raise _with_advice(error, recipe, run) from error
+        except OSError as error:
+            raise _on_disk(error, run) from error
     return is_spent
+
+
+def _on_disk(error: OSError, run: Run) -> Exception:
+    """Say what could not be written, and what is left."""
+    left = what_is_left(run.checkpoints)
+    words = str(error) if isinstance(error, WriteFailed) else f"{run.folder}: cannot be written ({error.strerror})"
+    return WriteFailed(words if left in words else f"{words}. {left}")
+
+
+def _with_advice(error: Diverged, recipe: Recipe, run: Run) -> Diverged:
+    good, _ = newest_checkpoint(run.checkpoints)
+    words = ["recollect", "train", recipe.data, "-m", recipe.family, "--set", f"rate={recipe.rate / 3:.1g}"]
+    again = shlex.join([*words, "--out", f"{run.folder}-2"])
+    return Diverged(f"{error}. The last good checkpoint is {good}. Try: {again}")
 
 
 def enrol(recipe: Recipe, model: LanguageModel, corpus: Corpus) -> Trainee:
     """Give the model its text and its optimiser: a carried stream, or windows where nothing is carried."""
-    batches: Any
-    if model.carries:
-        batches = Streams(corpus.train, recipe.batch_size, recipe.steps)
-    else:
-        batches = Windows(corpus.train, recipe.batch_size, recipe.steps, seed=recipe.seed)
-    return Trainee(model, batches, recipe.plan().optimise.build(model))
+    text: dict[str, Any] = {"ids": corpus.train, "ends": corpus.ends["train"], "seed": recipe.seed}
+    text |= {"batch_size": recipe.batch_size, "steps": recipe.steps}
+    batches = Streams(length=recipe.cuts().length, **text) if model.carries else Windows(**text)
+    compiled = torch.compile(model) if recipe.compile else None
+    return Trainee(model, batches, recipe.optimise().build(model), compiled=compiled)
 
 
 def keep_best(trainee: Trainee, run: Run) -> None:

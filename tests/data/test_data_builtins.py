@@ -11,6 +11,7 @@ import torch
 from recollect.data.adding import adding
 from recollect.data.builtin import BUILTINS, builtin_documents
 from recollect.data.error import DataError
+from recollect.data.text import open_source
 
 TASKS = [name for name in BUILTINS if name != "python-docs"]
 
@@ -49,6 +50,15 @@ def test_a_python_without_its_docs_says_so(monkeypatch):
     monkeypatch.setitem(sys.modules, "pydoc_data.topics", None)
     with pytest.raises(DataError, match=r"lacks pydoc_data.topics .* use a generator instead, as recall"):
         list(builtin_documents("python-docs"))
+
+
+def test_without_the_docs_a_generator_is_read_and_said_once(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pydoc_data.topics", None)
+    heard = []
+    with open_source("python-docs", notify=heard.append) as source:
+        assert [piece.text for piece in source.pieces()] == list(builtin_documents("recall"))
+        assert len(list(source.pieces())) == 20_000
+    assert heard == ["python-docs: this Python lacks pydoc_data.topics; the generator recall is read instead"]
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ class Pieces:
     def decode(self, ids: list[int]) -> str:
         return "".join(PIECES[i] for i in ids)
 
-    def stream(self) -> Decoding:
+    def stream(self, after: str = "") -> Decoding:
         return Decoding()
 
 

@@ -10,10 +10,12 @@ import pytest
 import torch
 
 from recollect.checkpoint import Progress
+from recollect.data.batches import Streams
 from recollect.evaluate import loss_by_position, score_carried, score_windows
 from recollect.models.language import FAMILIES, LanguageConfig, LanguageModel
 from recollect.optimise import Optimise
 from recollect.train import Budget, Diverged, Plan, Trainee, count_symbols, go_on, train, update
+from recollect.truncation import Truncation
 
 VOCAB = 6
 TEXT = np.array([0, 1, 2, 3, 4, 5, 3, 1] * 60, dtype=np.uint16)  # a pattern that everyone can learn
@@ -24,7 +26,7 @@ class Piece:
     x: torch.Tensor
     y: torch.Tensor
     valid: torch.Tensor | None = None
-    is_start: bool = False
+    is_start: torch.Tensor | None = None
 
 
 class Rows:
@@ -44,7 +46,7 @@ class Rows:
             x, y = self.x[:, part], self.y[:, part]
             lengths = torch.arange(len(x)) % 3 + 1
             valid = torch.arange(x.shape[1]) < lengths[:, None] if self.ragged else None
-            yield Piece(x, y, valid, start == 0)
+            yield Piece(x, y, valid, torch.full((len(x),), start == 0))
 
     def state(self) -> dict[str, Any]:
         return {"place": self.place}
@@ -106,7 +108,7 @@ def test_accumulation_equals_the_large_batch():
     """Rows of different length, so that a mean of means would be wrong."""
     large, small = learner(batch=8, ragged=True), learner(batch=8, ragged=True)
     whole = next(iter(large.batches))
-    parts = [Piece(*(t[i : i + 2] for t in (whole.x, whole.y, whole.valid)), is_start=True) for i in range(0, 8, 2)]
+    parts = [Piece(*(t[i : i + 2] for t in (whole.x, whole.y, whole.valid, whole.is_start))) for i in range(0, 8, 2)]
     moves = plan()
     one = update(large, iter([whole]), moves, 0.5)
     four = update(small, iter(parts), replace(moves, accumulate=4), 0.5)
@@ -182,8 +184,54 @@ def test_rates():
     assert [cosine.rate_at(s) for s in (0.0, 0.05, 0.1, 1.0)] == pytest.approx([0.0, 0.5, 1.0, 0.1])
     assert cosine.rate_at(0.55) == pytest.approx(0.55)
     assert Optimise(rate=1.0, schedule="constant", warmup=0).rate_at(0.9) == 1.0
-    step = Optimise(rate=1.0, schedule="step", warmup=0.0, decay_after=0.5, decay=0.5)
-    assert [step.rate_at(s) for s in (0.5, 0.52, 0.56)] == [1.0, 0.5, 0.25]
+    epochs = Optimise(rate=1.0, schedule="step", warmup=0.0, stages=13, first_stages=4, decay=0.5)
+    assert [epochs.rate_at(e / 13) for e in (0, 3.99, 4, 5, 12.5)] == [1.0, 1.0, 0.5, 0.25, 0.5**9]
+    plateau = Optimise(rate=1.0, schedule="plateau", warmup=0.0, decay=0.5)
+    assert [plateau.rate_at(0.5, setbacks) for setbacks in (0, 1, 3)] == [1.0, 0.5, 0.125]
+    with pytest.raises(ValueError, match=r"schedule: seen 'cosinus', wanted one of constant, cosine, .*mean cosine"):
+        Optimise(schedule="cosinus")
+
+
+def test_the_rate_falls_where_nothing_gets_better(tmp_path):
+    trainee, rows = learner(), []
+    stuck = Optimise(rate=0.5, schedule="plateau", warmup=0.0, decay=0.1, weight_decay=0.0)
+    train(trainee, replace(plan(60), optimise=stuck), TEXT[:60], tmp_path, rows.append)
+    losses = [row["valid_loss"] for row in rows if "valid_loss" in row]
+    worse = sum(loss >= min(losses[:i]) for i, loss in enumerate(losses) if i)
+    assert worse
+    assert trainee.progress.setbacks == worse
+    assert min(row["rate"] for row in rows if "rate" in row) < 0.1
+
+
+@pytest.mark.parametrize("family", [f for f in FAMILIES if f != "markov"])
+def test_bf16_learns_alike(family, tmp_path):
+    losses = {}
+    for precision in ("fp32", "bf16"):
+        trainee = learner(family)
+        train(trainee, plan(20, precision=precision), TEXT[:100], tmp_path / precision)
+        losses[precision] = trainee.progress.best
+        assert {p.dtype for p in trainee.model.parameters()} == {torch.float32}
+    assert losses["bf16"] != losses["fp32"]
+    assert losses["bf16"] == pytest.approx(losses["fp32"], rel=0.05)
+
+
+@pytest.mark.parametrize("kind", ["random", "reweighted"])
+def test_random_truncation_learns_and_resumes(kind, tmp_path):
+    cuts = Truncation(kind, steps=10, every=4)
+
+    def pupil() -> Trainee:
+        trainee = learner("gru")
+        return replace(trainee, batches=Streams(TEXT, 4, 10, length=cuts.length, seed=1))
+
+    whole, first, second = pupil(), pupil(), pupil()
+    how = plan(40, truncation=cuts)
+    train(whole, how, TEXT[:100], tmp_path / "whole")
+    train(first, how, TEXT[:100], tmp_path / "parts", is_stopped=lambda: first.progress.step == 23)
+    go_on(second, tmp_path / "parts")
+    train(second, how, TEXT[:100], tmp_path / "parts")
+    assert whole.progress.best < 1.0
+    assert second.progress.tokens == whole.progress.tokens != 40 * 40  # lengths differ
+    assert all(torch.equal(p, q) for p, q in zip(whole.model.parameters(), second.model.parameters(), strict=True))
 
 
 def test_clipping():

@@ -12,9 +12,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from random import Random
 
-from recollect.data.error import DataError
+from recollect.data.error import DataError, Notify
 from recollect.entry import nearest
 
+INSTEAD = "recall"  # of the Python docs, where they are missing
 LETTERS, DIGITS = "abcdefghijklmnopqrstuvwxyz", "0123456789"
 LONG = 40  # characters from which a paragraph that comes again is a copy and not a phrase
 
@@ -111,6 +112,17 @@ BUILTINS = {
         Builtin("parity", "bits, then whether the ones are odd", parity),
     )
 }
+
+
+def settle_builtin(data: str, notify: Notify) -> str:
+    """Give the built-in to read: where this Python lacks its docs, a generator instead, with a notice."""
+    try:
+        if data == "python-docs":
+            import pydoc_data.topics  # noqa: F401
+    except ImportError:
+        notify(f"{data}: this Python lacks pydoc_data.topics; the generator {INSTEAD} is read instead")
+        return INSTEAD
+    return data
 
 
 def is_builtin(data: str) -> bool:

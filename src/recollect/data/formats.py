@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TextIO
 from recollect.data.encoding import UNREADABLE, open_text
 from recollect.data.error import DataError
 
-PIECE = 1 << 20  # characters given at a time
+PIECE = 1 << 20  # characters read at a time
 FIELD_LIMIT = 1 << 26  # characters in a cell of a table: more is a quote that was never closed
 TABLES = {"csv": ",", "tsv": "\t"}
 
@@ -46,11 +46,21 @@ def read_pieces(path: Path, encoding: str, field: str) -> Iterator[Piece]:
 
 
 def _plain(file: TextIO) -> Iterator[Piece]:
-    text = file.read(PIECE)
-    while text:
+    rest = file.read(PIECE)
+    while rest:
         following = file.read(PIECE)  # one ahead: only then is it known whether the document ends
-        yield Piece(text, not following)
-        text = following
+        cut = _cut(rest) if following else len(rest)
+        yield Piece(rest[:cut], not following)
+        rest = rest[cut:] + following
+
+
+def _cut(text: str) -> int:
+    """Find where symbols do not hang together: after the last line end, else before the last word, else at the end."""
+    line = text.rfind("\n") + 1
+    blank = text.rfind(" ", 1, -1)
+    while blank > 0 and text[blank + 1].isspace():
+        blank = text.rfind(" ", 1, blank)
+    return line or max(blank, 0) or len(text)
 
 
 def _rows(rows: Iterable[str]) -> Iterator[Piece]:

@@ -17,7 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO
 
-from recollect.data.builtin import BUILTINS, builtin_documents, is_builtin
+from recollect.data.builtin import BUILTINS, builtin_documents, is_builtin, settle_builtin
 from recollect.data.encoding import BLOCK, find_encoding, open_bytes
 from recollect.data.error import DataError, Notify, silent
 from recollect.data.formats import Piece, format_of, read_pieces
@@ -103,7 +103,7 @@ def open_source(
     if isinstance(data, str) and is_builtin(name):
         if Path(name).exists():
             notify(f"{name} is the built-in text; write ./{name} for the file or folder of that name")
-        return Source(name, builtin=name, field=field)
+        return Source(name, builtin=settle_builtin(name, notify), field=field)
     paths, alone = _find(Path(name), name)
     return Source(name, files=_readable(name, paths, alone, notify), field=field)
 

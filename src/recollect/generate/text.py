@@ -1,8 +1,8 @@
 """Text in, text out, for any tokenizer: an object with `encode` and `stream`.
 
-`tokenizer.stream()` gives an object whose `step(id)` is the text that became certain with this id, or None: bytes of an
-unfinished character wait. Text that may be the beginning of a stop string waits as well, so that nothing shown ever
-has to be taken back.
+`tokenizer.stream(prompt)` gives an object whose `step(id)` is the text that became certain with this id, or None: bytes
+of an unfinished character wait. Text that may be the beginning of a stop string waits as well, so that nothing shown
+ever has to be taken back.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class Tokenizer(Protocol):
         """Give a text's ids."""
         ...
 
-    def stream(self) -> Decoding:
-        """Begin to decode."""
+    def stream(self, after: str = "", /) -> Decoding:
+        """Begin to decode what comes after a text."""
         ...
 
 
@@ -91,10 +91,9 @@ class Passage:
 class TextStream(Iterator[list[str]]):
     """An iterator over pieces of text, one for each row, empty where there is nothing new; see `stream_text`."""
 
-    def __init__(self, steps: Stream, tokenizer: Tokenizer, stop: Sequence[str] = ()) -> None:
+    def __init__(self, steps: Stream, decodings: list[Decoding], stop: Sequence[str] = ()) -> None:
         count = len(steps.reasons)
-        self._steps, self._said = steps, list[Step]()
-        self._decodings = [tokenizer.stream() for _ in range(count)]
+        self._steps, self._said, self._decodings = steps, list[Step](), decodings
         self._watches = [StopStrings(stop) for _ in range(count)]
         self._texts = [""] * count
 
@@ -141,7 +140,8 @@ def stream_text(
         raise ContractError("prompts", repr(prompts), "a list of texts")
     StopStrings(stop)  # complain before reading
     ids = [tokenizer.encode(prompt) for prompt in prompts]
-    return TextStream(Stream(model, ids, settings, memory, logits=logits, rows=rows), tokenizer, stop)
+    decodings = [tokenizer.stream(prompt) for prompt in prompts]
+    return TextStream(Stream(model, ids, settings, memory, logits=logits, rows=rows), decodings, stop)
 
 
 def generate_text(

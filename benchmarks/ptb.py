@@ -1,0 +1,107 @@
+"""Penn Treebank: the LSTMs of Zaremba et al. (2014), with RNN and GRU beside them and the 5-gram.
+
+    RECOLLECT_DATA=FOLDER python benchmarks/ptb.py --device cuda
+
+Two layers of 200 units without dropout (small) or of 650 with dropout .5 (medium), batch 20, memory carried, truncated
+after 20 or 35 steps, clipped at norm 5, plain SGD: rate 1 for 4 epochs and halved at each later one, 13 in all (small);
+rate 1 for 6 epochs and times .8 at each later one, 39 in all (medium; the paper divides by 1.2, the code behind the
+published 82.07 does this). The paper's loss is a sum over a stretch's
+steps; ours is a mean, so that rate and norm are scaled by their number. RNN and GRU have the LSTM's width and schedule;
+two rates are tried for the RNN. The epoch is chosen on validation, read in 32 parts side by side; the figures are then
+read whole, with memory carried, at batch 1. Runs of one size share the GPU.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from common import data_folder, parts_side_by_side, save_result, side_by_side
+from recollect.checkpoint import load_checkpoint
+from recollect.data.batches import Streams
+from recollect.data.text import read_text as read
+from recollect.data.tokenizer import Tokenizer
+from recollect.evaluate import score_carried
+from recollect.models.language import LanguageModel, count_parameters
+from recollect.models.sizes import zaremba
+from recollect.optimise import Optimise
+from recollect.train import Budget, Diverged, Plan, Trainee, train
+
+BATCH, CLIP, PIECE = 20, 5.0, 1000
+SIZES: dict[str, dict[str, Any]] = {
+    "small": {"steps": 20, "epochs": 13, "first": 4, "decay": 1 / 2, "bar": 116.5, "published": 115.9},
+    "medium": {"steps": 35, "epochs": 39, "first": 6, "decay": 0.8, "bar": 82.5, "published": 82.07},
+}
+RUNS = (("lstm", 0, 1.0), ("lstm", 1, 1.0), ("gru", 0, 1.0), ("rnn", 0, 1.0), ("rnn", 0, 0.3))  # family, seed, rate
+FIVE_GRAM = 141.186  # benchmarks/results/markov.json
+Text = dict[str, np.ndarray]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--size", choices=SIZES, nargs="+", default=list(SIZES))
+    parser.add_argument("--share", type=float, default=1.0, help="of the epochs, for a trial")
+    options = parser.parse_args()
+    torch.backends.cuda.matmul.allow_tf32 = True
+    text, rows = read_parts(data_folder() / "ptb"), []
+    for size in options.size:
+        rows += side_by_side([enrol(*run, size, text, options) for run in RUNS])
+        save_result("ptb", rows, sizes=SIZES, five_gram=FIVE_GRAM)
+        reached = [row["test_perplexity"] for row in rows if row["family"] == "lstm" and row["size"] == size]
+        print(f"{size}: {', '.join(f'{p:.2f}' for p in reached)} (bar {SIZES[size]['bar']})", flush=True)
+
+
+def read_parts(folder: Path) -> Text:
+    parts = {part: "".join(read(folder / f"ptb.{part}.txt.gz")) for part in ("train", "valid", "test")}
+    tokenizer = Tokenizer.train("space", [parts["train"]])
+    assert tokenizer.vocab_size == 10_000, tokenizer.vocab_size
+    return {part: tokenizer.encode(text).astype(np.uint16) for part, text in parts.items()}
+
+
+def enrol(
+    family: str, seed: int, rate: float, size: str, text: Text, options: Any
+) -> tuple[Trainee, Plan, Callable[[], dict[str, Any]]]:
+    how = SIZES[size]
+    torch.manual_seed(seed)
+    model = LanguageModel(replace(zaremba(size), family=family)).to(options.device)
+    streams = Streams(text["train"], BATCH, how["steps"])
+    schedule = {"schedule": "step", "warmup": 0.0, "stages": how["epochs"], "first_stages": how["first"]}
+    scaled = {"rate": rate * how["steps"], "clip_norm": CLIP / how["steps"], "decay": how["decay"]}
+    optimise = Optimise("sgd", **scaled, **schedule)
+    epoch = -(-streams.predicted // (BATCH * how["steps"]))  # updates
+    budget = Budget(tokens=int(options.share * how["epochs"] * streams.predicted))
+    plan = Plan(budget, optimise, evaluate_every=epoch, save_every=epoch, steps=PIECE, keep=1)
+    trainee = Trainee(model, streams, optimise.build(model))
+    row = {"family": family, "size": size, "seed": seed, "rate": rate, "parameters": count_parameters(model.config)}
+    return trainee, plan, partial(one_run, trainee, plan, text, row)
+
+
+def one_run(trainee: Trainee, plan: Plan, text: Text, row: dict[str, Any]) -> dict[str, Any]:
+    begun, ends = time.perf_counter(), parts_side_by_side(len(text["valid"]))
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            train(trainee, plan, text["valid"], Path(folder), valid_ends=ends)
+        except Diverged as error:
+            print(row, error, flush=True)
+            return row | {"diverged": True, "valid_perplexity": None, "test_perplexity": None}
+        load_checkpoint(Path(folder) / f"step-{trainee.progress.best_step:08d}", trainee.model)
+    for part in ("valid", "test"):
+        row |= {f"{part}_perplexity": score_carried(trainee.model, text[part], PIECE).perplexity}
+    row |= {"epoch": trainee.progress.best_step / plan.evaluate_every, "seconds": time.perf_counter() - begun}
+    row |= {"tokens_per_second": trainee.progress.tokens / trainee.progress.seconds}
+    print(row, flush=True)
+    return row
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,120 @@
+"""A text of two gigabytes, never held: built into a corpus and trained on, with the peak of resident memory.
+
+    python benchmarks/streaming.py
+
+The text is drawn by Zipf's law from words of our own making, in Latin and Greek letters, so that characters and bytes
+differ. Each tokenizer has a process of its own; byte pairs take the first twentieth of the text alone, since they are
+encoded at a few megabytes a second. Pages of mapped files that were touched count as resident.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from common import save_result
+from recollect.data.batches import Streams
+from recollect.data.corpus import load_corpus
+from recollect.models.language import LanguageModel
+from recollect.models.sizes import sized
+from recollect.optimise import Optimise
+from recollect.train import Budget, Plan, Trainee, update
+
+BAR_MB = 1000  # resident
+UPDATES, BATCH, STEPS = 20, 16, 128
+PART = 20  # byte pairs take one part in so many
+WORDS, A_LINE, LINES = 20_000, 12, 10_000  # words there are, to a line, and lines written at a time
+LETTERS = "abcdefghijklmnopqrstuvwxyzαβγδε"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--bytes", type=int, default=2_000_000_000)
+    parser.add_argument("--measure", nargs=3, metavar=("FILE", "TOKENIZER", "CACHE"))
+    options = parser.parse_args()
+    if options.measure:
+        print(json.dumps(measure(*options.measure)))
+        return 0
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        write_text(folder / "whole.txt", options.bytes)
+        write_text(folder / "part.txt", options.bytes // PART)
+        files = {"char": "whole.txt", "byte": "whole.txt", "bpe": "part.txt"}
+        rows = [apart(folder / file, kind, folder / kind) for kind, file in files.items()]
+    save_result("streaming", rows, bar_mb=BAR_MB)
+    return 0 if all(row["peak_mb"] < BAR_MB for row in rows) else 1
+
+
+def write_text(path: Path, size: int) -> None:
+    """Write at least so many bytes, the same every time."""
+    draw = np.random.default_rng(0)
+    letters = np.array(list(LETTERS))
+    words = ["".join(letters[draw.integers(len(letters), size=draw.integers(2, 11))]) for _ in range(WORDS)]
+    upto = (1 / np.arange(1, WORDS + 1)).cumsum()
+    with path.open("w", encoding="utf-8") as file:
+        while file.tell() < size:
+            drawn = np.searchsorted(upto, draw.random((LINES, A_LINE)) * upto[-1])
+            file.writelines(" ".join([words[i] for i in line]) + "\n" for line in drawn.tolist())
+
+
+def apart(path: Path, kind: str, cache: Path) -> dict[str, Any]:
+    """Measure in a process of its own, so that its peak is its own."""
+    command = [sys.executable, __file__, "--measure", str(path), kind, str(cache)]
+    row = json.loads(subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout)
+    print(row, flush=True)
+    return row
+
+
+def measure(path: str, kind: str, cache: str) -> dict[str, Any]:
+    torch.manual_seed(0)
+    before, begun = peak_megabytes(), time.perf_counter()
+    corpus = load_corpus(path, tokenizer=kind, cache=cache)
+    seconds = time.perf_counter() - begun
+    built = peak_megabytes()
+    losses = learn(corpus)
+    begun = time.perf_counter()
+    load_corpus(path, tokenizer=kind, cache=cache)
+    megabytes = Path(path).stat().st_size / 1e6
+    return {
+        "tokenizer": kind,
+        "text_mb": megabytes,
+        "symbols": len(corpus.train) + len(corpus.valid) + len(corpus.test),
+        "vocabulary": corpus.tokenizer.vocab_size,
+        "build_s": seconds,
+        "build_mb_per_s": megabytes / seconds,
+        "from_cache_s": time.perf_counter() - begun,
+        "updates": UPDATES,
+        "first_loss": losses[0],
+        "last_loss": losses[-1],
+        "imported_mb": before,
+        "built_mb": built,
+        "peak_mb": peak_megabytes(),
+    }
+
+
+def learn(corpus: Any) -> list[float]:
+    """Give the losses of a few updates of a tiny LSTM."""
+    plan = Plan(Budget(steps=UPDATES), Optimise(rate=1e-2, warmup=0.0))
+    model = LanguageModel(sized("lstm", corpus.tokenizer.vocab_size, "tiny"))
+    batches = Streams(corpus.train, BATCH, STEPS, corpus.ends["train"])
+    trainee, source = Trainee(model, batches, plan.optimise.build(model)), iter(batches)
+    return [update(trainee, source, plan, i / UPDATES)["train_loss"] for i in range(UPDATES)]
+
+
+def peak_megabytes() -> float:
+    unit = 1 if sys.platform == "darwin" else 1024  # ru_maxrss is in bytes there, in kilobytes elsewhere
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e6
+
+
+if __name__ == "__main__":
+    sys.exit(main())

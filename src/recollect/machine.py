@@ -1,0 +1,93 @@
+"""The machine that a model learns on: its device, its memory and its name."""
+
+from __future__ import annotations
+
+import os
+import platform
+import resource
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+import torch
+
+from recollect.version import __version__
+
+PROCESS = Path("/proc/self")
+CGROUP = Path("/sys/fs/cgroup")  # a container's limits
+
+
+def choose_device(name: str) -> torch.device:
+    """Give the device of this name; "auto" is the GPU where there is one."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        device = torch.device("meta")  # no device to learn on
+    if device.type not in ("cpu", "cuda"):
+        raise ValueError(f"--device: seen {name!r}, wanted auto, cpu, cuda or cuda:N")
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        count = torch.cuda.device_count()
+        raise ValueError(f"--device: seen {name!r}, but torch finds {count} GPUs here; try: --device auto")
+    return device
+
+
+def describe(device: torch.device) -> str:
+    """Name the processor, the GPU where one is used, and the versions."""
+    where = f"{_cpu()}, {os.cpu_count()} cores"
+    if device.type == "cuda":
+        where = f"{torch.cuda.get_device_name(device)}; {where}"
+    return f"{where}; recollect {__version__}, torch {torch.__version__}, Python {platform.python_version()}"
+
+
+def _cpu() -> str:
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text(encoding="utf-8").splitlines() if info.exists() else []
+    models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return models[0] if models else platform.processor() or platform.machine()
+
+
+# ---- memory ------------------------------------------------------------------------------------------
+
+
+def forget_peak(device: torch.device) -> None:
+    """Begin to measure the peak anew, where the system can."""
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+    elif PROCESS.exists():
+        with suppress(OSError):  # not everyone may; then the peak is that since the process began
+            (PROCESS / "clear_refs").write_text("5")  # resets VmHWM; see proc(5)
+
+
+def peak_memory(device: torch.device) -> int:
+    """Give the most bytes held since the peak was forgotten: of the GPU, or resident in this process."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    if PROCESS.exists():
+        return _kibibytes(PROCESS / "status", "VmHWM")
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return most if sys.platform == "darwin" else most * 1024
+
+
+def available_memory(device: torch.device) -> int:
+    """Give the bytes that this process may hold: what is free, and what it holds already."""
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[0] + torch.cuda.memory_reserved(device)
+    if not PROCESS.exists():
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    free = _kibibytes(Path("/proc/meminfo"), "MemAvailable") + _kibibytes(PROCESS / "status", "VmRSS")
+    return min(free, container_limit(CGROUP))
+
+
+def container_limit(folder: Path) -> int:
+    """Give the bytes that a container may hold (cgroup v2); without a limit, more than there are."""
+    try:
+        return int((folder / "memory.max").read_text())
+    except (OSError, ValueError):  # no such file, or "max"
+        return sys.maxsize
+
+
+def _kibibytes(path: Path, name: str) -> int:
+    lines = path.read_text(encoding="utf-8").splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith(f"{name}:")) * 1024

@@ -1,0 +1,187 @@
+"""What a person sees while a model learns: a live display on a terminal, plain lines elsewhere, or rows of JSON."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any, TextIO
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+Row = dict[str, Any]
+WHILE = 5.0  # seconds of learning over which speed is taken
+SMOOTH = 20  # updates over which the training loss is averaged
+PAUSE = 0.25  # seconds between two refreshes of the display, at least
+
+
+class Figures:
+    """What the rows of training have said so far, in the figures that a person follows."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self.clock = clock
+        self.step, self.share, self.seconds, self.sample = 0, 0.0, 0.0, ""
+        self.loss: float | None = None
+        self.valid: float | None = None
+        self.best: float | None = None
+        self.memory: int | None = None
+        self._updates = 0
+        self._recent: deque[tuple[float, int]] = deque()  # seconds of learning, symbols read
+        self._begun: tuple[float, float] | None = None  # the clock and the share when the first row came
+
+    def take(self, row: Row) -> None:
+        """Take in one row, of an update or of an evaluation."""
+        self.step, self.share = row["step"], row.get("share", self.share)
+        self._begun = self._begun or (self.clock(), self.share)
+        if "valid_loss" in row:
+            self.valid = row["valid_loss"]
+            self.best = row.get("best", self.valid)
+            self.memory, self.sample = row.get("memory_bytes"), row.get("sample", "")
+        else:
+            self._take_update(row)
+
+    def _take_update(self, row: Row) -> None:
+        self._updates += 1
+        before = row["train_loss"] if self.loss is None else self.loss
+        self.loss = before + (row["train_loss"] - before) / min(self._updates, SMOOTH)
+        self.seconds = row["seconds"]
+        self._recent.append((self.seconds, row["tokens"]))
+        while len(self._recent) > 2 and self._recent[1][0] < self.seconds - WHILE:
+            self._recent.popleft()
+
+    @property
+    def speed(self) -> float | None:
+        """Symbols a second over the last while of learning."""
+        if len(self._recent) < 2:
+            return None
+        (begun, before), (now, after) = self._recent[0], self._recent[-1]
+        return (after - before) / max(now - begun, 1e-9)
+
+    @property
+    def left(self) -> float | None:
+        """Seconds until the budget is spent, if all goes on as since the first row, evaluations included."""
+        if self._begun is None or self.share <= self._begun[1]:
+            return None
+        return (self.clock() - self._begun[0]) * (1 - self.share) / (self.share - self._begun[1])
+
+    def words(self) -> list[str]:
+        """Give the figures that are known, each with its name."""
+        words = [f"step {self.step:>6}"]
+        words += [] if self.valid is None else [f"valid {self.valid:.4f}", f"best {self.best:.4f}"]
+        if self.loss is not None:
+            words += [f"train {self.loss:.4f}", f"{self.seconds:.1f} s"]
+        words += [] if self.speed is None else [f"{self.speed:,.0f} tokens/s"]
+        words += [] if self.memory is None else [f"memory {bytes_in_words(self.memory)}"]
+        return words + ([] if self.left is None else [f"{time_in_words(self.left)} left"])
+
+
+class JsonRows:
+    """Every row as a line of JSON."""
+
+    def show(self, row: Row) -> None:
+        """Print a row."""
+        print(json.dumps(row, ensure_ascii=False), flush=True)
+
+    def close(self) -> None:
+        """Leave all as it is."""
+
+
+class PlainLines:
+    """Every evaluation as a line, and what the model says there on a line of its own."""
+
+    def __init__(self) -> None:
+        self.figures = Figures()
+
+    def show(self, row: Row) -> None:
+        """Take in a row, and print an evaluation."""
+        self.figures.take(row)
+        if "valid_loss" in row:
+            print("  ".join(self.figures.words()), flush=True)
+            if self.figures.sample:
+                print(f"  │ {on_one_line(self.figures.sample)}", flush=True)
+
+    def close(self) -> None:
+        """Leave all as it is."""
+
+
+class LiveDisplay:
+    """A bar, the figures and the newest sample, drawn anew at most four times a second; evaluations stay above it."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self.figures, self._drawn = Figures(), 0.0
+        # No thread of its own: it would take time from training, and what it shows only changes with a row.
+        self._live = Live(console=Console(file=stream), auto_refresh=False)
+
+    def show(self, row: Row) -> None:
+        """Take in a row, and draw it when the time has come."""
+        self.figures.take(row)
+        if not self._live.is_started:
+            self._live.start()  # with the first row, so that notices about the data come before
+        if "valid_loss" in row:
+            self._live.console.print(Text("  ".join(self.figures.words()), style="dim"))
+        if time.monotonic() - self._drawn >= PAUSE:
+            self._draw()
+
+    def close(self) -> None:
+        """Draw the end, and give the terminal back."""
+        if self._live.is_started:
+            self._draw()
+            self._live.stop()
+
+    def _draw(self) -> None:
+        self._live.update(draw(self.figures), refresh=True)
+        self._drawn = time.monotonic()
+
+
+def draw(figures: Figures) -> Group:
+    """Draw the bar over the budget's share, the figures, and the newest sample."""
+    bar = Table.grid(padding=(0, 2))
+    left = "" if figures.left is None else f"{time_in_words(figures.left)} left"
+    bar.add_row(ProgressBar(total=1.0, completed=figures.share, width=40), f"{figures.share:4.0%}", left)
+    words = [word for word in figures.words() if not word.endswith(" left")]
+    sample = Text(on_one_line(figures.sample), style="italic", no_wrap=True, overflow="ellipsis")
+    return Group(bar, Text("  ".join(words), no_wrap=True, overflow="ellipsis"), sample)
+
+
+def reporter(as_json: bool) -> JsonRows | PlainLines | LiveDisplay:
+    """Choose how to show training: JSON if asked for, live on a terminal, else plain lines."""
+    if as_json:
+        return JsonRows()
+    return LiveDisplay(sys.stdout) if sys.stdout.isatty() else PlainLines()
+
+
+# ---- words -------------------------------------------------------------------------------------------
+
+
+def printable(text: str, keep: str = "\n\t") -> str:
+    """Put a dot for what a terminal would obey instead of show; a model may say anything."""
+    return "".join(c if c.isprintable() or c in keep else "·" for c in text)
+
+
+def on_one_line(text: str) -> str:
+    """Show line ends and tabs as signs."""
+    return printable(text.replace("\n", "⏎").replace("\t", "→"), keep="")
+
+
+def time_in_words(seconds: float) -> str:
+    """Write 7.51 as 7.5 s, 75 as 1:15, and 3700 as 1:01:40."""
+    if seconds < 59.95:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def bytes_in_words(count: float) -> str:
+    """Write 2048 as 2.0 KiB."""
+    for unit in ("B", "KiB", "MiB"):
+        if count < 1024:
+            return f"{count:.0f} B" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.1f} GiB"

@@ -1,0 +1,29 @@
+"""Pages: one HTML file each, in English and Chinese, light and dark, that asks the network for nothing."""
+
+from __future__ import annotations
+
+from datetime import datetime, timezone
+from functools import cache
+from typing import Any
+
+
+def render(template: str, figures: dict[str, dict[str, Any]], machine: str, **values: Any) -> str:
+    """Fill a template of `views/templates`; everything in `values` is escaped.
+
+    figures: by the id of the element that each is drawn in; see `recollect.views.figures`.
+    machine: where it was measured, and with what versions; see `recollect.machine.describe`.
+    """
+    from markupsafe import Markup
+    from plotly.offline import get_plotlyjs
+
+    date = datetime.now(timezone.utc).date().isoformat()
+    shared = {"figures": figures, "machine": machine, "date": date, "plotly": Markup(get_plotlyjs())}
+    return _templates().get_template(template).render(**shared, **values)
+
+
+@cache
+def _templates() -> Any:
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    loader = PackageLoader("recollect.views")
+    return Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
