@@ -33,7 +33,8 @@ from recollect.evaluate import score_carried
 from recollect.models.language import LanguageConfig, LanguageModel, count_parameters
 from recollect.models.sizes import nanogpt_char, sized
 from recollect.optimise import Optimise
-from recollect.train import Budget, Plan, Trainee, train
+from recollect.train import train, validation_loss
+from recollect.trainee import Budget, Plan, Trainee
 
 BATCH, STEPS, PIECE, SAMPLES, BAR, SIX_GRAM = 64, 256, 4096, 200, 1.47, 1.5227
 Parts = tuple[np.ndarray, np.ndarray]
@@ -113,7 +114,7 @@ def enrol(
     optimise = Optimise(rate=setting.rate, warmup=0.02, betas=(0.9, 0.99), weight_decay=0.1, clip_norm=1.0)
     updates = round(options.share * setting.updates)
     batches: Any = (Streams if model.carries else Windows)(parts[0], setting.batch, setting.steps, seed=setting.seed)
-    plan = Plan(Budget(steps=updates), optimise, evaluate_every=250, save_every=updates + 1, steps=STEPS, keep=1)
+    plan = Plan(Budget(steps=updates), optimise, evaluate_every=250, save_every=updates + 1, keep=1)
     trainee = Trainee(model, batches, optimise.build(model))
     row = {"name": name, "setting": asdict(setting), "parameters": count_parameters(model.config), "commit": COMMIT}
     return trainee, plan, partial(one_run, trainee, plan, parts[1], row)
@@ -128,8 +129,9 @@ def one_run(trainee: Trainee, plan: Plan, held_out: np.ndarray, row: dict[str, A
             curve.append({"step": seen["step"], "whole": seen["valid_loss"]} | sampled)
 
     ends = parts_side_by_side(len(held_out)) if model.carries else None
+    validate = partial(validation_loss, ids=held_out, steps=STEPS, ends=ends)
     with tempfile.TemporaryDirectory() as folder:
-        train(trainee, plan, held_out, Path(folder), report, valid_ends=ends)
+        train(trainee, plan, validate, Path(folder), report)
         best = min(curve, key=lambda point: point.get("sampled", point["whole"]))
         if model.carries:
             load_checkpoint(Path(folder) / f"step-{best['step']:08d}", model)

@@ -20,7 +20,8 @@ import torch
 from numpy.typing import NDArray
 
 import recollect
-from recollect.train import Plan, Trainee, update
+from recollect.train import update
+from recollect.trainee import Plan, Trainee
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results"

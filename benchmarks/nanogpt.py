@@ -31,7 +31,8 @@ from recollect.data.batches import Windows
 from recollect.evaluate import score_windows
 from recollect.models.language import LanguageConfig, LanguageModel, count_parameters
 from recollect.optimise import Optimise
-from recollect.train import Budget, Plan, Trainee, update
+from recollect.train import update
+from recollect.trainee import Budget, Plan, Trainee
 
 BATCH, STEPS, TURN, SAMPLES, BAR = 12, 64, 50, 200, 1.88
 CONFIG = LanguageConfig("transformer", 65, width=128, depth=4, heads=4, max_length=STEPS, tied=True, bias=False)

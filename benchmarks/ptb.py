@@ -34,7 +34,8 @@ from recollect.evaluate import score_carried
 from recollect.models.language import LanguageModel, count_parameters
 from recollect.models.sizes import zaremba
 from recollect.optimise import Optimise
-from recollect.train import Budget, Diverged, Plan, Trainee, train
+from recollect.train import train, validation_loss
+from recollect.trainee import Budget, Diverged, Plan, Trainee
 
 BATCH, CLIP, PIECE = 20, 5.0, 1000
 SIZES: dict[str, dict[str, Any]] = {
@@ -80,7 +81,7 @@ def enrol(
     optimise = Optimise("sgd", **scaled, **schedule)
     epoch = -(-streams.predicted // (BATCH * how["steps"]))  # updates
     budget = Budget(tokens=int(options.share * how["epochs"] * streams.predicted))
-    plan = Plan(budget, optimise, evaluate_every=epoch, save_every=epoch, steps=PIECE, keep=1)
+    plan = Plan(budget, optimise, evaluate_every=epoch, save_every=epoch, keep=1)
     trainee = Trainee(model, streams, optimise.build(model))
     row = {"family": family, "size": size, "seed": seed, "rate": rate, "parameters": count_parameters(model.config)}
     return trainee, plan, partial(one_run, trainee, plan, text, row)
@@ -88,9 +89,10 @@ def enrol(
 
 def one_run(trainee: Trainee, plan: Plan, text: Text, row: dict[str, Any]) -> dict[str, Any]:
     begun, ends = time.perf_counter(), parts_side_by_side(len(text["valid"]))
+    validate = partial(validation_loss, ids=text["valid"], steps=PIECE, ends=ends)
     with tempfile.TemporaryDirectory() as folder:
         try:
-            train(trainee, plan, text["valid"], Path(folder), valid_ends=ends)
+            train(trainee, plan, validate, Path(folder))
         except Diverged as error:
             print(row, error, flush=True)
             return row | {"diverged": True, "valid_perplexity": None, "test_perplexity": None}

@@ -28,7 +28,8 @@ from recollect.data.corpus import load_corpus
 from recollect.models.language import LanguageModel
 from recollect.models.sizes import sized
 from recollect.optimise import Optimise
-from recollect.train import Budget, Plan, Trainee, update
+from recollect.train import update
+from recollect.trainee import Budget, Plan, Trainee
 
 BAR_MB = 1000  # resident
 UPDATES, BATCH, STEPS = 20, 16, 128

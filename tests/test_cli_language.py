@@ -19,7 +19,7 @@ from recollect.models.language import FAMILIES
 from recollect.run import Run
 from recollect.saving import FileError
 from recollect.speaking import speak
-from recollect.train import Diverged
+from recollect.trainee import Diverged
 from recollect.training import Recipe, begin
 
 

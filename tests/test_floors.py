@@ -20,6 +20,8 @@ FLOORS = [
         "generate",
         "truncation",
         "capture",
+        "trainee",
+        "gradient",
         "train",
         "recipe",
         "progress",

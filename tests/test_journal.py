@@ -17,7 +17,7 @@ from recollect.models.sizes import sized
 from recollect.recipe import Recipe
 from recollect.run import Run
 from recollect.train import train
-from recollect.training import begin, enrol, open_corpus, resume
+from recollect.training import begin, enrol, held_out, open_corpus, resume
 
 
 @pytest.fixture(autouse=True)
@@ -39,7 +39,7 @@ def test_a_run_with_samples_equals_one_without(family, tmp_path):
     model = LanguageModel(sized(family, corpus.tokenizer.vocab_size, dropout=0.2))
     trainee = enrol(recipe, model, corpus)
     plan = recipe.plan(trainee.batches.predicted)
-    train(trainee, plan, corpus.valid, tmp_path / "without", valid_ends=corpus.ends["valid"])
+    train(trainee, plan, held_out(recipe, corpus), tmp_path / "without")
     theirs = sorted((tmp_path / "without" / "step-00000008").glob("*.safetensors"))
     assert {path.stem for path in theirs} >= {"model", "optimiser", "random"}
     for path in theirs:

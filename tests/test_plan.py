@@ -15,7 +15,7 @@ import torch
 from recollect.machine import available_memory, choose_device, container_limit, describe, forget_peak, peak_memory
 from recollect.planning import forecast, updates_until_spent
 from recollect.recipe import Recipe
-from recollect.train import Budget
+from recollect.trainee import Budget
 
 CPU = torch.device("cpu")
 

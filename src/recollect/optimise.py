@@ -20,7 +20,7 @@ class Optimise:
     optimiser: Literal["adamw", "sgd"] = "adamw"
     rate: float = 3e-3
     lowest_rate: float | None = None  # where cosine ends; None: a tenth of the rate
-    schedule: Literal["constant", "cosine", "step", "plateau"] = "cosine"
+    schedule: Literal["constant", "cosine", "root", "step", "plateau"] = "cosine"  # root: 1/√, Vaswani et al. 2017
     warmup: float = 0.02  # share of the budget during which the rate rises
     stages: int = 20  # "step": equal parts of the budget, epochs perhaps
     first_stages: int = 10  # "step": those at the full rate
@@ -32,7 +32,7 @@ class Optimise:
 
     def __post_init__(self) -> None:
         check_choice("optimiser", self.optimiser, ("adamw", "sgd"))
-        check_choice("schedule", self.schedule, ("constant", "cosine", "step", "plateau"))
+        check_choice("schedule", self.schedule, ("constant", "cosine", "root", "step", "plateau"))
 
     def rate_at(self, share: float, setbacks: int = 0) -> float:
         """Give the rate when `share` of the budget, 0 to 1, is spent, after so many evaluations without a best."""
@@ -42,6 +42,8 @@ class Optimise:
             low = self.rate / 10 if self.lowest_rate is None else self.lowest_rate
             done = min((share - self.warmup) / (1 - self.warmup), 1.0)
             return low + (self.rate - low) * 0.5 * (1 + math.cos(math.pi * done))
+        if self.schedule == "root":
+            return self.rate * math.sqrt(self.warmup / share) if share and self.warmup else self.rate
         if self.schedule == "step":
             stage = math.floor(share * self.stages + 1e-9)  # a border belongs to the stage that it begins
             return self.rate * self.decay ** max(stage - self.first_stages + 1, 0)

@@ -20,7 +20,8 @@ from recollect.machine import available_memory, choose_device, describe, forget_
 from recollect.models.language import LanguageModel, count_parameters
 from recollect.progress import bytes_in_words, time_in_words
 from recollect.recipe import Recipe
-from recollect.train import Budget, Trainee, count_symbols, update, validation_loss
+from recollect.train import count_symbols, update, validation_loss
+from recollect.trainee import Budget, Trainee
 from recollect.training import enrol, open_corpus
 
 WARM = 2  # updates before the clock starts: the first ones allocate
@@ -96,7 +97,7 @@ def _learn_a_while(recipe: Recipe, trainee: Trainee, corpus: Corpus, seconds: fl
     facts |= {"tokens_per_second": read / passed, "seconds_per_update": passed / count}
     updates = updates_until_spent(plan.budget, read / count, passed / count)
     evaluations = math.ceil(updates / plan.evaluate_every) + 1
-    evaluating = _evaluation_seconds(trainee.model, corpus, plan.steps)
+    evaluating = _evaluation_seconds(trainee.model, corpus, recipe.steps)
     tokens = round(updates * read / count)
     facts |= {"updates": updates, "tokens": tokens, "epochs": tokens / epoch}
     facts |= {"evaluations": evaluations, "evaluation_seconds": evaluating}

@@ -10,7 +10,7 @@ from recollect.entry import nearest
 from recollect.models.language import LanguageConfig
 from recollect.models.sizes import sized
 from recollect.optimise import Optimise
-from recollect.train import Budget, Plan
+from recollect.trainee import Budget, Plan
 from recollect.truncation import Truncation
 
 
@@ -40,7 +40,7 @@ class Recipe:
 
     optimiser: str = "adamw"  # adamw, sgd
     rate: float = 3e-3
-    schedule: str = "cosine"  # constant, cosine, step, plateau
+    schedule: str = "cosine"  # constant, cosine, root, step, plateau
     warmup: float = 0.02  # share of the budget
     stages: int = 20  # step: equal parts of the budget, epochs perhaps
     first_stages: int = 10  # step: those at the full rate
@@ -49,6 +49,7 @@ class Recipe:
     clip_norm: float | None = 1.0
     clip_value: float | None = None
     dropout: float = 0.0
+    smoothing: float = 0.0  # share of the target's probability that is spread over all symbols
     tied: bool = False  # embedding and output share their weights
     precision: str = "fp32"  # fp32, bf16
     compile: bool = False
@@ -89,8 +90,8 @@ class Recipe:
     def plan(self, epoch: int) -> Plan:
         """Give the plan of training, where a round predicts `epoch` symbols."""
         precision: Any = self.precision
-        settings: dict[str, Any] = {"steps": self.steps, "accumulate": self.accumulate, "patience": self.patience}
-        settings |= {"capture": self.capture}
+        settings: dict[str, Any] = {"accumulate": self.accumulate, "patience": self.patience}
+        settings |= {"capture": self.capture, "smoothing": self.smoothing}
         settings |= {"evaluate_every": self.evaluate_every, "save_every": self.evaluate_every}
         return Plan(self.budget(epoch), self.optimise(), truncation=self.cuts(), precision=precision, **settings)
 

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 import torch
@@ -23,7 +24,8 @@ from recollect.models.language import LanguageModel
 from recollect.recipe import Recipe
 from recollect.run import Run
 from recollect.saving import WriteFailed
-from recollect.train import Diverged, Trainee, count_symbols, go_on, train, validation_loss
+from recollect.train import count_symbols, go_on, train, validation_loss
+from recollect.trainee import Diverged, Trainee
 
 Report = Callable[[dict[str, Any]], None]
 
@@ -99,7 +101,7 @@ def _learn(recipe: Recipe, run: Run, trainee: Trainee, corpus: Corpus, report: R
 
     with closing(Journal(run, corpus, report, scalars)) as journal, _asked_to_stop() as is_stopped:
         try:
-            is_spent = train(trainee, plan, corpus.valid, run.checkpoints, log, is_stopped, corpus.ends["valid"])
+            is_spent = train(trainee, plan, held_out(recipe, corpus), run.checkpoints, log, is_stopped)
             keep_best(trainee, run)
             write_card(run, model, corpus, next(model.parameters()).device)
         except Diverged as error:
@@ -130,6 +132,11 @@ def enrol(recipe: Recipe, model: LanguageModel, corpus: Corpus) -> Trainee:
     batches = Streams(length=recipe.cuts().length, **text) if model.carries else Windows(**text)
     compiled = torch.compile(model) if recipe.compile else None
     return Trainee(model, batches, recipe.optimise().build(model), compiled=compiled)
+
+
+def held_out(recipe: Recipe, corpus: Corpus) -> Callable[[Any], float]:
+    """Give what training validates on."""
+    return partial(validation_loss, ids=corpus.valid, steps=recipe.steps, ends=corpus.ends["valid"])
 
 
 def keep_best(trainee: Trainee, run: Run) -> None:

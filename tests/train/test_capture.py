@@ -9,7 +9,8 @@ import torch
 from recollect.data.batches import Streams, Windows
 from recollect.models.language import FAMILIES, LanguageConfig, LanguageModel
 from recollect.optimise import Optimise
-from recollect.train import Budget, Plan, Trainee, update
+from recollect.train import update
+from recollect.trainee import Budget, Plan, Trainee
 from recollect.truncation import Truncation
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

@@ -10,7 +10,7 @@ import torch
 
 from recollect.recipe import Recipe
 from recollect.run import Run
-from recollect.train import Budget
+from recollect.trainee import Budget
 from recollect.training import begin, enrol, open_corpus
 from recollect.truncation import Truncation
 

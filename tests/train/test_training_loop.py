@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,9 +14,11 @@ import torch
 from recollect.checkpoint import Progress
 from recollect.data.batches import Streams
 from recollect.evaluate import loss_by_position, score_carried, score_windows
+from recollect.gradient import stretch_loss
 from recollect.models.language import FAMILIES, LanguageConfig, LanguageModel
 from recollect.optimise import Optimise
-from recollect.train import Budget, Diverged, Plan, Trainee, count_symbols, go_on, train, update
+from recollect.train import count_symbols, go_on, train, update, validation_loss
+from recollect.trainee import Budget, Diverged, Plan, Trainee
 from recollect.truncation import Truncation
 
 VOCAB = 6
@@ -62,14 +66,18 @@ def learner(family: str = "gru", seed: int = 0, dropout: float = 0.0, **rows) ->
 
 
 def plan(steps: int = 30, **options) -> Plan:
-    settings = {"evaluate_every": 10, "save_every": 10, "steps": 10} | options
+    settings = {"evaluate_every": 10, "save_every": 10} | options
     return Plan(Budget(steps=steps), Optimise(rate=1e-2), **settings)
+
+
+def on(ids: np.ndarray) -> Callable[[Any], float]:
+    return partial(validation_loss, ids=ids, steps=10)
 
 
 @pytest.mark.parametrize("family", [f for f in FAMILIES if f != "markov"])
 def test_every_family_learns(family, tmp_path):
     trainee, rows = learner(family), []
-    assert train(trainee, plan(40), TEXT[:100], tmp_path, rows.append)
+    assert train(trainee, plan(40), on(TEXT[:100]), tmp_path, rows.append)
     losses = [row["valid_loss"] for row in rows if "valid_loss" in row]
     assert len(losses) == 5
     assert losses[-1] < 0.75 * losses[0]
@@ -87,15 +95,15 @@ def test_counting_learns_too():
 @pytest.mark.parametrize("family", ["lstm", "transformer", "ttt-linear"])
 def test_a_run_that_was_stopped_ends_bit_equal(family, tmp_path):
     whole = learner(family, dropout=0.2)
-    train(whole, plan(30), TEXT[:60], tmp_path / "whole")
+    train(whole, plan(30), on(TEXT[:60]), tmp_path / "whole")
 
     first = learner(family, dropout=0.2)
     asked = iter([False] * 13 + [True])
-    assert not train(first, plan(30), TEXT[:60], tmp_path / "parts", is_stopped=lambda: next(asked))
+    assert not train(first, plan(30), on(TEXT[:60]), tmp_path / "parts", is_stopped=lambda: next(asked))
     assert first.progress.step == 13
     again = learner(family, seed=7, dropout=0.2)
     assert go_on(again, tmp_path / "parts") == []
-    assert train(again, plan(30), TEXT[:60], tmp_path / "parts")
+    assert train(again, plan(30), on(TEXT[:60]), tmp_path / "parts")
 
     assert replace(again.progress, seconds=0) == replace(whole.progress, seconds=0)
     for a, b in zip(whole.model.parameters(), again.model.parameters(), strict=True):
@@ -140,7 +148,7 @@ def test_scores_say_what_they_are():
 
 def test_loss_by_position_falls_where_the_past_helps(tmp_path):
     trainee = learner("gru")
-    train(trainee, plan(60), TEXT[:60], tmp_path)
+    train(trainee, plan(60), on(TEXT[:60]), tmp_path)
     losses = loss_by_position(trainee.model, TEXT, steps=12)
     assert len(losses) == 12
     assert np.mean(losses[6:]) < losses[0]
@@ -155,7 +163,7 @@ def test_a_loss_that_is_no_number_stops_the_run_and_keeps_the_last_checkpoint(tm
                 trainee.model.body[0].table.weight.fill_(torch.nan)
 
     with pytest.raises(Diverged, match="the loss is nan at step 15"):
-        train(trainee, plan(30), TEXT[:60], tmp_path, poison)
+        train(trainee, plan(30), on(TEXT[:60]), tmp_path, poison)
     again = learner(seed=3)
     go_on(again, tmp_path)
     assert again.progress.step == 10
@@ -167,7 +175,7 @@ def test_patience_ends_a_run(tmp_path):
     still = replace(plan(1000, patience=3), optimise=Optimise(rate=0.0, warmup=0.0))
     for group in trainee.optimiser.param_groups:
         group["weight_decay"] = 0.0
-    assert train(trainee, still, TEXT[:60], tmp_path)
+    assert train(trainee, still, on(TEXT[:60]), tmp_path)
     assert trainee.progress.step == 30
 
 
@@ -186,6 +194,8 @@ def test_rates():
     assert Optimise(rate=1.0, schedule="constant", warmup=0).rate_at(0.9) == 1.0
     epochs = Optimise(rate=1.0, schedule="step", warmup=0.0, stages=13, first_stages=4, decay=0.5)
     assert [epochs.rate_at(e / 13) for e in (0, 3.99, 4, 5, 12.5)] == [1.0, 1.0, 0.5, 0.25, 0.5**9]
+    root = Optimise(rate=1.0, schedule="root", warmup=0.04)
+    assert [root.rate_at(s) for s in (0.02, 0.04, 0.16, 1.0)] == pytest.approx([0.5, 1.0, 0.5, 0.2])
     plateau = Optimise(rate=1.0, schedule="plateau", warmup=0.0, decay=0.5)
     assert [plateau.rate_at(0.5, setbacks) for setbacks in (0, 1, 3)] == [1.0, 0.5, 0.125]
     with pytest.raises(ValueError, match=r"schedule: seen 'cosinus', wanted one of constant, cosine, .*mean cosine"):
@@ -195,7 +205,7 @@ def test_rates():
 def test_the_rate_falls_where_nothing_gets_better(tmp_path):
     trainee, rows = learner(), []
     stuck = Optimise(rate=0.5, schedule="plateau", warmup=0.0, decay=0.1, weight_decay=0.0)
-    train(trainee, replace(plan(60), optimise=stuck), TEXT[:60], tmp_path, rows.append)
+    train(trainee, replace(plan(60), optimise=stuck), on(TEXT[:60]), tmp_path, rows.append)
     losses = [row["valid_loss"] for row in rows if "valid_loss" in row]
     worse = sum(loss >= min(losses[:i]) for i, loss in enumerate(losses) if i)
     assert worse
@@ -208,11 +218,20 @@ def test_bf16_learns_alike(family, tmp_path):
     losses = {}
     for precision in ("fp32", "bf16"):
         trainee = learner(family)
-        train(trainee, plan(20, precision=precision), TEXT[:100], tmp_path / precision)
+        train(trainee, plan(20, precision=precision), on(TEXT[:100]), tmp_path / precision)
         losses[precision] = trainee.progress.best
         assert {p.dtype for p in trainee.model.parameters()} == {torch.float32}
     assert losses["bf16"] != losses["fp32"]
     assert losses["bf16"] == pytest.approx(losses["fp32"], rel=0.05)
+
+
+def test_smoothing_spreads_the_target():
+    trainee, batch = learner(), next(iter(Rows()))
+    plain, smooth = (float(stretch_loss(learner(), batch, plan(smoothing=s)).detach()) for s in (0.0, 0.3))
+    with torch.no_grad():
+        logprobs = trainee.model(batch.x)[0].log_softmax(-1)
+    everywhere = float(-logprobs.mean(-1).sum())
+    assert smooth == pytest.approx(0.7 * plain + 0.3 * everywhere, rel=1e-5)
 
 
 @pytest.mark.parametrize("kind", ["random", "reweighted"])
@@ -225,10 +244,10 @@ def test_random_truncation_learns_and_resumes(kind, tmp_path):
 
     whole, first, second = pupil(), pupil(), pupil()
     how = plan(40, truncation=cuts)
-    train(whole, how, TEXT[:100], tmp_path / "whole")
-    train(first, how, TEXT[:100], tmp_path / "parts", is_stopped=lambda: first.progress.step == 23)
+    train(whole, how, on(TEXT[:100]), tmp_path / "whole")
+    train(first, how, on(TEXT[:100]), tmp_path / "parts", is_stopped=lambda: first.progress.step == 23)
     go_on(second, tmp_path / "parts")
-    train(second, how, TEXT[:100], tmp_path / "parts")
+    train(second, how, on(TEXT[:100]), tmp_path / "parts")
     assert whole.progress.best < 1.0
     assert second.progress.tokens == whole.progress.tokens != 40 * 40  # lengths differ
     assert all(torch.equal(p, q) for p, q in zip(whole.model.parameters(), second.model.parameters(), strict=True))
