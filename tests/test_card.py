@@ -12,10 +12,11 @@ import sys
 import pytest
 import torch
 
-from recollect.card import bytes_after, code, fenced, sparkline, station
+from recollect.card import code, fenced, sparkline, station
 from recollect.models.language import FAMILIES, LanguageConfig, LanguageModel
 from recollect.recipe import Recipe
 from recollect.run import Run
+from recollect.tasks.language import bytes_after
 from recollect.training import begin
 
 
@@ -35,7 +36,7 @@ def test_a_card_says_what_was_trained_and_how_it_went(tmp_path):
     card = (run.folder / "README.md").read_text(encoding="utf-8")
     losses = {row["step"]: row["valid_loss"] for row in run.metrics() if "valid_loss" in row}
     step = min(losses, key=losses.get)
-    model, tokenizer = run.load()
+    model, tokenizer = run.load(), run.tokenizer()
     assert f"{sum(p.numel() for p in model.parameters()):,}" in card
     assert f"vocabulary {tokenizer.vocab_size}" in card
     best = f"{losses[step]:.4f} nats per symbol, {losses[step] / math.log(2):.4f} bits per character, at step {step}"

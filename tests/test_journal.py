@@ -11,13 +11,13 @@ import torch
 from safetensors.torch import load_file
 
 from recollect.data.tokenizer import Tokenizer
-from recollect.journal import first_words, say
 from recollect.models.language import LanguageConfig, LanguageModel
 from recollect.models.sizes import sized
 from recollect.recipe import Recipe
 from recollect.run import Run
+from recollect.tasks.language import LanguageTask, first_words, say
 from recollect.train import train
-from recollect.training import begin, enrol, held_out, open_corpus, resume
+from recollect.training import begin, enrol, resume
 
 
 @pytest.fixture(autouse=True)
@@ -34,12 +34,12 @@ def small(family: str = "gru", **options) -> Recipe:
 def test_a_run_with_samples_equals_one_without(family, tmp_path):
     recipe = small(family, dropout=0.2)
     begin(recipe, Run(tmp_path / "with"), lambda row: None)
-    corpus = open_corpus(recipe)
+    corpus = LanguageTask().open(recipe)
     torch.manual_seed(recipe.seed)
     model = LanguageModel(sized(family, corpus.tokenizer.vocab_size, dropout=0.2))
     trainee = enrol(recipe, model, corpus)
     plan = recipe.plan(trainee.batches.predicted)
-    train(trainee, plan, held_out(recipe, corpus), tmp_path / "without")
+    train(trainee, plan, LanguageTask().validate(recipe, corpus), tmp_path / "without")
     theirs = sorted((tmp_path / "without" / "step-00000008").glob("*.safetensors"))
     assert {path.stem for path in theirs} >= {"model", "optimiser", "random"}
     for path in theirs:

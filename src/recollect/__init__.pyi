@@ -9,14 +9,18 @@ from recollect.layer import (
     Stack as Stack,
     scan as scan,
 )
+from recollect.layers.alignments import make_alignment as make_alignment
+from recollect.layers.attend import Attend as Attend
 from recollect.layers.attention import (
     BasicSelfAttention as BasicSelfAttention,
     KeysValues as KeysValues,
     SelfAttention as SelfAttention,
 )
+from recollect.layers.attention_forms import MultiHead as MultiHead, MultiHop as MultiHop
 from recollect.layers.block import Block as Block
 from recollect.layers.convolution import Convolution as Convolution
 from recollect.layers.cross_attention import CrossAttention as CrossAttention, Source as Source
+from recollect.layers.decoder_block import DecoderBlock as DecoderBlock, Decoding as Decoding
 from recollect.layers.gru import GRU as GRU
 from recollect.layers.linear_attention import Associations as Associations, LinearAttention as LinearAttention
 from recollect.layers.lstm import LSTM as LSTM
@@ -30,10 +34,12 @@ from recollect.layers.pointwise import (
     Linear as Linear,
     RMSNorm as RMSNorm,
 )
+from recollect.layers.pooling import Hierarchical as Hierarchical, SelfAttentive as SelfAttentive
 from recollect.layers.positions import Position as Position, Positions as Positions
 from recollect.layers.recent import Recent as Recent
 from recollect.layers.recurrence import Hidden as Hidden, HiddenCell as HiddenCell
 from recollect.layers.rnn import RNN as RNN
+from recollect.layers.scores import make_score as make_score
 from recollect.layers.torch_bridge import RecurrentStack as RecurrentStack
 from recollect.layers.ttt import TTTMLP as TTTMLP, FastWeights as FastWeights, TTTLinear as TTTLinear
 from recollect.layers.window import Window as Window

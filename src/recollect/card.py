@@ -13,36 +13,33 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from recollect.data.corpus import Corpus
 from recollect.line import LINE
 from recollect.machine import describe
-from recollect.models.language import LanguageConfig, LanguageModel
 from recollect.progress import printable, time_in_words
 from recollect.recipe import Recipe
 from recollect.run import Run
 from recollect.saving import write_file
+from recollect.tasks.task import About
 
-READ = 1000  # symbols after which the memory is measured
 STATIONS = {"transformer": "self-attention"}  # families whose station of the line has another name
 GROWTH = {"none": "没有", "constant": "恒定", "saturates": "趋于饱和", "linear": "线性增长"}
 SETTINGS = ("batch_size", "steps", "optimiser", "rate", "schedule", "dropout", "precision", "seed")
-FLAGS = {"tokenizer": "--tokenizer", "field": "--field", "batch_size": "--batch", "steps": "--steps"}
+FLAGS = {"tokenizer": "--tokenizer", "task": "--task", "batch_size": "--batch", "steps": "--steps"}
 FLAGS |= {"seed": "--seed", "device": "--device"}
 UNITS = {"max_seconds": "s", "max_steps": "steps", "max_tokens": "tokens", "max_epochs": "epochs"}
 BARS = "▁▂▃▄▅▆▇█"
 
 
-def write_card(run: Run, model: LanguageModel, corpus: Corpus, device: torch.device) -> None:
+def write_card(run: Run, model: Any, about: About, device: torch.device) -> None:
     """Write README.md, in English and in Chinese."""
-    facts = gather(run, model, corpus, device)
+    facts = gather(run, model, about, device)
     text = "\n".join([*_heading(facts), *_english(facts), *_chinese(facts)])
     write_file(run.folder / "README.md", text.encode())
 
 
-def gather(run: Run, model: LanguageModel, corpus: Corpus, device: torch.device) -> dict[str, Any]:
+def gather(run: Run, model: Any, about: About, device: torch.device) -> dict[str, Any]:
     """Collect what a card says."""
     rows, training, samples = run.metrics(), asdict(Recipe(**run.config()["training"])), run.samples()
-    read = min(READ, model.config.max_length or READ)  # a table of positions ends
     curve = [(row["step"], row["valid_loss"]) for row in rows if "valid_loss" in row]
     best = min(curve, key=lambda point: point[1])
     last = next((row for row in reversed(rows) if "tokens" in row), {"step": 0, "tokens": 0, "seconds": 0.0})
@@ -53,11 +50,7 @@ def gather(run: Run, model: LanguageModel, corpus: Corpus, device: torch.device)
         "station": station(model.config),
         "parameters": sum(p.numel() for p in model.parameters()),
         "growth": model.growth,
-        "memory": bytes_after(model, read),
-        "read": read,
-        "kind": corpus.tokenizer.kind,
-        "vocabulary": corpus.tokenizer.vocab_size,
-        "parts": tuple(len(part) for part in (corpus.train, corpus.valid, corpus.test)),
+        "about": about,
         "curve": curve,
         "best": best,
         "last": last,
@@ -66,28 +59,11 @@ def gather(run: Run, model: LanguageModel, corpus: Corpus, device: torch.device)
     }
 
 
-def station(config: LanguageConfig) -> Any:
+def station(config: Any) -> Any:
     """Give the family's place in the line; None where it has none."""
-    name = "windowed-attention" if config.window else STATIONS.get(config.family, config.family)
+    is_windowed = config.family == "transformer" and getattr(config, "window", None)
+    name = "windowed-attention" if is_windowed else STATIONS.get(config.family, config.family)
     return next((s for s in LINE if s.name == name), None)
-
-
-def bytes_after(model: LanguageModel, steps: int) -> int:
-    """Give the bytes that one row remembers after so many symbols.
-
-    Where the bytes are constant the first thousand are really read. Where they grow all are, but by tensors that have
-    shapes and no values: attention to all of 16,000 steps would take its time.
-    """
-    if model.growth == "constant":
-        place = model._home()[1] or torch.device("cpu")
-        ids, was_training = torch.zeros(1, min(steps, READ), dtype=torch.long, device=place), model.training
-        with torch.no_grad():
-            memory = model.eval()(ids)[1]
-        model.train(was_training)
-    else:
-        with torch.no_grad(), torch.device("meta"):
-            memory = LanguageModel(model.config).eval()(torch.zeros(1, steps, dtype=torch.long))[1]
-    return memory.nbytes
 
 
 # ---- words -------------------------------------------------------------------------------------------
@@ -138,40 +114,40 @@ def _heading(facts: dict[str, Any]) -> list[str]:
 
 
 def _english(facts: dict[str, Any]) -> list[str]:
-    place, (step, loss) = facts["station"], facts["best"]
+    place, about, (step, loss) = facts["station"], facts["about"], facts["best"]
     idea = "" if place is None else f" Its idea ({place.year}, {place.paper}): it {place.idea['en']}."
-    bits = f", {loss / math.log(2):.4f} bits per character" if facts["kind"] == "char" else ""
+    bits = f", {loss / math.log(2):.4f} bits per character" if about.symbols == "char" else ""
     rows = {
         "parameters": f"{facts['parameters']:,}",
-        "data": f"{code(facts['training']['data'])}, {facts['kind']} symbols, vocabulary {facts['vocabulary']:,}",
-        "parts": "train {:,}, validation {:,}, test {:,} symbols".format(*facts["parts"]),
+        "data": f"{code(facts['training']['data'])}, {about.symbols} symbols, vocabulary {about.vocabulary:,}",
+        "parts": "train {:,}, validation {:,}, test {:,} {}".format(*about.parts, about.unit["en"]),
         "budget": _budget(facts["training"]),
         "spent": "{step:,} updates, {tokens:,} symbols, {time} of learning".format(**_spent(facts)),
         "settings": ", ".join(f"{name} {facts['training'][name]}" for name in SETTINGS),
         "best validation loss": f"{loss:.4f} nats per symbol{bits}, at step {step:,}",
-        "memory": f"{facts['memory']:,} bytes after {facts['read']:,} symbols ({facts['growth']})",
+        "memory": f"{about.memory:,} bytes after {about.read:,} symbols ({facts['growth']})",
         "machine": facts["machine"],
     }
-    lines = [f"A language model, trained with recollect.{idea}", "", *_table(rows), "", "## Learning curve", ""]
+    lines = [f"{about.noun['en']}, trained with recollect.{idea}", "", *_table(rows), "", "## Learning curve", ""]
     lines += [fenced(_curve(facts["curve"])), "", "## A sample", "", fenced(facts["sample"]), "", "## Use it", ""]
     return [*lines, fenced(_commands(facts), "sh"), ""]
 
 
 def _chinese(facts: dict[str, Any]) -> list[str]:
-    place, (step, loss) = facts["station"], facts["best"]
+    place, about, (step, loss) = facts["station"], facts["about"], facts["best"]
     idea = "" if place is None else f"其思想（{place.year}，{place.paper}）：{place.idea['zh']}。"
-    bits = f"，每字符 {loss / math.log(2):.4f} 比特" if facts["kind"] == "char" else ""
+    bits = f"，每字符 {loss / math.log(2):.4f} 比特" if about.symbols == "char" else ""
     rows = {
         "参数": f"{facts['parameters']:,}",
-        "数据": f"{code(facts['training']['data'])}，按 {facts['kind']} 切分，词表 {facts['vocabulary']:,}",
-        "划分": "训练 {:,}、验证 {:,}、测试 {:,} 个符号".format(*facts["parts"]),
+        "数据": f"{code(facts['training']['data'])}，按 {about.symbols} 切分，词表 {about.vocabulary:,}",
+        "划分": "训练 {:,}、验证 {:,}、测试 {:,} {}".format(*about.parts, about.unit["zh"]),
         "预算": _budget(facts["training"]),
         "已用": "{step:,} 次更新，{tokens:,} 个符号，学习 {time}".format(**_spent(facts)),
         "最低验证损失": f"每符号 {loss:.4f} 奈特{bits}，第 {step:,} 步",
-        "记忆": f"读过 {facts['read']:,} 个符号后 {facts['memory']:,} 字节（{GROWTH[facts['growth']]}）",
+        "记忆": f"读过 {about.read:,} 个符号后 {about.memory:,} 字节（{GROWTH[facts['growth']]}）",
     }
     use = "学习曲线、样例、机器与命令见上文。"
-    return ["## 中文", "", f"用 recollect 训练的语言模型。{idea}", "", *_table(rows), "", use, ""]
+    return ["## 中文", "", f"用 recollect 训练的{about.noun['zh']}。{idea}", "", *_table(rows), "", use, ""]
 
 
 def _table(rows: dict[str, str]) -> list[str]:
@@ -193,7 +169,10 @@ def _curve(curve: list[tuple[int, float]]) -> str:
 
 
 def _commands(facts: dict[str, Any]) -> str:
-    lines = [f"recollect generate {facts['folder']} {facts['prompt']}", f"recollect evaluate {facts['folder']}"]
+    lines = [
+        f"recollect {facts['about'].use} {facts['folder']} {facts['prompt']}",
+        f"recollect evaluate {facts['folder']}",
+    ]
     lines += [] if facts["training"]["family"] == "markov" else [f"recollect resume {facts['folder']}"]
     again = f"recollect train {typed(Recipe(**facts['training']))} --out ANOTHER"
     return "\n".join([*lines, again])

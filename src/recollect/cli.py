@@ -103,7 +103,6 @@ Size = Annotated[str, typer.Option(help="tiny, small or base: equal parameters f
 BudgetWords = Annotated[str, typer.Option(help="30s, 5m, 2000steps, 1000000tokens or 3epochs.")]
 Seed = Annotated[int, typer.Option(help="Fixes weights and order.")]
 Kind = Annotated[str | None, typer.Option(help="char, byte, word, space or bpe; by default chosen.")]
-Field = Annotated[str | None, typer.Option(help="The field of .jsonl, .csv and .tsv files.")]
 Batch = Annotated[int, typer.Option(help="Rows read side by side.")]
 Steps = Annotated[int, typer.Option(help="Symbols to a stretch.")]
 Device = Annotated[str, typer.Option(help="cpu or cuda; auto takes a GPU where there is one.")]
@@ -119,21 +118,21 @@ def train(
     out: Annotated[str | None, typer.Option(help="The run's folder; by default runs/MODEL.")] = None,
     seed: Seed = 0,
     tokenizer: Kind = None,
-    field: Field = None,
+    task: Annotated[str, typer.Option(help="language: a text; translate: pairs, or SOURCES,TARGETS.")] = "language",
     batch: Batch = 16,
     steps: Steps = 128,
     device: Device = "auto",
     settings: Settings = None,
     as_json: AsJson = False,
 ) -> None:
-    """Train a language model on DATA. 训练一个语言模型。"""
+    """Train a model on DATA. 训练一个模型。"""
     from recollect.progress import reporter
     from recollect.recipe import Recipe
     from recollect.run import Run
     from recollect.training import begin
 
-    named: dict[str, Any] = {"batch_size": batch, "steps": steps, "seed": seed, "device": device}
-    recipe = Recipe(data, model, size, tokenizer, field, **_budget(budget), **named).with_settings(settings or [])
+    named: dict[str, Any] = {"batch_size": batch, "steps": steps, "seed": seed, "device": device, "task": task}
+    recipe = Recipe(data, model, size, tokenizer, **_budget(budget), **named).with_settings(settings or [])
     run = Run(out or f"runs/{model}")
     with closing(reporter(as_json)) as progress:
         is_spent = begin(recipe, run, progress.show)
@@ -148,7 +147,6 @@ def plan(
     budget: BudgetWords = "60s",
     seed: Seed = 0,
     tokenizer: Kind = None,
-    field: Field = None,
     batch: Batch = 16,
     steps: Steps = 128,
     device: Device = "auto",
@@ -160,7 +158,7 @@ def plan(
     from recollect.recipe import Recipe
 
     named: dict[str, Any] = {"batch_size": batch, "steps": steps, "seed": seed, "device": device}
-    recipe = Recipe(data, model, size, tokenizer, field, **_budget(budget), **named).with_settings(settings or [])
+    recipe = Recipe(data, model, size, tokenizer, **_budget(budget), **named).with_settings(settings or [])
     facts = forecast(recipe)
     if as_json:
         typer.echo(json.dumps(facts, ensure_ascii=False))
@@ -194,7 +192,7 @@ def evaluate(
     device: Device = "auto",
     as_json: AsJson = False,
 ) -> None:
-    """Measure how well a run predicts a text. 衡量模型对文本的预测。"""
+    """Measure how well a run does on DATA. 衡量模型的表现。"""
     from recollect.measuring import measure
     from recollect.run import Run
 
@@ -202,12 +200,19 @@ def evaluate(
     if as_json:
         typer.echo(json.dumps(result))
         return
+    columns = {"nats": "nats", "perplexity": "perplexity", "bpc": "bits per character", "bpb": "bits per byte"}
+    if "pairs" in result:
+        typer.echo(f"{result['pairs']} pairs, targets given: {result['nats']:.4f} nats, {result['perplexity']:.4f}")
+        columns = {"bleu": "BLEU", "bleu_lowercase": "BLEU, small letters", "chrf": "chrF", "rouge_l": "ROUGE-L"}
+        columns |= {"exact": "exact"}
     table = Table(box=None, header_style="bold")
-    for column in ("read", "nats", "perplexity", "bits per character", "bits per byte"):
+    for column in ("read", *columns.values()):
         table.add_column(column)
     for row in result["rows"]:
-        table.add_row(row["read"], *(f"{row[name]:.4f}" for name in ("nats", "perplexity", "bpc", "bpb")))
+        table.add_row(row["read"], *(f"{row[name]:.4f}" for name in columns))
     console.print(table)
+    for signature in result["rows"][0].get("signatures", []):
+        typer.echo(signature)
 
 
 @app.command()
@@ -242,6 +247,27 @@ def generate(
     sys.stdout.write("\n")
 
 
+@app.command()
+def predict(
+    run: RunFolder,
+    words: Annotated[str, typer.Argument(metavar="INPUT", help="A line, a file of lines, or -.")],
+    beam: Annotated[int, typer.Option(help="Hypotheses kept open; 1 is greedy.")] = 5,
+    nbest: Annotated[int, typer.Option(help="Targets for each line.")] = 1,
+    device: Device = "auto",
+    as_json: AsJson = False,
+) -> None:
+    """Translate with a run. 用训练好的模型翻译。"""
+    from recollect.run import Run
+    from recollect.speaking import lines_of, predict
+
+    for row in predict(Run(run), lines_of(words), beam, nbest, device):
+        if as_json:
+            typer.echo(json.dumps(row, ensure_ascii=False))
+            continue
+        for target in row["targets"]:
+            typer.echo(target["text"] if nbest == 1 else f"{target['score']:.4f}\t{target['text']}")
+
+
 def _budget(text: str) -> dict[str, Any]:
     """Read 30s, 5m, 1h, 2000steps, 1000000tokens or 3epochs."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(s|m|h|steps?|tokens?|epochs?)", text.strip())
@@ -262,7 +288,8 @@ def _notice(text: str) -> None:
 def _close(is_spent: bool, run: Run) -> None:
     folder = shlex.quote(str(run.folder))
     if is_spent:
-        typer.echo(f"Next: recollect generate {folder} {shlex.quote(run.prompt())}", err=True)
+        verb = "generate" if run.config()["training"]["task"] == "language" else "predict"
+        typer.echo(f"Next: recollect {verb} {folder} {shlex.quote(run.prompt())}", err=True)
         return
     typer.echo(f"recollect: stopped, everything is saved. Go on with: recollect resume {folder}", err=True)
     raise typer.Exit(130)

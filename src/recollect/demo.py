@@ -28,8 +28,9 @@ from recollect.recipe import Recipe
 from recollect.run import Run
 from recollect.saving import FileError, write_file
 from recollect.speaking import speak
+from recollect.tasks.language import LanguageTask
 from recollect.train import count_symbols, validation_loss
-from recollect.training import begin, open_corpus
+from recollect.training import begin
 
 STEPS = (1, 16, 256, 1024, 4096, 16384)  # symbols read, after which the memory is weighed
 EVALUATIONS = 6  # while a family learns
@@ -112,7 +113,7 @@ def run_demo(demo: Demo, watcher: Watcher) -> Outcome:
     begun = time.perf_counter()
     make_room(demo)
     with Run(demo.out).lock(), one_thread():
-        corpus = open_corpus(demo.recipe("markov"))
+        corpus = LanguageTask().open(demo.recipe("markov"))
         findings = []
         for family in sorted(FAMILIES, key=lambda family: LINE.index(station(family))):
             findings.append(find(demo, family, corpus, watcher))
@@ -199,7 +200,7 @@ def find(demo: Demo, family: str, corpus: Corpus, watcher: Watcher) -> Finding:
         recipe = replace(recipe, evaluate_every=updates_between(recipe))
     if not begin(recipe, run, log):
         raise KeyboardInterrupt
-    model = run.load()[0]
+    model = run.load()
     text = torch.from_numpy(np.resize(corpus.train, max(STEPS)).astype(np.int64))[None]  # a short one comes again
     said = demo.prompt + "".join(speak(run, demo.prompt, SPEECH))
     loss = validation_loss(model, corpus.test, recipe.steps, corpus.ends["test"])

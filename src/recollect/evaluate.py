@@ -22,6 +22,8 @@ from torch import Tensor
 
 from recollect.data.batches import gather
 from recollect.data.documents import Documents, Ends, Places, Spread
+from recollect.data.pair_batches import gather_pairs, groups_by_length
+from recollect.data.pair_rows import PairPart
 from recollect.layer import SequenceLayer
 
 
@@ -84,6 +86,20 @@ def score_windows(
             x, y, valid = _on(model, gather(ids, starts, counts))
             nats += float(_losses(model(x, valid=valid)[0], y, valid).sum())
     return Score(nats, documents.predicted)
+
+
+def score_targets(model: Any, part: PairPart, begin: int, end: int, tokens: int = 8192) -> Score:
+    """Predict every symbol of the targets, and their ends, each target given its source and what came before in it."""
+    nats, count = 0.0, 0
+    with _reading(model):
+        for numbers in groups_by_length(part, np.arange(len(part)), tokens):
+            batch = gather_pairs(part, numbers, begin, end)
+            source, _, source_valid = _on(model, (batch.source, batch.source, batch.source_valid))
+            x, y, valid = _on(model, (batch.x, batch.y, batch.valid))
+            logits, _ = model(x, model.remember(source, source_valid), valid=valid)
+            nats += float(_losses(logits, y, valid).sum())
+            count += int(y.numel() if valid is None else valid.sum())
+    return Score(nats, count)
 
 
 def loss_by_position(

@@ -7,33 +7,23 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from numpy.typing import NDArray
-
-from recollect.data.corpus import Corpus
-from recollect.data.tokenizer import Tokenizer
-from recollect.generate import Settings, generate_text
-from recollect.models.language import LanguageModel
 from recollect.run import Run
-
-PROMPT = 8  # symbols of the validation text that a sample goes on from
-SAMPLE = 60  # symbols that it adds
+from recollect.tasks.task import Say
 
 
 class Journal:
     """Keeps a run's metrics and samples, and tells them on to who reports them."""
 
-    def __init__(self, run: Run, corpus: Corpus, report: Callable[[dict[str, Any]], None], scalars: Any = None) -> None:
-        self.run, self.report, self.scalars = run, report, scalars
-        first = corpus.valid[: corpus.ends["valid"][0]]  # a document
-        self.tokenizer, self.prompt = corpus.tokenizer, first_words(corpus.tokenizer, first)
+    def __init__(self, run: Run, say: Say, report: Callable[[dict[str, Any]], None], scalars: Any = None) -> None:
+        self.run, self.say, self.report, self.scalars = run, say, report, scalars
 
-    def note(self, row: dict[str, Any], model: LanguageModel, **seen: Any) -> None:
+    def note(self, row: dict[str, Any], model: Any, **seen: Any) -> None:
         """Write down a row of training; what else is `seen` is only reported."""
         self.run.log(row)
         if "valid_loss" in row:
-            text = say(model, self.tokenizer, self.prompt)
-            self.run.log_sample({"step": row["step"], "prompt": self.prompt, "text": text})
-            seen["sample"] = self.prompt + text
+            prompt, text = self.say(model)
+            self.run.log_sample({"step": row["step"], "prompt": prompt, "text": text})
+            seen["sample"] = prompt + text
         self._plot(row)
         self.report(row | seen)
 
@@ -49,20 +39,6 @@ class Journal:
         """Let go of what is open."""
         if self.scalars is not None:
             self.scalars.close()
-
-
-def first_words(tokenizer: Tokenizer, ids: NDArray[Any]) -> str:
-    """Give the beginning of a text, without a character that is cut in half."""
-    decoding, some = tokenizer.stream(), [int(i) for i in ids[:PROMPT]]
-    return "".join(decoding.step(i) or "" for i in some) or tokenizer.decode(some)
-
-
-def say(model: LanguageModel, tokenizer: Tokenizer, prompt: str) -> str:
-    """Go on from a prompt for a line; the draws come from a generator of their own, so that training is not moved."""
-    table = model.config.max_length  # of learned positions
-    room = SAMPLE if table is None else max(table - len(tokenizer.encode(prompt)), 0)
-    settings = Settings(tokens=min(SAMPLE, room), temperature=0.8, prohibited=tokenizer.unseen)
-    return generate_text(model, tokenizer, [prompt], settings)[0].text
 
 
 def check_tensorboard() -> None:

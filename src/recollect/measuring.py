@@ -8,18 +8,56 @@ from typing import Any
 import numpy as np
 
 from recollect.data.corpus import read_ids
-from recollect.evaluate import Score, loss_by_position, score_carried, score_windows
+from recollect.data.pairs import read_part
+from recollect.evaluate import Score, loss_by_position, score_carried, score_targets, score_windows
+from recollect.generate import Search
+from recollect.metrics import bleu, chrf, exact_match, rouge_l
 from recollect.recipe import Recipe
 from recollect.run import Run
-from recollect.training import corpus_of
+from recollect.speaking import LONGEST, tongues_of
+from recollect.training import data_of
+from recollect.translate import translate
 
 
 def measure(run: Run, data: str | None, steps: int | None, device: str = "cpu") -> dict[str, Any]:
-    """Score the run's own test part, or another text, in every way the model can read."""
-    model, tokenizer = run.load(device)
+    """Score the run's own test part, or other data, in every way that its task knows."""
     recipe = Recipe(**run.config()["training"])
+    return (measure_pairs if recipe.task == "translate" else measure_text)(run, recipe, data, steps, device)
+
+
+def measure_pairs(run: Run, recipe: Recipe, data: str | None, steps: int | None, device: str) -> dict[str, Any]:
+    """Score targets given their sources, and translate the sources: greedily, and by a beam of 5."""
+    model, tongues = run.load(device), tongues_of(run)
+    part = data_of(run, recipe).test if data is None else read_part(data, tongues.source, tongues.target, recipe.field)
+    sources, references = part.source_lines, part.target_lines
+    forced = score_targets(model, part, tongues.begin, tongues.end)
+    rows = []
+    for width in (1, 5):
+        said = translate(model, tongues, sources, Search(width=width, tokens=steps or LONGEST))
+        lines = [found[0].text if found else "" for found in said]
+        row = {"read": "greedy" if width == 1 else f"beam {width}"} | _agreement(lines, references)
+        rows.append(row)
+    figures = {"nats": forced.loss, "perplexity": forced.perplexity, "rows": rows}
+    return {"run": str(run.folder), "pairs": len(part), **figures}
+
+
+def _agreement(lines: list[str], references: list[str]) -> dict[str, Any]:
+    cased, small, characters = bleu(lines, references), bleu(lines, references, lowercase=True), chrf(lines, references)
+    return {
+        "bleu": cased["score"],
+        "bleu_lowercase": small["score"],
+        "chrf": characters["score"],
+        "rouge_l": rouge_l(lines, references),
+        "exact": exact_match(lines, references),
+        "signatures": [cased["signature"], small["signature"], characters["signature"]],
+    }
+
+
+def measure_text(run: Run, recipe: Recipe, data: str | None, steps: int | None, device: str) -> dict[str, Any]:
+    """Score a text, carried and in cold windows."""
+    model, tokenizer = run.load(device), run.tokenizer()
     if data is None:
-        corpus = corpus_of(run, recipe)
+        corpus = data_of(run, recipe)
         ids, ends = np.asarray(corpus.test), corpus.ends["test"]
     else:
         ids, ends = read_ids(data, tokenizer, recipe.field)

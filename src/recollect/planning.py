@@ -13,16 +13,17 @@ import torch
 from numpy.typing import NDArray
 from rich.table import Table
 
-from recollect.card import bytes_after, typed
+from recollect.card import typed
 from recollect.checkpoint import Progress, optimiser_tensors
 from recollect.data.corpus import Corpus
 from recollect.machine import available_memory, choose_device, describe, forget_peak, peak_memory
 from recollect.models.language import LanguageModel, count_parameters
 from recollect.progress import bytes_in_words, time_in_words
 from recollect.recipe import Recipe
+from recollect.tasks.language import LanguageTask, bytes_after
 from recollect.train import count_symbols, update, validation_loss
 from recollect.trainee import Budget, Trainee
-from recollect.training import enrol, open_corpus
+from recollect.training import enrol
 
 WARM = 2  # updates before the clock starts: the first ones allocate
 LEAST = 3  # updates that are timed, at least
@@ -32,9 +33,9 @@ REMEMBERED = (1_000, 16_000)  # symbols
 
 def forecast(recipe: Recipe, seconds: float = 2.0) -> dict[str, Any]:
     """Try a fresh model on the real data, and say what the whole of the training would take; nothing is kept."""
-    device, corpus = choose_device(recipe.device), open_corpus(recipe)
+    device, corpus = choose_device(recipe.device), LanguageTask().open(recipe)
     torch.manual_seed(recipe.seed)
-    config = recipe.model(corpus.tokenizer.vocab_size)
+    config = recipe.language_model(corpus.tokenizer.vocab_size)
     count = count_parameters(config)
     room, least = available_memory(device), count * 2 * 4  # weights and gradients in float32
     facts: dict[str, Any] = {"data": recipe.data, "family": recipe.family, "size": recipe.size, "parameters": count}

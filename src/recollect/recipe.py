@@ -8,10 +8,13 @@ from typing import Any
 
 from recollect.entry import nearest
 from recollect.models.language import LanguageConfig
-from recollect.models.sizes import sized
+from recollect.models.sizes import sized, sized_translator
+from recollect.models.translation import TranslationConfig
 from recollect.optimise import Optimise
 from recollect.trainee import Budget, Plan
 from recollect.truncation import Truncation
+
+TASKS = ("language", "translate")
 
 
 @dataclass(frozen=True)
@@ -55,6 +58,12 @@ class Recipe:
     compile: bool = False
     capture: bool = True  # on a GPU: replay one CUDA graph where stretches are alike
 
+    task: str = "language"  # or translate: pairs of a source and a target
+    joint: bool = True  # translate: one vocabulary for both sides
+    vocab_size: int | None = None  # translate: of words and byte pairs
+    lowercase: bool = False  # translate
+    limit: int | None = None  # translate: symbols on a side beyond which a pair is not trained on
+
     seed: int = 0
     evaluate_every: int = 200  # updates
     device: str = "auto"  # cpu, cuda, cuda:1 …; auto: a GPU where there is one
@@ -65,9 +74,15 @@ class Recipe:
         changes = dict(_setting(text, {f.name: str(f.type) for f in fields(self)}) for text in settings)
         return replace(self, **changes)
 
-    def model(self, vocab_size: int) -> LanguageConfig:
-        """Give the model's config."""
+    def language_model(self, vocab_size: int) -> LanguageConfig:
+        """Give a language model's config."""
         return sized(self.family, vocab_size, self.size, dropout=self.dropout, tied=self.tied)
+
+    def translator(self, source_vocab: int, target_vocab: int) -> TranslationConfig:
+        """Give a translator's config."""
+        shared = self.joint and self.tied
+        options: dict[str, Any] = {"dropout": self.dropout, "tied": self.tied, "shared": shared}
+        return sized_translator(self.family, source_vocab, target_vocab, self.size, **options)
 
     def budget(self, epoch: int) -> Budget:
         """Give the budget, where a round predicts `epoch` symbols; 60 seconds where none was set."""

@@ -13,18 +13,24 @@ from __future__ import annotations
 
 import fcntl
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from recollect.data.tokenizer import Tokenizer
+from recollect.data.words import LineTokenizer
 from recollect.machine import choose_device
 from recollect.models.language import LanguageConfig, LanguageModel
+from recollect.models.translation import TranslationConfig, Translator
 from recollect.saving import FileError, load_weights, save_weights, write_file
 
 VERSION = 2
+MODELS: dict[str, tuple[Any, Any]] = {  # by task: config and model
+    "language": (LanguageConfig, LanguageModel),
+    "translate": (TranslationConfig, Translator),
+}
 
 
 class Run:
@@ -34,13 +40,16 @@ class Run:
         self.folder = Path(folder)
         self.checkpoints = self.folder / "checkpoints"
 
-    def create(self, model: LanguageConfig, tokenizer: Tokenizer, training: dict[str, Any], corpus: str) -> None:
-        """Begin a run: write its config, with the name of its cached corpus, and its tokenizer."""
+    def create(
+        self, model: Any, tokenizers: Mapping[str, Tokenizer | LineTokenizer], training: dict[str, Any], data: str
+    ) -> None:
+        """Begin a run: write its config, with the name of its data in the cache, and its tokenizers."""
         if (self.folder / "config.json").exists():
             raise FileError(f"{self.folder}: there is a run already; go on with: recollect resume {self.folder}")
         self.folder.mkdir(parents=True, exist_ok=True)
-        tokenizer.save(self.folder / "tokenizer.json")
-        config = {"version": VERSION, "model": asdict(model), "training": training, "corpus": corpus}
+        for name, tokenizer in tokenizers.items():
+            tokenizer.save(self.folder / f"{name}.json")
+        config = {"version": VERSION, "model": asdict(model), "training": training, "data": data}
         write_file(self.folder / "config.json", json.dumps(config, ensure_ascii=False, indent=1).encode() + b"\n")
 
     def config(self) -> dict[str, Any]:
@@ -57,18 +66,24 @@ class Run:
             raise FileError(f"{path}: a run of version {version}, this version reads {VERSION}; train it again")
         return config
 
-    def build(self) -> LanguageModel:
+    def build(self) -> Any:
         """Make the run's model, with new weights."""
-        return LanguageModel(LanguageConfig(**self.config()["model"]))
+        config = self.config()
+        make_config, make = MODELS[config["training"]["task"]]
+        return make(make_config(**config["model"]))
 
-    def load(self, device: str = "cpu") -> tuple[LanguageModel, Tokenizer]:
-        """Give the trained model, in eval mode on a device, and its tokenizer."""
+    def load(self, device: str = "cpu") -> Any:
+        """Give the trained model, in eval mode on a device."""
         place = choose_device(device)
         model = self.build()
         load_weights(model, self.folder / "model.safetensors")
-        return model.to(place).eval(), Tokenizer.load(self.folder / "tokenizer.json")
+        return model.to(place).eval()
 
-    def finish(self, model: LanguageModel) -> None:
+    def tokenizer(self, name: str = "tokenizer") -> Tokenizer:
+        """Give a tokenizer by its file's name."""
+        return Tokenizer.load(self.folder / f"{name}.json")
+
+    def finish(self, model: Any) -> None:
         """Keep these weights as the run's result."""
         save_weights(model, self.folder / "model.safetensors")
 

@@ -8,15 +8,13 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import asdict
-from functools import partial
 from typing import Any
 
 import torch
 
 from recollect.card import write_card
 from recollect.checkpoint import load_checkpoint, newest_checkpoint, what_is_left
-from recollect.data.batches import Streams, Windows
-from recollect.data.corpus import Corpus, load_corpus, reopen_corpus
+from recollect.data.corpus import Corpus
 from recollect.data.error import DataError
 from recollect.journal import Journal, check_tensorboard, open_tensorboard
 from recollect.machine import choose_device
@@ -24,7 +22,8 @@ from recollect.models.language import LanguageModel
 from recollect.recipe import Recipe
 from recollect.run import Run
 from recollect.saving import WriteFailed
-from recollect.train import count_symbols, go_on, train, validation_loss
+from recollect.tasks import task_named
+from recollect.train import count_symbols, go_on, train
 from recollect.trainee import Diverged, Trainee
 
 Report = Callable[[dict[str, Any]], None]
@@ -32,18 +31,17 @@ Report = Callable[[dict[str, Any]], None]
 
 def begin(recipe: Recipe, run: Run, report: Report) -> bool:
     """Train a new run; say whether its budget was spent."""
-    device = choose_device(recipe.device)
+    device, task = choose_device(recipe.device), task_named(recipe.task)
     if recipe.tensorboard:
         check_tensorboard()
     with run.lock():
-        corpus = open_corpus(recipe)
+        data = task.open(recipe)
         torch.manual_seed(recipe.seed)
-        config = recipe.model(corpus.tokenizer.vocab_size)
-        run.create(config, corpus.tokenizer, asdict(recipe), corpus.name)
-        model = LanguageModel(config)
+        run.create(task.config(recipe, data), task.tokenizers(data), asdict(recipe), data.name)
+        model = run.build()
         if recipe.family == "markov":
-            return _count(recipe, run, model, corpus, report)
-        return _learn(recipe, run, enrol(recipe, model.to(device), corpus), corpus, report)
+            return _count(recipe, run, model, data, report)
+        return _learn(recipe, run, enrol(recipe, model.to(device), data), data, report)
 
 
 def resume(run: Run, report: Report, notice: Callable[[str], None], device: str | None = None) -> bool:
@@ -51,59 +49,61 @@ def resume(run: Run, report: Report, notice: Callable[[str], None], device: str 
     recipe = Recipe(**run.config()["training"])
     place = choose_device(device or recipe.device)
     with run.lock():
-        corpus = corpus_of(run, recipe)
+        data = data_of(run, recipe)
         torch.manual_seed(recipe.seed)  # for a run that stopped before its first checkpoint, and begins again
         model = run.build()
         if recipe.family == "markov":
-            return _count(recipe, run, model, corpus, report)
-        trainee = enrol(recipe, model.to(place), corpus)
+            return _count(recipe, run, model, data, report)
+        trainee = enrol(recipe, model.to(place), data)
         if any(run.checkpoints.glob("step-????????*")):
             for text in go_on(trainee, run.checkpoints):
                 notice(text)
         run.cut_log(trainee.progress.step)
-        return _learn(recipe, run, trainee, corpus, report)
+        return _learn(recipe, run, trainee, data, report)
 
 
-def open_corpus(recipe: Recipe) -> Corpus:
-    """Read the run's data."""
-    given = {"valid": recipe.valid, "test": recipe.test}
-    return load_corpus(recipe.data, tokenizer=recipe.tokenizer, field=recipe.field, **given)
-
-
-def corpus_of(run: Run, recipe: Recipe) -> Corpus:
-    """Give the text that a run was begun on: from the cache, else read again, if it is still the same."""
-    name = run.config()["corpus"]
-    corpus = reopen_corpus(name)
-    if corpus is None and recipe.data == "-":
+def data_of(run: Run, recipe: Recipe) -> Any:
+    """Give the data that a run was begun on: from the cache, else read again, if it is still the same."""
+    task, name = task_named(recipe.task), run.config()["data"]
+    data = task.reopen(name)
+    if data is None and recipe.data == "-":
         raise DataError(f"{run.folder}: its text came from standard input and is not kept any more; train a new run")
-    corpus = corpus or open_corpus(recipe)
-    if corpus.name != name:
+    data = data or task.open(recipe)
+    if data.name != name:
         raise DataError(f"{recipe.data}: not the text that {run.folder} was begun on; put that back or train a new run")
-    return corpus
+    return data
+
+
+def enrol(recipe: Recipe, model: Any, data: Any) -> Trainee:
+    """Give the model what it learns from, and its optimiser."""
+    batches = task_named(recipe.task).batches(recipe, data, model)
+    compiled = torch.compile(model) if recipe.compile else None
+    return Trainee(model, batches, recipe.optimise().build(model), compiled=compiled)
 
 
 def _count(recipe: Recipe, run: Run, model: LanguageModel, corpus: Corpus, report: Report) -> bool:
+    task = task_named(recipe.task)
     count_symbols(model, corpus.train, ends=corpus.ends["train"])
-    loss = validation_loss(model, corpus.valid, recipe.steps, corpus.ends["valid"])
-    Journal(run, corpus, report).note({"step": 0, "valid_loss": loss}, model, share=1.0, best=loss)
+    loss = task.validate(recipe, corpus)(model)
+    Journal(run, task.sampler(corpus), report).note({"step": 0, "valid_loss": loss}, model, share=1.0, best=loss)
     run.finish(model)
-    write_card(run, model, corpus, torch.device("cpu"))
+    write_card(run, model, task.about(corpus, model), torch.device("cpu"))
     return True
 
 
-def _learn(recipe: Recipe, run: Run, trainee: Trainee, corpus: Corpus, report: Report) -> bool:
-    plan, model = recipe.plan(trainee.batches.predicted), trainee.model
+def _learn(recipe: Recipe, run: Run, trainee: Trainee, data: Any, report: Report) -> bool:
+    plan, model, task = recipe.plan(trainee.batches.predicted), trainee.model, task_named(recipe.task)
     scalars = open_tensorboard(run.folder, trainee.progress.step) if recipe.tensorboard else None
 
     def log(row: dict[str, Any]) -> None:
         done, carried = trainee.progress, None if trainee.memory is None else trainee.memory.nbytes
         journal.note(row, model, share=plan.budget.spent(done), best=done.best, memory_bytes=carried)
 
-    with closing(Journal(run, corpus, report, scalars)) as journal, _asked_to_stop() as is_stopped:
+    with closing(Journal(run, task.sampler(data), report, scalars)) as journal, _asked_to_stop() as is_stopped:
         try:
-            is_spent = train(trainee, plan, held_out(recipe, corpus), run.checkpoints, log, is_stopped)
+            is_spent = train(trainee, plan, task.validate(recipe, data), run.checkpoints, log, is_stopped)
             keep_best(trainee, run)
-            write_card(run, model, corpus, next(model.parameters()).device)
+            write_card(run, model, task.about(data, model), next(model.parameters()).device)
         except Diverged as error:
             raise _with_advice(error, recipe, run) from error
         except OSError as error:
@@ -125,23 +125,9 @@ def _with_advice(error: Diverged, recipe: Recipe, run: Run) -> Diverged:
     return Diverged(f"{error}. The last good checkpoint is {good}. Try: {again}")
 
 
-def enrol(recipe: Recipe, model: LanguageModel, corpus: Corpus) -> Trainee:
-    """Give the model its text and its optimiser: a carried stream, or windows where nothing is carried."""
-    text: dict[str, Any] = {"ids": corpus.train, "ends": corpus.ends["train"], "seed": recipe.seed}
-    text |= {"batch_size": recipe.batch_size, "steps": recipe.steps}
-    batches = Streams(length=recipe.cuts().length, **text) if model.carries else Windows(**text)
-    compiled = torch.compile(model) if recipe.compile else None
-    return Trainee(model, batches, recipe.optimise().build(model), compiled=compiled)
-
-
-def held_out(recipe: Recipe, corpus: Corpus) -> Callable[[Any], float]:
-    """Give what training validates on."""
-    return partial(validation_loss, ids=corpus.valid, steps=recipe.steps, ends=corpus.ends["valid"])
-
-
 def keep_best(trainee: Trainee, run: Run) -> None:
     """Make the weights of the lowest validation loss the run's result."""
-    best = LanguageModel(trainee.model.config)
+    best = run.build()
     load_checkpoint(run.checkpoints / f"step-{trainee.progress.best_step:08d}", best)
     run.finish(best)
 

@@ -8,7 +8,7 @@ import json
 import numpy as np
 import pytest
 
-from recollect.data import corpus as corpora, formats
+from recollect.data import caching, corpus as corpora, formats
 from recollect.data.batches import Streams
 from recollect.data.corpus import load_corpus, read_ids, reopen_corpus
 from recollect.data.error import DataError
@@ -169,6 +169,7 @@ def test_a_process_that_was_slower_takes_what_is_there(tmp_path, monkeypatch):
     data, cache = numbered(tmp_path / "a.txt"), tmp_path / "cache"
     other = load_corpus(data, cache=cache)
     looks = iter([False, True])
-    monkeypatch.setattr(corpora, "_is_whole", lambda folder: next(looks))
-    monkeypatch.setattr(corpora.shutil, "rmtree", lambda path, **options: None)  # it was not there when we began
+    for module in (corpora, caching):
+        monkeypatch.setattr(module, "is_whole", lambda folder: next(looks))
+    monkeypatch.setattr(caching.shutil, "rmtree", lambda path, **options: None)  # it was not there when we began
     assert (load_corpus(data, cache=cache).train == other.train).all()

@@ -133,7 +133,7 @@ def test_of_many_files_those_that_are_no_text_are_left_out(tmp_path):
         ("a.txt.gz", gzip.compress(b"text" * 99)[:-9], r"a.txt.gz: cannot be read \(.*\); check the file"),
         ("a.jsonl", b"[1]\n", r"a.jsonl, line 1: a list, not an object like \{\"text\": …\}"),
         ("a.jsonl", b'{"text": 3}\n', r"a.jsonl, line 1: field 'text' is a int, not a string"),
-        ("a.jsonl", b'\n{"body": "x"}\n', r"line 2: no field 'text'; there are: body; choose one with --field"),
+        ("a.jsonl", b'\n{"body": "x"}\n', r"line 2: no field 'text'; there are: body; choose one with --set"),
     ],
 )
 def test_bad_files_are_refused_with_words(tmp_path, name, content, words):

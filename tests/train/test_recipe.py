@@ -10,8 +10,9 @@ import torch
 
 from recollect.recipe import Recipe
 from recollect.run import Run
+from recollect.tasks.language import LanguageTask
 from recollect.trainee import Budget
-from recollect.training import begin, enrol, open_corpus
+from recollect.training import begin, enrol
 from recollect.truncation import Truncation
 
 
@@ -64,7 +65,7 @@ def test_bad_settings_are_refused(word, message):
 
 
 def test_tied_weights_are_counted_once():
-    free, tied = (Recipe("recall", "lstm", tied=tied).model(5000) for tied in (False, True))
+    free, tied = (Recipe("recall", "lstm", tied=tied).language_model(5000) for tied in (False, True))
     assert tied.tied
     assert tied.width > free.width  # the same number of parameters
 
@@ -74,7 +75,7 @@ def test_given_files_are_held_out(tmp_path):
     for i, path in enumerate(parts.values()):
         path.write_text("abc"[i] * 10 + "abc" * 40, encoding="utf-8")
     data, valid, test = (str(path) for path in parts.values())
-    corpus = open_corpus(Recipe(data, valid=valid, test=test))
+    corpus = LanguageTask().open(Recipe(data, valid=valid, test=test))
     assert [corpus.tokenizer.decode(part[:10]) for part in (corpus.train, corpus.valid, corpus.test)] == [
         "a" * 10,
         "b" * 10,
@@ -93,6 +94,6 @@ def test_a_compiled_run_learns_the_same(tmp_path, monkeypatch):
         begin(recipe, Run(tmp_path / str(is_compiled)), rows.append)
         losses.append([row["valid_loss"] for row in rows if "valid_loss" in row])
         assert (
-            enrol(recipe, Run(tmp_path / str(is_compiled)).build(), open_corpus(recipe)).compiled is None
+            enrol(recipe, Run(tmp_path / str(is_compiled)).build(), LanguageTask().open(recipe)).compiled is None
         ) != is_compiled
     np.testing.assert_allclose(losses[1], losses[0], rtol=1e-5)

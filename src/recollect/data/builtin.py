@@ -6,12 +6,12 @@ occurs twice, so that no held-out one was seen in training. Arguments follow the
 
 from __future__ import annotations
 
-import inspect
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from random import Random
 
+from recollect.data.drawing import arguments, below, check_size, distinct, pick
 from recollect.data.error import DataError, Notify
 from recollect.entry import nearest
 
@@ -62,43 +62,43 @@ def _without_repeats(text: str, seen: set[str]) -> str:
 def copy(length: int = 12, symbols: int = 10, count: int = 15_000, seed: int = 0) -> Iterator[str]:
     """Give `abca=abca`: what stood before the sign, again."""
     alphabet = _alphabet(symbols)
-    return _distinct(lambda rng: f"{(s := _draw(rng, alphabet, length))}={s}\n", count, seed)
+    return distinct(lambda rng: f"{(s := _draw(rng, alphabet, length))}={s}\n", count, seed)
 
 
 def reverse(length: int = 12, symbols: int = 10, count: int = 15_000, seed: int = 0) -> Iterator[str]:
     """Give `abca=acba`: what stood before the sign, backwards."""
     alphabet = _alphabet(symbols)
-    return _distinct(lambda rng: f"{(s := _draw(rng, alphabet, length))}={s[::-1]}\n", count, seed)
+    return distinct(lambda rng: f"{(s := _draw(rng, alphabet, length))}={s[::-1]}\n", count, seed)
 
 
 def recall(pairs: int = 6, count: int = 20_000, seed: int = 0) -> Iterator[str]:
     """Give `c3 a7 f1 ?a=7`: letters with their digits, then one letter again, and its digit."""
-    _check_size("pairs", pairs, len(LETTERS))
+    check_size("pairs", pairs, len(LETTERS))
 
     def example(rng: Random) -> str:
         keys = _shuffled(rng, LETTERS)[:pairs]
         values = _draw(rng, DIGITS, pairs)
-        asked = int(rng.random() * pairs)
+        asked = below(rng, pairs)
         return " ".join(map("".join, zip(keys, values, strict=True))) + f" ?{keys[asked]}={values[asked]}\n"
 
-    return _distinct(example, count, seed)
+    return distinct(example, count, seed)
 
 
 def needle(distance: int = 64, count: int = 5_000, seed: int = 0) -> Iterator[str]:
     """Give `7`, then `distance` letters that do not matter, then `?7`: one digit to keep for so long."""
-    _check_size("distance", distance)
+    check_size("distance", distance)
 
     def example(rng: Random) -> str:
         digit = _draw(rng, DIGITS, 1)
         return f"{digit}{_draw(rng, LETTERS, distance)}?{digit}\n"
 
-    return _distinct(example, count, seed)
+    return distinct(example, count, seed)
 
 
 def parity(length: int = 24, count: int = 15_000, seed: int = 0) -> Iterator[str]:
     """Give `01101=1`: bits, then 1 where the number of ones is odd."""
-    _check_size("length", length)
-    return _distinct(lambda rng: f"{(s := _draw(rng, '01', length))}={s.count('1') % 2}\n", count, seed)
+    check_size("length", length)
+    return distinct(lambda rng: f"{(s := _draw(rng, '01', length))}={s.count('1') % 2}\n", count, seed)
 
 
 BUILTINS = {
@@ -136,53 +136,17 @@ def builtin_documents(data: str) -> Iterator[str]:
     if name not in BUILTINS:
         raise DataError(f"{name}: no such built-in{nearest(name, BUILTINS)}; built-ins are: {', '.join(BUILTINS)}")
     make = BUILTINS[name].documents
-    return make(**_arguments(name, given, list(inspect.signature(make).parameters)))
-
-
-def _arguments(name: str, given: str, known: list[str]) -> dict[str, int]:
-    found = {}
-    for part in filter(None, given.split(",")):
-        key, _, value = part.partition("=")
-        if key not in known:
-            takes = f"it takes {', '.join(known)}" if known else "it takes no arguments"
-            raise DataError(f"{name}: no argument {key!r}{nearest(key, known)}; {takes}")
-        try:
-            found[key] = int(value)
-        except ValueError as error:
-            raise DataError(f"{name}: {key}={value!r} is not a whole number; write {name}:{key}=10") from error
-    return found
-
-
-def _check_size(name: str, size: int, most: int | None = None) -> None:
-    if size < 1 or (most is not None and size > most):
-        raise DataError(f"{name}={size}: wanted 1 {f'to {most}' if most else 'or more'}")
+    return make(**arguments(name, make, given))
 
 
 def _alphabet(symbols: int) -> str:
-    _check_size("symbols", symbols, len(LETTERS))
+    check_size("symbols", symbols, len(LETTERS))
     return LETTERS[:symbols]
 
 
-# Only Random.random() is promised to give the same numbers in every version of Python; choice and shuffle are not.
 def _draw(rng: Random, alphabet: str, length: int) -> str:
-    return "".join([alphabet[int(rng.random() * len(alphabet))] for _ in range(length)])
+    return "".join([pick(rng, alphabet) for _ in range(length)])
 
 
 def _shuffled(rng: Random, symbols: str) -> list[str]:
     return sorted(symbols, key=lambda _: rng.random())
-
-
-def _distinct(example: Callable[[Random], str], count: int, seed: int) -> Iterator[str]:
-    """Give `count` different examples, or say that there are not so many."""
-    _check_size("count", count)
-    rng, seen = Random(seed), set[str]()
-    for _ in range(20 * count):
-        made = example(rng)
-        if made not in seen:
-            seen.add(made)
-            yield made
-            if len(seen) == count:
-                return
-    raise DataError(
-        f"only {len(seen)} different examples were found, {count} wanted; make them longer or count smaller"
-    )

@@ -8,18 +8,17 @@ text, tokenizer and split, so that the second run starts at once.
 from __future__ import annotations
 
 import hashlib
-import json
-import os
-import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from recollect.data.caching import build_folder, cache_folder, is_whole, read_record
 from recollect.data.error import DataError
 from recollect.data.split import cut, split
 from recollect.data.text import Piece, Source, open_source, to_stderr
@@ -76,16 +75,16 @@ def load_corpus(
         kind = tokenizer or choose_kind(next(texts["train"].source.pieces()).text, texts["train"].size)
         keys = [f"{part} {text.digest}" for part, text in texts.items()]
         name = hashlib.sha256(f"{VERSION} {kind} {keys}".encode()).hexdigest()[:24]
-        folder = _cache(cache) / name
-        if not _is_whole(folder):
-            _build(folder, texts, kind)
+        folder = cache_folder(cache) / name
+        if not is_whole(folder):
+            build_folder(folder, partial(_fill, texts=texts, kind=kind))
     return _open(folder)
 
 
 def reopen_corpus(name: str, cache: str | Path | None = None) -> Corpus | None:
     """Give a corpus by its name in the cache, without its text; None where it is no longer there or not whole."""
-    folder = _cache(cache) / name
-    return _open(folder) if _is_whole(folder) else None
+    folder = cache_folder(cache) / name
+    return _open(folder) if is_whole(folder) else None
 
 
 def read_ids(data: str, tokenizer: Tokenizer, field: str | None = None) -> tuple[Ids, NDArray[np.int64]]:
@@ -116,30 +115,11 @@ def _refuse_short(texts: dict[str, _Text]) -> None:
         raise DataError(f"{name}: seen {size} characters, wanted at least {LEAST} to train, validate and test on")
 
 
-def _cache(given: str | Path | None) -> Path:
-    return Path(given or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "recollect")
-
-
 # ---- building ------------------------------------------------------------------------------------------
 
 
-def _build(folder: Path, texts: dict[str, _Text], kind: str) -> None:
-    """Tokenise part by part into a folder beside, and rename it when whole."""
-    beside = folder.with_name(f"{folder.name}.{os.getpid()}.new")
-    shutil.rmtree(beside, ignore_errors=True)
-    beside.mkdir(parents=True)
-    try:
-        _fill(beside, texts, kind)
-        shutil.rmtree(folder, ignore_errors=True)
-        os.replace(beside, folder)
-    except OSError:
-        if not _is_whole(folder):  # else another process was faster
-            raise
-    finally:
-        shutil.rmtree(beside, ignore_errors=True)
-
-
-def _fill(folder: Path, texts: dict[str, _Text], kind: str) -> None:
+def _fill(folder: Path, texts: dict[str, _Text], kind: str) -> dict[str, Any]:
+    """Tokenise part by part; give what is to be known of them."""
     data = texts["train"]
     kept = [part for part in PARTS if part == "train" or part not in texts]  # of DATA
     spans = dict(zip(kept, split(data.source.pieces, data.size, len(kept) - 1), strict=True))
@@ -153,8 +133,7 @@ def _fill(folder: Path, texts: dict[str, _Text], kind: str) -> None:
         if count < 2:
             name = text.source.name
             raise DataError(f"{name}: seen {count} symbols in the {part} part, wanted 2 or more; give more text")
-    sizes = {path.name: path.stat().st_size for path in folder.iterdir()}
-    (folder / "parts.json").write_text(json.dumps({"bytes": sizes, "dtype": dtype.name}), encoding="utf-8")
+    return {"dtype": dtype.name}
 
 
 def _encode(tokenizer: Tokenizer, pieces: Iterator[Piece]) -> Iterator[tuple[Ids, bool]]:
@@ -186,19 +165,7 @@ def _open(folder: Path) -> Corpus:
     def open_file(name: str, dtype: DTypeLike) -> NDArray[Any]:
         return np.memmap(folder / name, dtype=dtype, mode="r")
 
-    dtype = _parts(folder)["dtype"]
+    dtype = read_record(folder)["dtype"]
     ids = {part: open_file(f"{part}.ids", dtype) for part in PARTS}
     ends = {part: open_file(f"{part}.ends", np.int64) for part in PARTS}
     return Corpus(Tokenizer.load(folder / "tokenizer.json"), **ids, ends=ends, name=folder.name)
-
-
-def _parts(folder: Path) -> dict[str, Any]:
-    parts: dict[str, Any] = json.loads((folder / "parts.json").read_text(encoding="utf-8"))
-    return parts
-
-
-def _is_whole(folder: Path) -> bool:
-    try:
-        return all((folder / name).stat().st_size == size for name, size in _parts(folder)["bytes"].items())
-    except (OSError, ValueError, KeyError):
-        return False

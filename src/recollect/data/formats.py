@@ -92,10 +92,9 @@ def _field(row: Any, field: str, path: Path, number: int) -> str:
 
 
 def _missing(path: Path, number: int, field: str, there: Iterable[Any]) -> DataError:
-    names = [str(name) for name in there]
-    return DataError(
-        f"{path}, line {number}: no field {field!r}; there are: {', '.join(names) or 'none'}; choose one with --field"
-    )
+    names = ", ".join(str(name) for name in there) or "none"
+    advice = "choose one with --set field=NAME"
+    return DataError(f"{path}, line {number}: no field {field!r}; there are: {names}; {advice}")
 
 
 def _table_rows(file: TextIO, path: Path, field: str, delimiter: str) -> Iterator[str]:

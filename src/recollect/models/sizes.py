@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 from recollect.entry import check_choice
 from recollect.models.language import BLOCKS, LanguageConfig, count_parameters
+from recollect.models.translation import TranslationConfig, count_translation_parameters
+
+C = TypeVar("C")
 
 TARGETS = {"tiny": 250_000, "small": 2_000_000, "base": 10_000_000}  # parameters, embeddings included
 DEPTHS = {"tiny": 2, "small": 3, "base": 6}
@@ -35,32 +38,51 @@ def sized(
     config = replace(config, depth=depth or (DEPTHS if family in BLOCKS else RECURRENT_DEPTHS)[size])
     if family in BLOCKS:
         return _fit_blocks(config, target)
-    return _checked(_widest(lambda n: replace(config, width=n), target), target)
+    wide = _widest(lambda n: replace(config, width=n), target, count_parameters)
+    return _checked(wide, target, count_parameters(wide), vocab_size)
+
+
+def sized_translator(
+    family: str, source_vocab: int, target_vocab: int, size: str = "tiny", **options: Any
+) -> TranslationConfig:
+    """Give a translator's config with the size's number of parameters, within 5 %; options are the config's."""
+    check_choice("size", size, tuple(TARGETS))
+    config = TranslationConfig(family, source_vocab, target_vocab, depth=RECURRENT_DEPTHS[size], **options)
+    step = 2 * config.heads if family == "transformer" else 1
+    count = count_translation_parameters
+
+    def make(n: int) -> TranslationConfig:
+        return replace(config, width=n * step, hidden=(2 if family == "transformer" else 1) * n * step)
+
+    wide = _widest(make, TARGETS[size], count)
+    if family == "transformer":
+        wide = _widest(lambda n: replace(wide, hidden=n), TARGETS[size], count)
+    return _checked(wide, TARGETS[size], count(wide), max(source_vocab, target_vocab))
 
 
 def _fit_blocks(config: LanguageConfig, target: int) -> LanguageConfig:
     """Choose the width, which heads divide, then the feed-forward networks' size, which is fine-grained."""
     step = 2 * config.heads  # rotary positions want even heads
-    wide = _widest(lambda n: replace(config, width=n * step, hidden=3 * n * step), target)
-    return _checked(_widest(lambda n: replace(wide, hidden=n), target), target)
+    wide = _widest(lambda n: replace(config, width=n * step, hidden=3 * n * step), target, count_parameters)
+    full = _widest(lambda n: replace(wide, hidden=n), target, count_parameters)
+    return _checked(full, target, count_parameters(full), full.vocab_size)
 
 
-def _widest(make: Callable[[int], LanguageConfig], target: int) -> LanguageConfig:
+def _widest(make: Callable[[int], C], target: int, count: Callable[[C], int]) -> C:
     """Find the largest n whose model does not pass the target; parameters grow with n."""
     low, high = 1, 2
-    while count_parameters(make(high)) <= target:
+    while count(make(high)) <= target:
         low, high = high, 2 * high
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (middle, high) if count_parameters(make(middle)) <= target else (low, middle)
+        low, high = (middle, high) if count(make(middle)) <= target else (low, middle)
     return make(low)
 
 
-def _checked(config: LanguageConfig, target: int) -> LanguageConfig:
-    count = count_parameters(config)
+def _checked(config: C, target: int, count: int, vocab_size: int) -> C:
     if abs(count - target) > TOLERANCE * target:
         raise ValueError(
-            f"size: seen {count:,} parameters at least, wanted {target:,}: {config.vocab_size:,} symbols are too "
+            f"size: seen {count:,} parameters at least, wanted {target:,}: {vocab_size:,} symbols are too "
             f"many for it; take a larger size or a smaller vocabulary"
         )
     return config

@@ -1,0 +1,49 @@
+"""Folders that are built once and found again: whole or not there, whoever else builds the same at the same time."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+RECORD = "parts.json"  # written last: the sizes of the other files, and what else is to be known
+
+
+def cache_folder(given: str | Path | None) -> Path:
+    """Give the cache: the one given, or the user's."""
+    return Path(given or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "recollect")
+
+
+def build_folder(folder: Path, fill: Callable[[Path], dict[str, Any]]) -> None:
+    """Fill a folder beside, write its record, and rename it when whole."""
+    beside = folder.with_name(f"{folder.name}.{os.getpid()}.new")
+    shutil.rmtree(beside, ignore_errors=True)
+    beside.mkdir(parents=True)
+    try:
+        record = fill(beside)
+        sizes = {path.name: path.stat().st_size for path in beside.iterdir()}
+        (beside / RECORD).write_text(json.dumps({"bytes": sizes, **record}), encoding="utf-8")
+        shutil.rmtree(folder, ignore_errors=True)
+        os.replace(beside, folder)
+    except OSError:
+        if not is_whole(folder):  # else another process was faster
+            raise
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
+
+
+def read_record(folder: Path) -> dict[str, Any]:
+    """Give what was written last."""
+    record: dict[str, Any] = json.loads((folder / RECORD).read_text(encoding="utf-8"))
+    return record
+
+
+def is_whole(folder: Path) -> bool:
+    """Tell whether a folder is there with every file at its size."""
+    try:
+        return all((folder / name).stat().st_size == size for name, size in read_record(folder)["bytes"].items())
+    except (OSError, ValueError, KeyError):
+        return False

@@ -1,0 +1,94 @@
+"""A decoder's block: look back at the target, look across at the source, then feed forward."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch.nn.functional as F
+from torch import Tensor
+
+from recollect.entry import ContractError
+from recollect.layer import SequenceLayer
+from recollect.layers.cross_attention import CrossAttention, Source
+from recollect.layers.pointwise import FeedForward, LayerNorm, Pointwise
+from recollect.memory import Memory
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Decoding(Memory):
+    """What a decoder's block remembers: the target so far, in its mixer's way, and the source."""
+
+    target: Memory
+    source: Source
+
+
+class DecoderBlock(SequenceLayer[Decoding]):
+    """A mixer of target steps, attention to a source and a feed-forward network (Vaswani et al. 2017, section 3.1).
+
+    norm="post" (as published): x ← norm(x + mixer(x));  x ← norm(x + cross(x));  x ← norm(x + feed_forward(x))
+    norm="pre" (Xiong et al. 2020): x ← x + mixer(norm x);  x ← x + cross(norm x);  x ← x + feed_forward(norm x)
+
+    The memory is written by `remember(source, valid)`.
+    """
+
+    def __init__(
+        self,
+        mixer: SequenceLayer[Any],
+        cross: CrossAttention,
+        feed_forward: FeedForward,
+        *,
+        norm: Literal["pre", "post"] = "post",
+        bias: bool = True,
+        dropout: float = 0.0,
+        **factory: Any,
+    ) -> None:
+        super().__init__()
+        widths = [width for part in (mixer, cross, feed_forward) for width in (part.width, part.width_out)]
+        if len(set(widths)) != 1:
+            raise ContractError("mixer, cross, feed_forward", f"widths {widths}", "equal ones, for the residuals")
+        if norm not in ("pre", "post"):
+            raise ValueError(f"norm: seen {norm!r}, wanted 'pre' or 'post'")
+        self.width = self.width_out = cross.width_out
+        self.growth = "constant" if mixer.growth == "none" else mixer.growth
+        self.norm, self.dropout = norm, dropout
+        self.mixer, self.cross, self.feed_forward = mixer, cross, feed_forward
+        self.mixer_norm, self.cross_norm, self.feed_forward_norm = (
+            LayerNorm(self.width_out, bias=bias, **factory) for _ in range(3)
+        )
+
+    @property
+    def streams(self) -> bool:
+        """As the mixer."""
+        return self.mixer.streams
+
+    def remember(self, source: Tensor, valid: Tensor | None = None) -> Decoding:
+        """Write the memory from a source (B, S, source_width): nothing of the target is read yet."""
+        return Decoding(
+            target=self.mixer.initial_memory(len(source), like=source), source=self.cross.remember(source, valid)
+        )
+
+    def initial_memory(self, batch_size: int, like: Tensor | None = None) -> Decoding:
+        """Refuse: without a source there is nothing to look at."""
+        raise ContractError("memory", "None", "a Decoding: write it first with remember(source, valid)")
+
+    def read(self, x: Tensor, memory: Decoding, valid: Tensor | None) -> tuple[Tensor, Decoding]:
+        """Look back, look across, feed forward."""
+        mixed, target = self.mixer(self._before(self.mixer_norm, x), memory.target, valid=valid)
+        x = self._after(self.mixer_norm, x, mixed)
+        seen, source = self.cross(self._before(self.cross_norm, x), memory.source, valid=valid)
+        x = self._after(self.cross_norm, x, seen)
+        fed = self.feed_forward.map(self._before(self.feed_forward_norm, x))
+        return self._after(self.feed_forward_norm, x, fed), Decoding(target=target, source=source)
+
+    def _before(self, norm: Pointwise, x: Tensor) -> Tensor:
+        return norm.map(x) if self.norm == "pre" else x
+
+    def _after(self, norm: Pointwise, x: Tensor, found: Tensor) -> Tensor:
+        x = x + F.dropout(found, self.dropout, self.training)
+        return x if self.norm == "pre" else norm.map(x)
+
+    def _check_memory(self, memory: Decoding, x: Tensor) -> None:
+        # Mixer and cross-attention check their own.
+        if not isinstance(memory, Decoding):
+            raise ContractError("memory", type(memory).__name__, "Decoding: it is another layer's memory")

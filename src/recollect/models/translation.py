@@ -1,0 +1,192 @@
+"""The translator: one sequence into another, for every family of the encoder–decoder line.
+
+    memory = model.remember(source, source_valid)
+    logits, memory = model(ids, memory)
+
+The encoder writes the decoder's memory. From there on a translator reads its target as a language model reads text:
+in any pieces, through the same generation, search and inspection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from recollect.entry import ContractError, check_choice
+from recollect.layer import SequenceLayer
+from recollect.layers.alignments import make_alignment
+from recollect.layers.attend import Attend
+from recollect.layers.gru import GRU
+from recollect.layers.lstm import LSTM
+from recollect.layers.pointwise import Embedding
+from recollect.layers.recurrence import Recurrence
+from recollect.layers.scores import make_score
+from recollect.layers.torch_bridge import RecurrentStack
+from recollect.memory import Memory
+from recollect.models.attentive import BahdanauDecoder, LuongDecoder
+from recollect.models.decoders import ContextDecoder, Decoder, StateDecoder
+from recollect.models.encoders import CONTEXTS, Pooling, RecurrentEncoder
+from recollect.models.transformer import ScaledEmbedding, build_transformer
+
+CELLS: dict[str, type[Recurrence[Any]]] = {"gru": GRU, "lstm": LSTM}
+USUAL_CELL = {"sutskever": "lstm", "cho": "gru", "static": "gru", "bahdanau": "gru", "luong": "lstm"}
+USUAL_SCORE = {"bahdanau": "additive", "luong": "general"}
+FAMILIES = (*USUAL_CELL, "transformer")
+ALIGNMENTS = ("soft", "hard", "local-monotonic", "local-predictive")
+
+
+@dataclass(frozen=True)
+class TranslationConfig:
+    """What a translator is built from; a family takes from it what it needs.
+
+    "sutskever":   the source is the decoder's first state (Sutskever et al. 2014); LSTMs unless `cell` says otherwise
+    "cho":         one vector c = tanh(V h_N), in the first state, every step and the output (Cho et al. 2014)
+    "static":      the same, with c found by `context`
+    "bahdanau":    a look at all of a bidirectional encoder's steps before every step (Bahdanau et al. 2015)
+    "luong":       a look after every step, whose result is fed into the next (Luong et al. 2015)
+    "transformer": attention only (Vaswani et al. 2017)
+    """
+
+    family: str
+    source_vocab: int
+    target_vocab: int
+    width: int = 128  # of the embeddings; transformer: of everything
+    hidden: int | None = None  # recurrent: of the states, None: the width; transformer: feed-forward, None: 4 widths
+    depth: int = 1
+    heads: int = 4  # transformer
+    dropout: float = 0.0
+    cell: Literal["gru", "lstm"] | None = None  # recurrent; None: the family's own
+    reset: Literal["before", "after"] = "after"  # GRU: "before" is Cho's form, without fused kernels
+    reversed_source: bool = False  # sutskever, cho, static, luong: read each source from its end
+    context: str = "last"  # static: last, projected, mean, max or attention
+    score: str | None = None  # bahdanau, luong; None: additive, general
+    alignment: str = "soft"  # bahdanau, luong: soft, hard, local-monotonic or local-predictive
+    window: int = 10  # of the local alignments: steps to each side
+    input_feeding: bool = True  # luong
+    maxout: bool = False  # cho, static, bahdanau: in the output, in place of tanh
+    norm: Literal["pre", "post"] = "post"  # transformer
+    activation: Literal["relu", "gelu", "gelu_tanh", "swiglu"] = "relu"  # transformer
+    tied: bool = False  # target embedding and output share their weights
+    shared: bool = False  # source and target have one vocabulary, and one embedding
+
+    def __post_init__(self) -> None:
+        check_choice("family", self.family, FAMILIES)
+        check_choice("context", self.context, CONTEXTS)
+        check_choice("alignment", self.alignment, ALIGNMENTS)
+        if self.cell is not None:
+            check_choice("cell", self.cell, tuple(CELLS))
+        if self.shared and self.source_vocab != self.target_vocab:
+            seen = f"vocabularies of {self.source_vocab} and {self.target_vocab}"
+            raise ContractError("shared", f"True with {seen}", "one vocabulary for both sides")
+
+
+class Translator(SequenceLayer[Memory]):
+    """Any family as a model of targets given sources: target ids (B, T) to logits (B, T, V)."""
+
+    carries = False  # every target begins from its own source
+
+    def __init__(self, config: TranslationConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.encoder, self.decoder = build_parts(config)
+        self.width, self.width_out, self.vocab_size = None, config.target_vocab, config.target_vocab
+        self.growth = self.decoder.growth
+        if config.tied:
+            self._tie()
+
+    def _tie(self) -> None:
+        out, table = self.decoder.out, self.decoder.embedding.table
+        if out.weight.shape != table.weight.shape:
+            seen = f"True with an output of width {out.in_features}"
+            raise ContractError("tied", seen, f"hidden={table.embedding_dim}, the width of the embedding")
+        out.weight = table.weight
+
+    def remember(self, source: Tensor, valid: Tensor | None = None) -> Memory:
+        """Read source ids (B, S), of which `valid` (B, S) are real, and write what the decoder remembers of them."""
+        features, states = self.encoder(source, valid=valid)
+        if valid is None:
+            valid = torch.ones(source.shape, dtype=torch.bool, device=source.device)
+        return self.decoder.begin(features, states, valid)
+
+    def initial_memory(self, batch_size: int, like: Tensor | None = None) -> Memory:
+        """Refuse: without a source there is nothing to say."""
+        raise ContractError("memory", "None", "what a source was remembered as: model.remember(source, valid)")
+
+    def read(self, x: Tensor, memory: Memory, valid: Tensor | None) -> tuple[Tensor, Memory]:
+        """Give the logits of what comes after each target id."""
+        return self.decoder(x, memory, valid=valid)
+
+    def _check_memory(self, memory: Memory, x: Tensor) -> None:
+        pass  # the decoder checks it
+
+
+def build_parts(config: TranslationConfig) -> tuple[SequenceLayer[Any], Decoder[Any]]:
+    """Give a family's encoder and decoder."""
+    kind = ScaledEmbedding if config.family == "transformer" else Embedding
+    source = kind(config.source_vocab, config.width)
+    embeddings = source, source if config.shared else kind(config.target_vocab, config.width)
+    if config.family == "transformer":
+        return build_transformer(config, embeddings)
+    builders: dict[str, Callable[[TranslationConfig, Embedding, RecurrentEncoder], Decoder[Any]]] = {
+        "sutskever": _sutskever,
+        "cho": _cho,
+        "static": _cho,
+        "bahdanau": _bahdanau,
+        "luong": _luong,
+    }
+    is_both = config.family == "bahdanau"
+    cells = _stack(config, config.width, bidirectional=is_both)
+    backwards = config.reversed_source and not is_both
+    encoder = RecurrentEncoder(embeddings[0], cells, backwards=backwards, dropout=config.dropout)
+    return encoder, builders[config.family](config, embeddings[1], encoder)
+
+
+def _stack(config: TranslationConfig, width: int, *, bidirectional: bool = False) -> RecurrentStack:
+    kind = CELLS[config.cell or USUAL_CELL[config.family]]
+    options: dict[str, Any] = {"reset": config.reset} if kind is GRU else {}
+    hidden = config.hidden or config.width
+    return kind.stack(width, hidden, config.depth, bidirectional=bidirectional, dropout=config.dropout, **options)
+
+
+def _sutskever(config: TranslationConfig, embedding: Embedding, encoder: RecurrentEncoder) -> StateDecoder:
+    return StateDecoder(embedding, _stack(config, config.width), dropout=config.dropout)
+
+
+def _cho(config: TranslationConfig, embedding: Embedding, encoder: RecurrentEncoder) -> ContextDecoder:
+    way = "projected" if config.family == "cho" else config.context
+    pooling = Pooling(way, encoder.width_out)
+    cells = _stack(config, config.width + encoder.width_out)
+    return ContextDecoder(embedding, cells, pooling, maxout=config.maxout, dropout=config.dropout)
+
+
+def _bahdanau(config: TranslationConfig, embedding: Embedding, encoder: RecurrentEncoder) -> BahdanauDecoder:
+    cells = _stack(config, config.width + encoder.width_out)
+    attend = _attend(config, cells.width_out, encoder.width_out)
+    return BahdanauDecoder(embedding, cells, attend, maxout=config.maxout, dropout=config.dropout)
+
+
+def _luong(config: TranslationConfig, embedding: Embedding, encoder: RecurrentEncoder) -> LuongDecoder:
+    cells = _stack(config, config.width + (encoder.width_out if config.input_feeding else 0))
+    attend = _attend(config, cells.width_out, encoder.width_out)
+    return LuongDecoder(embedding, cells, attend, feeding=config.input_feeding, dropout=config.dropout)
+
+
+def _attend(config: TranslationConfig, query_width: int, key_width: int) -> Attend:
+    options: dict[str, dict[str, Any]] = {
+        "soft": {},
+        "hard": {"estimator": "straight-through"},  # learns from the loss alone
+        "local-monotonic": {"window": config.window},
+        "local-predictive": {"query_width": query_width, "window": config.window},
+    }
+    score = make_score(config.score or USUAL_SCORE[config.family], query_width, key_width)
+    return Attend(score, make_alignment(config.alignment, **options[config.alignment]))
+
+
+def count_translation_parameters(config: TranslationConfig) -> int:
+    """Count a translator's parameters, shared ones once, without making them."""
+    with torch.device("meta"):
+        return sum(p.numel() for p in Translator(config).parameters())

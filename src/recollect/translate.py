@@ -1,0 +1,70 @@
+"""Lines into lines: sources are remembered side by side, and their targets searched for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from recollect.data.words import LineTokenizer
+from recollect.generate import Search, beam
+from recollect.generate.pairs import pad_rows
+
+
+@dataclass(frozen=True)
+class Tongues:
+    """The tokenizers of both sides; the target's two ids more say begin and end."""
+
+    source: LineTokenizer
+    target: LineTokenizer
+
+    @property
+    def begin(self) -> int:
+        """The id that a target is begun with."""
+        return self.target.vocab_size
+
+    @property
+    def end(self) -> int:
+        """The id that says a target is at its end."""
+        return self.target.vocab_size + 1
+
+
+@dataclass(frozen=True)
+class Translation:
+    """One target for a source, with log p over its length penalty."""
+
+    text: str
+    score: float
+    logprob: float
+
+
+def translate(
+    model: Any, tongues: Tongues, lines: Sequence[str], search: Search | None = None, batch_size: int = 32
+) -> list[list[Translation]]:
+    """Give each line's best targets, best first; what stands beside a line in its batch changes nothing.
+
+    Lines of like length are read together. Symbols that the target's tokenizer never saw are not said.
+    """
+    search = search or Search(tokens=200)
+    silent = (tongues.begin, *tongues.target.unseen)
+    search = replace(search, end=[tongues.end], begin=tongues.begin, prohibited=[*search.prohibited, *silent])
+    found: dict[int, list[Translation]] = {}
+    ids, home = [tongues.source.encode(line) for line in lines], next(model.parameters()).device
+    with torch.no_grad():
+        for numbers in _like_lengths(ids, batch_size):
+            memory = model.remember(*(t.to(home) for t in pad_rows([ids[i] for i in numbers])))
+            for i, hypotheses in zip(numbers, beam(model, [[]] * len(numbers), search, memory), strict=True):
+                found[i] = [_said(one, tongues) for one in hypotheses]
+    return [found[i] for i in range(len(lines))]
+
+
+def _said(hypothesis: Any, tongues: Tongues) -> Translation:
+    ids = hypothesis.ids[:-1] if hypothesis.ids and hypothesis.ids[-1] == tongues.end else hypothesis.ids
+    return Translation(tongues.target.decode(ids), hypothesis.score, sum(hypothesis.logprobs))
+
+
+def _like_lengths(ids: list[Any], size: int) -> Iterator[list[int]]:
+    order = sorted(range(len(ids)), key=lambda i: -len(ids[i]))
+    return (order[i : i + size] for i in range(0, len(order), size))

@@ -1,0 +1,301 @@
+"""Pairs from files to ids: every format gives the same, nothing leaks, and every refusal names file and line."""
+
+from __future__ import annotations
+
+import gzip
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given, strategies as st
+
+from recollect.data.error import DataError
+from recollect.data.pair_files import open_pairs
+from recollect.data.pair_rows import part_in_memory
+from recollect.data.pair_tasks import PAIR_TASKS
+from recollect.data.pairs import load_pairs, read_part, reopen_pairs
+from recollect.data.words import LineTokenizer, with_marks, without_marks
+
+LINES = [(f"Ein Satz, Nummer {i}.", f"A sentence, number {i}.") for i in range(60)]
+
+
+def write_tsv(path, lines):
+    path.write_text("".join(f"{source}\t{target}\n" for source, target in lines), encoding="utf-8")
+    return str(path)
+
+
+def write_sides(folder, lines, stem="train"):
+    for number, ending in enumerate(("de", "en")):
+        text = "".join(f"{pair[number]}\n" for pair in lines)
+        (folder / f"{stem}.{ending}").write_text(text, encoding="utf-8")
+    return f"{folder}/{stem}.de,{folder}/{stem}.en"
+
+
+def lines_of(part):
+    return list(zip(part.source_lines, part.target_lines, strict=True))
+
+
+def load(data, tmp_path, **options):
+    return load_pairs(data, cache=tmp_path / "cache", **options)
+
+
+# ---- formats -------------------------------------------------------------------------------------------
+
+
+def test_every_format_gives_the_same_pairs(tmp_path):
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    sides = write_sides(folder, LINES)
+    rows = [{"source": source, "target": target, "de": target, "en": source} for source, target in LINES]
+    (tmp_path / "a.jsonl").write_text("\n".join(json.dumps(row) for row in rows), encoding="utf-8")
+    with gzip.open(tmp_path / "a.tsv.gz", "wt", encoding="utf-8") as file:
+        file.write("".join(f"{source}\t{target}\tmore\n" for source, target in LINES))
+    for data in (sides, folder, tmp_path / "a.jsonl", tmp_path / "a.tsv.gz"):
+        assert list(open_pairs(str(data)).pairs()) == LINES
+    turned = [(target, source) for source, target in LINES]
+    assert list(open_pairs(str(tmp_path / "a.jsonl"), field="de,en").pairs()) == turned
+    assert list(open_pairs(str(folder), field="en,de").pairs()) == turned
+
+
+def test_sides_have_each_its_encoding_and_compression(tmp_path, capsys):
+    (tmp_path / "a.zh").write_bytes("我会说中文。\r\n你好\r\n是\r\n".encode("gb18030"))
+    with gzip.open(tmp_path / "a.en.gz", "wt", encoding="utf-8") as file:
+        file.write("I speak Chinese.\nhello\nyes\n")
+    pairs = load(f"{tmp_path}/a.zh,{tmp_path}/a.en.gz", tmp_path)
+    assert pairs.train.source_lines == ["我会说中文。"]
+    assert pairs.test.target_lines == ["yes"]
+    assert capsys.readouterr().err.count("a.zh: not UTF-8; read as GB18030") == 1
+
+
+def test_a_form_feed_or_a_line_separator_ends_no_line(tmp_path):
+    data = write_sides(tmp_path, [("a\u2028b\x0cc", "x\ry"), ("d", "e")])
+    assert [target for _, target in open_pairs(data).pairs()] == ["x\ry", "e"]
+
+
+# ---- refusals ------------------------------------------------------------------------------------------
+
+
+def test_files_that_do_not_fit_are_refused_with_file_and_line(tmp_path):
+    one, other = write_sides(tmp_path, LINES).split(",")
+    write_sides(tmp_path, LINES[:-2], "short")
+    (tmp_path / "blank.en").write_text("\n \n" * 30, encoding="utf-8")
+    (tmp_path / "empty.en").touch()
+    with pytest.raises(DataError, match=r"train.de, line 59: no such line in .*short.en, which has 58"):
+        load(f"{one},{tmp_path}/short.en", tmp_path)
+    with pytest.raises(DataError, match=r"train.en, line 59: no such line in .*short.de, which has 58"):
+        load(f"{tmp_path}/short.de,{other}", tmp_path)
+    with pytest.raises(DataError, match=r"blank.en: each of the 60 targets is empty; give a file with text"):
+        load(f"{one},{tmp_path}/blank.en", tmp_path)
+    with pytest.raises(DataError, match=r"train.de, line 1: no such line in .*empty.en, which has 0"):
+        load(f"{one},{tmp_path}/empty.en", tmp_path)
+    with pytest.raises(DataError, match=r"train.fr: no such file or folder; did you mean train.(en|de)"):
+        load(f"{one},{tmp_path}/train.fr", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "says"),
+    [
+        ("a.tsv", "a\tb\nno tab here\n", r"a.tsv, line 2: no tab; a line is a source, a tab and a target"),
+        ("a.tsv", "\n\n", r"a.tsv: no pair in it"),
+        ("a.tsv", "a\tb\nc\td\n", r"a.tsv: seen 2 pairs, wanted 3 or more"),
+        ("a.jsonl", '{"source": "a"}\n', r"a.jsonl, line 1: no field 'target'; there are: source; name two with"),
+        ("a.jsonl", '{"source": "a", "target": 3}\n', r"a.jsonl, line 1: field 'target' is a int, not a string"),
+        ("a.jsonl", '\n{"source": "a", \n', r"a.jsonl, line 2: not JSON"),
+        ("a.jsonl", "[1]\n", r"a.jsonl, line 1: a list, not an object"),
+        ("a.jsonl", '{"source": "\\ud83d", "target": "b"}\n', r"a.jsonl, line 1: field 'source' holds half of a char"),
+        ("a.txt", "a\tb\n", r"a.txt: one text cannot hold pairs; give a .tsv, a .jsonl, two files as"),
+        ("a.tsv", "a\0\tb\n", r"a.tsv: a binary file"),
+    ],
+)
+def test_lines_that_are_no_pairs_are_refused(tmp_path, name, text, says):
+    (tmp_path / name).write_text(text, encoding="utf-8")
+    with pytest.raises(DataError, match=says):
+        load(str(tmp_path / name), tmp_path)
+
+
+def test_folders_that_do_not_say_which_two_are_refused(tmp_path):
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    with pytest.raises(DataError, match="folder: seen no files, wanted two files of one stem"):
+        open_pairs(str(folder))
+    write_sides(folder, LINES)
+    with pytest.raises(DataError, match="no en and fr among the endings; there are: de, en"):
+        open_pairs(str(folder), field="en,fr")
+    write_sides(folder, LINES, "valid")
+    with pytest.raises(DataError, match=r"seen train.de, train.en, valid.de, valid.en, wanted two .*; name the two: "):
+        open_pairs(str(folder))
+
+
+def test_options_that_make_no_sense_are_refused(tmp_path):
+    data = write_tsv(tmp_path / "a.tsv", LINES)
+    with pytest.raises(DataError, match="field: seen 'text', wanted two names; write --set field=source,target"):
+        load(data, tmp_path, field="text")
+    with pytest.raises(DataError, match="tokenizer: seen 'letters', wanted one of char, byte, word, bpe"):
+        load(data, tmp_path, tokenizer="letters")
+    with pytest.raises(DataError, match=r"a.tsv: train: no pair is left .*54 pairs left out, longer than 2 symbols"):
+        load(data, tmp_path, tokenizer="word", limit=2)
+    with pytest.raises(DataError, match="number: no such file or folder; did you mean numbers"):
+        load("number", tmp_path)
+    with pytest.raises(DataError, match=r"numbers: no argument 'counts'; did you mean count\?; it takes most"):
+        load("numbers:counts=3", tmp_path)
+
+
+# ---- parts ---------------------------------------------------------------------------------------------
+
+
+def test_the_last_tenth_is_held_out(tmp_path):
+    pairs = load(write_tsv(tmp_path / "a.tsv", LINES), tmp_path)
+    assert lines_of(pairs.train) + lines_of(pairs.valid) + lines_of(pairs.test) == LINES
+    assert [len(part) for part in (pairs.train, pairs.valid, pairs.test)] == [54, 3, 3]
+
+
+def test_pairs_that_came_before_are_not_held_out(tmp_path, capsys):
+    lines = [*LINES[:55], LINES[3], LINES[56], LINES[57], LINES[56], LINES[59]]
+    pairs = load(write_tsv(tmp_path / "a.tsv", lines), tmp_path)
+    assert lines_of(pairs.valid) == [LINES[54], LINES[56]]
+    assert lines_of(pairs.test) == [LINES[57], LINES[59]]
+    said = capsys.readouterr().err
+    assert "valid: 1 pair left out, came before" in said
+    assert "test: 1 pair left out, came before" in said
+
+
+def test_given_parts_are_kept_whole_and_what_they_share_is_said(tmp_path, capsys):
+    data = write_tsv(tmp_path / "a.tsv", LINES)
+    own = write_tsv(tmp_path / "own.tsv", [*LINES[:2], ("neu", "new")])
+    pairs = load(data, tmp_path, test=own)
+    assert lines_of(pairs.test) == [*LINES[:2], ("neu", "new")]
+    assert [len(pairs.train), len(pairs.valid)] == [57, 3]
+    assert "test: 2 pairs also in what came before, kept as given" in capsys.readouterr().err
+    assert len(load(data, tmp_path, valid=own, test=own).train) == 60
+
+
+def test_a_held_out_part_of_nothing_new_is_refused(tmp_path):
+    data = write_tsv(tmp_path / "a.tsv", [*LINES[:57], *LINES[:3]])
+    with pytest.raises(DataError, match=r"test: no pair is left .*; give pairs of their own with --test"):
+        load(data, tmp_path)
+
+
+def test_empty_and_long_pairs_are_left_out_of_training_alone(tmp_path, capsys):
+    lines = [("", "x"), ("y", " "), ("a b c d e", "f"), *LINES]
+    pairs = load(write_tsv(tmp_path / "a.tsv", lines), tmp_path, tokenizer="space", limit=5, test=f"{tmp_path}/a.tsv")
+    said = capsys.readouterr().err
+    assert "train: 2 pairs left out, one side is empty" in said
+    assert "longer than" not in said
+    assert len(pairs.train) == 58
+    assert lines_of(pairs.test) == lines
+    assert [len(pairs.test.source(0)), len(pairs.test.target(0)), len(pairs.test.target(1))] == [0, 1, 0]
+    pairs = load(f"{tmp_path}/a.tsv", tmp_path, tokenizer="space", limit=4, test=f"{tmp_path}/a.tsv")
+    said = capsys.readouterr().err
+    assert "train: 1 pair left out, longer than 4 symbols" in said
+    assert "test: 1 pair longer than 4 symbols, kept: only training leaves them out" in said
+    assert [len(pairs.train), len(pairs.test)] == [57, 63]
+
+
+def test_a_part_whose_sources_are_all_empty_can_be_opened(tmp_path):
+    tokenizer = LineTokenizer.train("char", ["abc"])
+    lines = [(tokenizer.encode(""), "", tokenizer.encode("ab"), "ab")]
+    part = part_in_memory(lines, np.dtype(np.uint8))
+    assert part.source(0).tolist() == []
+    assert part.target(-1).tolist() == [0, 1]
+    with pytest.raises(IndexError):
+        part.source(1)
+
+
+def test_the_cache_is_used_and_a_damaged_one_is_built_again(tmp_path, monkeypatch, capsys):
+    data = write_tsv(tmp_path / "a.tsv", [("", "x"), *LINES])
+    first = load(data, tmp_path)
+    expected = np.array(first.train.sources.flat)
+    assert isinstance(first.train.sources.flat, np.memmap)
+    capsys.readouterr()
+    with monkeypatch.context() as patch:
+        patch.setattr(LineTokenizer, "train", lambda *args: pytest.fail("built again"))
+        assert (load(data, tmp_path).train.sources.flat == expected).all()
+        assert "1 pair left out, one side is empty" in capsys.readouterr().err
+        assert lines_of(reopen_pairs(first.name, tmp_path / "cache").test) == lines_of(first.test)
+    (tmp_path / "cache" / first.name / "train.source.ids").write_bytes(b"\0")
+    assert reopen_pairs(first.name, tmp_path / "cache") is None
+    assert (load(data, tmp_path).train.sources.flat == expected).all()
+    other = load(data, tmp_path, lowercase=True)
+    assert other.name != first.name
+
+
+# ---- tokenizers ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["char", "word", "space", "byte", "bpe"])
+@pytest.mark.parametrize("joint", [True, False])
+def test_lines_come_back_from_ids(tmp_path, kind, joint):
+    pairs = load(write_tsv(tmp_path / "a.tsv", LINES), tmp_path, tokenizer=kind, joint=joint)
+    assert (pairs.source_tokenizer is pairs.target_tokenizer) == joint
+    assert (pairs.begin, pairs.end) == (pairs.target_tokenizer.vocab_size, pairs.target_tokenizer.vocab_size + 1)
+    assert [pairs.source_tokenizer.decode(pairs.train.source(i)) for i in range(54)] == pairs.train.source_lines
+    assert [pairs.target_tokenizer.decode(pairs.train.target(i)) for i in range(54)] == pairs.train.target_lines
+
+
+@pytest.mark.parametrize("kind", ["char", "word", "space", "byte", "bpe"])
+def test_an_empty_line_has_no_symbols(kind):
+    tokenizer = LineTokenizer.train(kind, ["a b"])
+    assert [tokenizer.encode(line).tolist() for line in ("", " \t")] == [[], []]
+    assert tokenizer.decode([]) == ""
+
+
+def test_separate_tokenizers_know_their_own_side_alone(tmp_path):
+    pairs = load(write_tsv(tmp_path / "a.tsv", LINES), tmp_path, tokenizer="word", joint=False)
+    assert pairs.source_tokenizer.decode(pairs.source_tokenizer.encode("Satz sentence")) == "Satz <unk>"
+    assert pairs.target_tokenizer.decode(pairs.target_tokenizer.encode("Satz sentence")) == "<unk> sentence"
+
+
+def test_held_out_lines_teach_the_tokenizer_nothing(tmp_path):
+    lines = [*LINES[:-1], ("Zebra", "zebra")]
+    tokenizer = load(write_tsv(tmp_path / "a.tsv", lines), tmp_path, tokenizer="word").source_tokenizer
+    assert tokenizer.decode(tokenizer.encode("Ein Zebra")) == "Ein <unk>"
+    assert tokenizer.unseen == [tokenizer.vocab_size - 1]
+
+
+def test_small_letters_are_for_ids_alone_and_last(tmp_path):
+    pairs = load(write_tsv(tmp_path / "a.tsv", LINES), tmp_path, tokenizer="bpe", lowercase=True)
+    assert pairs.train.source_lines[0] == "Ein Satz, Nummer 0."
+    assert pairs.source_tokenizer.decode(pairs.train.source(0)) == "ein satz, nummer 0."
+    pairs.source_tokenizer.save(tmp_path / "tokenizer.json")
+    again = LineTokenizer.load(tmp_path / "tokenizer.json")
+    assert again.encode("EIN SATZ").tolist() == pairs.source_tokenizer.encode("ein satz").tolist()
+    pairs.source_tokenizer.base.save(tmp_path / "tokenizer.json")
+    with pytest.raises(DataError, match=r"tokenizer.json: a tokenizer of texts, wanted one of pairs"):
+        LineTokenizer.load(tmp_path / "tokenizer.json")
+
+
+def test_a_word_is_the_same_symbol_at_a_lines_start(tmp_path):
+    tokenizer = LineTokenizer.train("bpe", ["two men and two dogs"] * 20)
+    ids = tokenizer.encode("two and two").tolist()
+    assert ids[0] == ids[-1]
+    assert tokenizer.symbols("two and two") == ["two", "and", "two"]
+    assert tokenizer.encode("  ").tolist() == []
+
+
+@given(line=st.text(st.sampled_from("ab1,.'(é中文。￭ "), max_size=20))
+def test_words_and_signs_join_to_the_line(line):
+    line = " ".join(line.split())
+    back = without_marks(with_marks(line))
+    assert back.replace(" ", "") == line.replace(" ", "")
+    if not set("中文。") & set(line):
+        assert back == line
+
+
+def test_words_and_signs_stand_alone():
+    assert with_marks("Don't stop, 我也是。OK") == ["Don", "￭'", "￭t", "stop", "￭,", "我", "也", "是", "。", "OK"]
+
+
+def test_kinds_are_chosen_by_the_data(tmp_path):
+    long = [(f"{'Wort ' * 20}{i}", f"{'word ' * 20}{i}") for i in range(3000)]
+    assert load(write_tsv(tmp_path / "a.tsv", LINES), tmp_path).source_tokenizer.kind == "char"
+    assert load(write_tsv(tmp_path / "b.tsv", long), tmp_path).source_tokenizer.kind == "bpe"
+    for name, task in PAIR_TASKS.items():
+        assert load(f"{name}:count=60", tmp_path).source_tokenizer.kind == task.kind
+
+
+def test_pairs_to_test_on_are_read_without_the_cache(tmp_path):
+    pairs = load(write_tsv(tmp_path / "a.tsv", LINES), tmp_path)
+    lines = [("", "number 3"), ("Satz \u4e00", "")]
+    part = read_part(write_tsv(tmp_path / "b.tsv", lines), pairs.source_tokenizer, pairs.target_tokenizer)
+    assert lines_of(part) == lines
+    assert part.target(0).tolist() == pairs.target_tokenizer.encode("number 3").tolist()

@@ -1,0 +1,87 @@
+"""The task model: four models put together, on real sequences of unequal lengths."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from recollect import GRU, Convolution, Embedding, Stack, record
+from recollect.layers.alignments import make_alignment
+from recollect.layers.attend import Attend
+from recollect.layers.attention_forms import MultiHead, MultiHop
+from recollect.layers.scores import ScaledDot, make_score
+from recollect.models.task import LastStep, LearnedQuery, TaskModel
+
+SYMBOLS, WIDTH, CLASSES = 9, 8, 3
+FEATURES = {
+    "embedding": lambda: Embedding(SYMBOLS, WIDTH),
+    "rnn": lambda: Stack(Embedding(SYMBOLS, WIDTH), GRU(WIDTH, WIDTH)),
+    "cnn": lambda: Stack(Embedding(SYMBOLS, WIDTH), Convolution(WIDTH)),
+}
+ATTENTIONS = {
+    "single": lambda: Attend(make_score("general", WIDTH, WIDTH)),
+    "hard": lambda: Attend(make_score("additive", WIDTH, WIDTH), make_alignment("hard")),
+    "multi-head": lambda: MultiHead(WIDTH, [Attend(ScaledDot(4, 4)) for _ in range(2)]),
+    "multi-hop": lambda: MultiHop(Attend(make_score("dot", WIDTH, WIDTH)), 2),
+}
+QUERIES = {"last step": LastStep, "learned": lambda: LearnedQuery(WIDTH)}
+
+
+def model(feature="rnn", query="last step", attend="single") -> TaskModel:
+    torch.manual_seed(0)
+    output = nn.Linear(WIDTH, CLASSES)
+    return TaskModel(FEATURES[feature](), QUERIES[query](), ATTENTIONS[attend](), output).double()
+
+
+def ids() -> tuple[torch.Tensor, torch.Tensor]:
+    torch.manual_seed(1)
+    return torch.randint(SYMBOLS, (4, 6)), torch.arange(6) < torch.tensor([3, 6, 0, 1])[:, None]
+
+
+@pytest.mark.parametrize("attend", ATTENTIONS)
+@pytest.mark.parametrize("query", QUERIES)
+@pytest.mark.parametrize("feature", FEATURES)
+def test_a_row_is_answered_for_itself(feature, query, attend):
+    made = model(feature, query, attend).eval()
+    x, valid = ids()
+    y = made(x, valid=valid)
+    assert y.shape == (4, 1, CLASSES)
+    for b in (0, 1, 3):
+        alone = made(x[b : b + 1, : int(valid[b].sum())])
+        torch.testing.assert_close(y[b : b + 1], alone, rtol=1e-10, atol=1e-10)
+    assert y[2].isfinite().all()
+    assert y[[0, 1, 3]].std(0).max() > 1e-4
+
+
+def test_it_is_the_survey_s_chain():
+    made = model()
+    x, _ = ids()
+    with record(made) as seen:
+        y = made(x)
+    F = made.feature(x)[0]
+    e = (F[:, -1:] @ made.attend.score.query.weight.T) @ F.transpose(1, 2)
+    c = e.softmax(2) @ F
+    torch.testing.assert_close(seen["attend.scores"], e, rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close(y, c @ made.output.weight.T + made.output.bias, rtol=1e-10, atol=1e-10)
+
+
+def test_it_learns_to_classify_a_sequence_by_one_of_its_symbols():
+    """The class is which of the symbols 0, 1, 2 occurs among others, anywhere."""
+    made = model("embedding", "learned").float()
+    optimiser = torch.optim.Adam(made.parameters(), lr=0.02)
+    for step in range(150):
+        torch.manual_seed(step)
+        labels, x = torch.randint(CLASSES, (64,)), torch.randint(CLASSES, SYMBOLS, (64, 6))
+        x[torch.arange(64), torch.randint(6, (64,))] = labels
+        answers = made(x)[:, 0]
+        if step == 149:
+            assert (answers.argmax(1) == labels).double().mean() > 0.95
+        nn.functional.cross_entropy(answers, labels).backward()
+        optimiser.step()
+        optimiser.zero_grad()
+
+
+def test_features_of_another_width_are_refused():
+    with pytest.raises(ValueError, match="attend: seen source_width 8, wanted 5, what the feature model gives"):
+        TaskModel(Embedding(SYMBOLS, 5), LastStep(), ATTENTIONS["single"](), nn.Linear(WIDTH, CLASSES))

@@ -1,0 +1,113 @@
+"""Translating as a user types it: train, resume, predict, evaluate, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from recollect.generate import Search
+from recollect.models.translation import FAMILIES
+from recollect.recipe import Recipe
+from recollect.run import Run
+from recollect.speaking import predict, tongues_of
+from recollect.training import begin, data_of, resume
+from recollect.translate import translate
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path_factory, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.getbasetemp() / "cache"))
+
+
+def run(*words: str, code: int = 0, **options) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "recollect", *words]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, **options)
+    assert done.returncode == code, done.stderr
+    return done
+
+
+def small(family: str = "bahdanau", **options) -> Recipe:
+    settings = {"max_steps": 10, "batch_size": 8, "steps": 32, "evaluate_every": 5} | options
+    return Recipe("reversed:count=400", family, task="translate", **settings)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_family_trains_and_translates(family, tmp_path):
+    rows, folder = [], Run(tmp_path / "run")
+    assert begin(small(family), folder, rows.append)
+    losses = [row["valid_loss"] for row in rows if "valid_loss" in row]
+    assert losses[-1] < losses[0]
+    said = predict(folder, ["abc", "", "xyzxyz"], width=2, nbest=2)
+    assert [row["source"] for row in said] == ["abc", "", "xyzxyz"]
+    assert all(len(row["targets"]) == 2 for row in said)
+    assert predict(Run(tmp_path / "run"), ["abc", "", "xyzxyz"], width=2, nbest=2) == said
+
+
+def test_the_whole_way(tmp_path):
+    pairs, out = tmp_path / "pairs.tsv", str(tmp_path / "run")
+    words = {"one": "1", "two": "2", "three": "3", "four": "4", "five": "5"}
+    lines = [f"{a} {b}\t{words[a]} {words[b]}" for a in words for b in words] * 20
+    pairs.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    test = tmp_path / "test.tsv"
+    test.write_text("one two\t1 2\nfive\t5\n", encoding="utf-8")
+    options = ["--task", "translate", "-m", "luong", "--tokenizer", "space", "--budget", "60steps", "--batch", "8"]
+    trained = run("train", str(pairs), *options, "--set", f"test={test}", "--set", f"valid={test}", "--out", out)
+    assert f"recollect predict {out}" in trained.stderr
+    assert run("predict", out, "two three").stdout == "2 3\n"
+    assert run("predict", out, "-", input="four four\none five\n").stdout == "4 4\n1 5\n"
+    best = json.loads(run("predict", out, "two two", "--nbest", "3", "--json").stdout)
+    assert [len(best["targets"]), best["targets"][0]["text"]] == [3, "2 2"]
+    result = json.loads(run("evaluate", out, "--json").stdout)
+    assert [row["read"] for row in result["rows"]] == ["greedy", "beam 5"]
+    assert result["rows"][1]["exact"] >= 0.5
+    assert "13a" in result["rows"][0]["signatures"][0]
+    assert "BLEU" in run("evaluate", out, str(pairs)).stdout
+    assert "A translator" in (tmp_path / "run" / "README.md").read_text(encoding="utf-8")
+
+
+def test_a_translator_goes_on_bit_equal(tmp_path):
+    whole, halted = Run(tmp_path / "whole"), Run(tmp_path / "halted")
+    recipe = small("transformer", dropout=0.1)
+    begin(recipe, whole, lambda row: None)
+    begin(recipe, halted, lambda row: None)
+    for path in halted.checkpoints.glob("step-00000010*"):
+        path.rename(tmp_path / "away")
+    resume(halted, lambda row: None, pytest.fail)
+    ours, theirs = (load_file(one.folder / "model.safetensors") for one in (whole, halted))
+    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+
+
+def test_a_line_is_translated_alike_alone_and_among_others(tmp_path):
+    folder = Run(tmp_path / "run")
+    begin(small("bahdanau"), folder, lambda row: None)
+    model, tongues = folder.load().double(), tongues_of(folder)
+    lines = data_of(folder, small()).test.source_lines[:20]
+    search = Search(width=3, nbest=3, tokens=20)
+    together = translate(model, tongues, lines, search)
+    alone = [translate(model, tongues, [line], search)[0] for line in lines]
+    assert [[one.text for one in found] for found in together] == [[one.text for one in found] for found in alone]
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        (["train", "reversed", "--task", "translate", "-m", "lstm"], "wanted one of sutskever, cho"),
+        (["train", "reversed", "--task", "translation"], "did you mean translate?"),
+        (["train", "a.de,b.en", "--task", "translate", "-m", "luong"], "a.de"),
+    ],
+)
+def test_bad_words_are_refused(words, error, tmp_path):
+    assert error in run(*words, "--out", str(tmp_path / "run"), code=2).stderr
+
+
+def test_each_kind_of_run_names_the_verb_of_the_other(tmp_path):
+    spoken, written = str(tmp_path / "spoken"), str(tmp_path / "written")
+    begin(Recipe("recall", "gru", max_steps=1), Run(spoken), lambda row: None)
+    begin(small("cho", max_steps=1), Run(written), lambda row: None)
+    assert f"recollect generate {spoken}" in run("predict", spoken, "a", code=2).stderr
+    assert f"recollect predict {written}" in run("generate", written, "a", code=2).stderr
