@@ -51,7 +51,7 @@ def translate(
     silent = (tongues.begin, *tongues.target.unseen)
     search = replace(search, end=[tongues.end], begin=tongues.begin, prohibited=[*search.prohibited, *silent])
     found: dict[int, list[Translation]] = {}
-    ids, home = [tongues.source.encode(line) for line in lines], next(model.parameters()).device
+    ids, home = [tongues.source.encode(line).tolist() for line in lines], next(model.parameters()).device
     with torch.no_grad():
         for numbers in _like_lengths(ids, batch_size):
             memory = model.remember(*(t.to(home) for t in pad_rows([ids[i] for i in numbers])))

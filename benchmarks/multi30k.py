@@ -1,0 +1,220 @@
+"""Multi30k: the whole line from Sutskever to the Transformer, one evaluator.
+
+    RECOLLECT_DATA=FOLDER python benchmarks/multi30k.py --device cuda [--only NAME …] [--at-once 4]
+
+29,000 pairs, joint byte pairs learned from training text alone, every model trained with teacher forcing on the same
+batches; the checkpoint is that of the lowest validation loss. BLEU by sacrebleu on test 2016 and test 2017, greedy and
+with a beam of 5, with its signature; also by source length, and the loss at each target position. Each run is a process
+of its own; runs that share a GPU slow each other down. Rows that are not run again are kept.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from common import COMMIT, RESULTS, data_folder, save_result
+from recollect.checkpoint import load_checkpoint
+from recollect.data.pair_batches import PairBatches, gather_pairs, groups_by_length
+from recollect.data.pair_rows import PairPart
+from recollect.data.pairs import Pairs, load_pairs, read_part
+from recollect.evaluate import score_targets
+from recollect.generate import Search
+from recollect.metrics import bleu, chrf
+from recollect.models.translation import TranslationConfig, Translator, count_translation_parameters
+from recollect.optimise import Optimise
+from recollect.train import train
+from recollect.trainee import Budget, Plan, Trainee
+from recollect.translate import Tongues, translate
+
+LONGEST, BORDERS = 80, (0, 8, 11, 14, 18, 1000)  # symbols of a target; source words that divide the test set
+LEAST = {"sutskever": 20, "cho": 25, "bahdanau": 33, "luong": 33, "transformer": 39}  # de to en, beam 5, small letters
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One row: a family, a direction, and how it was trained."""
+
+    family: str
+    model: dict[str, Any]
+    rate: float = 1e-3
+    epochs: int = 20
+    tokens: int = 8192
+    schedule: str = "cosine"
+    warmup: float = 0.05
+    smoothing: float = 0.1
+    vocab_size: int = 10_000
+    weight_decay: float = 0.01
+    to_german: bool = False
+    seed: int = 0
+    precision: str = "fp32"
+
+
+RECURRENT = {"width": 256, "hidden": 512, "dropout": 0.5}
+ATTENTIVE = {"width": 256, "hidden": 1024, "depth": 4, "heads": 8, "dropout": 0.3, "norm": "pre"}
+ATTENTIVE |= {"tied": True, "shared": True}
+BASE = {
+    "sutskever": Setting("sutskever", RECURRENT | {"depth": 2, "reversed_source": True}),
+    "cho": Setting("cho", RECURRENT),
+    "static, last": Setting("static", RECURRENT | {"context": "last"}),
+    "static, projected": Setting("static", RECURRENT | {"context": "projected"}),
+    "static, mean": Setting("static", RECURRENT | {"context": "mean"}),
+    "static, max": Setting("static", RECURRENT | {"context": "max"}),
+    "static, attention": Setting("static", RECURRENT | {"context": "attention"}),
+    "bahdanau": Setting("bahdanau", RECURRENT),
+    "luong": Setting("luong", RECURRENT | {"depth": 2}),
+    "transformer": Setting("transformer", ATTENTIVE, rate=2e-3, epochs=40),
+}
+LINE = ("sutskever", "cho", "bahdanau", "luong", "transformer")
+SETTINGS = (
+    {f"{name}, seed {seed}": replace(BASE[name], seed=seed) for name in LINE for seed in range(3)}
+    | {f"{name}, to German": replace(BASE[name], to_german=True) for name in LINE}
+    | {name: setting for name, setting in BASE.items() if name.startswith("static")}
+)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--only", nargs="+", default=list(SETTINGS), choices=SETTINGS)
+    parser.add_argument("--at-once", type=int, default=4)
+    parser.add_argument("--share", type=float, default=1.0, help="of the epochs, for a trial")
+    parser.add_argument("--one", help="run this row alone, and print it")
+    options = parser.parse_args()
+    torch.backends.cuda.matmul.allow_tf32 = True
+    if options.one:
+        print(json.dumps(one_run(options.one, SETTINGS[options.one], options)))
+        return
+    rows = {row["name"]: row for row in earlier()}
+    with ThreadPoolExecutor(options.at_once) as pool:
+        for row in pool.map(lambda name: in_a_process(name, options), options.only):
+            rows[row["name"]] = row
+            save_result("multi30k", [rows[name] for name in SETTINGS if name in rows], least=LEAST)
+
+
+def in_a_process(name: str, options: Any) -> dict[str, Any]:
+    words = [sys.executable, "-W", "ignore", __file__, "--one", name, "--device", options.device]
+    done = subprocess.run([*words, "--share", str(options.share)], stdout=subprocess.PIPE, text=True, check=True)
+    row = json.loads(done.stdout.splitlines()[-1])
+    print({key: value for key, value in row.items() if key not in ("setting", "by_position", "by_length")}, flush=True)
+    return row
+
+
+def earlier() -> list[dict[str, Any]]:
+    path = RESULTS / "multi30k.json"
+    return json.loads(path.read_text(encoding="utf-8"))["rows"] if path.exists() else []
+
+
+def one_run(name: str, setting: Setting, options: Any) -> dict[str, Any]:
+    with tempfile.TemporaryDirectory() as folder:
+        data = open_pairs(setting, folder)
+        torch.manual_seed(setting.seed)
+        sizes = data.source_tokenizer.vocab_size + 2, data.target_tokenizer.vocab_size + 2
+        model = Translator(TranslationConfig(setting.family, *sizes, **setting.model)).to(options.device)
+        begun = time.perf_counter()
+        trainee = learn(setting, model, data, options, Path(folder))
+        load_checkpoint(Path(folder) / f"step-{trainee.progress.best_step:08d}", model)
+        minutes = (time.perf_counter() - begun) / 60
+        row = {"name": name, "setting": asdict(setting), "commit": COMMIT, "minutes": minutes}
+        row |= {"parameters": count_translation_parameters(model.config), "best_step": trainee.progress.best_step}
+        row |= {"learning_seconds": trainee.progress.seconds, "tokens": trainee.progress.tokens}
+        return row | {part: measure(model, data, setting, part) for part in ("test_2016_flickr", "test_2017_flickr")}
+
+
+def files(part: str, to_german: bool) -> str:
+    sides = ("en", "de") if to_german else ("de", "en")
+    return ",".join(str(data_folder() / "multi30k" / f"{part}.{side}.gz") for side in sides)
+
+
+def open_pairs(setting: Setting, folder: str) -> Pairs:
+    given = {part: files(name, setting.to_german) for part, name in (("valid", "val"), ("test", "test_2016_flickr"))}
+    options: dict[str, Any] = {"tokenizer": "bpe", "joint": True, "vocab_size": setting.vocab_size, "lowercase": True}
+    return load_pairs(files("train", setting.to_german), **options, **given, cache=folder)
+
+
+def learn(setting: Setting, model: Translator, data: Pairs, options: Any, folder: Path) -> Trainee:
+    how: dict[str, Any] = {"rate": setting.rate, "schedule": setting.schedule, "warmup": setting.warmup}
+    optimise = Optimise(**how, betas=(0.9, 0.98), weight_decay=setting.weight_decay, clip_norm=1.0)
+    batches = PairBatches(data.train, begin=data.begin, end=data.end, tokens=setting.tokens, seed=setting.seed)
+    budget = Budget(tokens=round(options.share * setting.epochs * batches.predicted))
+    every = len(batches.round)  # updates to a round
+    precision: Any = setting.precision
+    plan = Plan(budget, optimise, evaluate_every=every, save_every=10**9, keep=1, smoothing=setting.smoothing)
+    trainee = Trainee(model, batches, optimise.build(model))
+    train(trainee, replace(plan, precision=precision), partial(held_out, data), folder)
+    return trainee
+
+
+def held_out(data: Pairs, model: Translator) -> float:
+    return score_targets(model, data.valid, data.begin, data.end).loss
+
+
+def measure(model: Translator, data: Pairs, setting: Setting, name: str) -> dict[str, Any]:
+    model.eval()
+    part = read_part(files(name, setting.to_german), data.source_tokenizer, data.target_tokenizer)
+    tongues = Tongues(data.source_tokenizer, data.target_tokenizer)
+    sources, references = part.source_lines, part.target_lines
+    found: dict[str, Any] = {"nats": score_targets(model, part, data.begin, data.end).loss}
+    for width in (1, 5):
+        begun = time.perf_counter()
+        said = translate(model, tongues, sources, Search(width=width, tokens=LONGEST, length="power", alpha=1.0), 100)
+        lines = [best[0].text for best in said]
+        small = bleu(lines, references, lowercase=True)
+        found[f"beam {width}"] = {
+            "bleu_lowercase": small["score"],
+            "bleu": bleu(lines, references)["score"],
+            "chrf_lowercase": chrf(lines, references, lowercase=True)["score"],
+            "seconds": time.perf_counter() - begun,
+            "signature": small["signature"],
+        }
+    found["by_length"] = by_length(lines, references, sources)
+    found["by_position"] = by_position(model, part, data)
+    return found
+
+
+def by_length(lines: list[str], references: list[str], sources: list[str]) -> list[dict[str, Any]]:
+    """Give BLEU of the beam's lines by the number of words in the source."""
+    rows = []
+    for low, high in pairwise(BORDERS):
+        chosen = [i for i, source in enumerate(sources) if low <= len(source.split()) < high]
+        score = bleu([lines[i] for i in chosen], [references[i] for i in chosen], lowercase=True)["score"]
+        rows.append({"words": [low, high], "pairs": len(chosen), "bleu_lowercase": score})
+    return rows
+
+
+@torch.no_grad()
+def by_position(model: Translator, part: PairPart, data: Pairs, most: int = 20) -> list[float]:
+    """Give the mean nats at each target position, over targets that are at least `most` long."""
+    chosen = np.flatnonzero(part.targets.lengths >= most)
+    total, count = np.zeros(most), 0
+    for x, y, memory in remembered(model, part, chosen, data):
+        losses = torch.nn.functional.cross_entropy(model(x, memory)[0].flatten(0, 1), y.flatten(), reduction="none")
+        total += losses.view_as(y).sum(0).double().cpu().numpy()
+        count += len(y)
+    return (total / max(count, 1)).tolist()
+
+
+def remembered(model: Translator, part: PairPart, chosen: np.ndarray, data: Pairs, most: int = 20) -> Iterator[Any]:
+    home = next(model.parameters()).device
+    for numbers in groups_by_length(part, chosen, 8192):
+        batch = gather_pairs(part, numbers, data.begin, data.end)
+        valid = None if batch.source_valid is None else batch.source_valid.to(home)
+        yield batch.x[:, :most].to(home), batch.y[:, :most].to(home), model.remember(batch.source.to(home), valid)
+
+
+if __name__ == "__main__":
+    main()
