@@ -16,7 +16,7 @@ from recollect.recipe import Recipe
 from recollect.run import Run
 from recollect.speaking import predict, tongues_of
 from recollect.training import begin, data_of, resume
-from recollect.translate import translate
+from recollect.translate import attention_map, translate
 
 
 @pytest.fixture(autouse=True)
@@ -91,6 +91,24 @@ def test_a_line_is_translated_alike_alone_and_among_others(tmp_path):
     together = translate(model, tongues, lines, search)
     alone = [translate(model, tongues, [line], search)[0] for line in lines]
     assert [[one.text for one in found] for found in together] == [[one.text for one in found] for found in alone]
+
+
+@pytest.mark.parametrize("family", ["bahdanau", "luong", "transformer"])
+def test_attention_maps_are_weights(family, tmp_path):
+    folder = Run(tmp_path / "run")
+    begin(small(family, max_steps=1), folder, lambda row: None)
+    weights = attention_map(folder.load(), tongues_of(folder), "abcd", "dc")
+    assert weights.shape == (3, 4)
+    assert weights.sum(1) == pytest.approx(1.0)
+    page = tmp_path / "maps.html"
+    run("predict", str(folder.folder), "abcd", "--maps", str(page))
+    assert "abcd → " in page.read_text(encoding="utf-8")
+
+
+def test_what_looks_at_nothing_has_no_maps(tmp_path):
+    folder = Run(tmp_path / "run")
+    begin(small("cho", max_steps=1), folder, lambda row: None)
+    assert "try bahdanau" in run("predict", str(folder.folder), "ab", "--maps", str(tmp_path / "m"), code=2).stderr
 
 
 @pytest.mark.parametrize(

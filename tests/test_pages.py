@@ -15,6 +15,10 @@ from typer.testing import CliRunner
 
 from recollect.cli import app
 from recollect.models.language import FAMILIES
+from recollect.recipe import Recipe
+from recollect.run import Run
+from recollect.training import begin
+from recollect.views.attention import write_maps
 
 CHROMIUM = shutil.which("chromium")
 needs_browser = pytest.mark.skipif(CHROMIUM is None and "CI" not in os.environ, reason="chromium is not installed")
@@ -50,6 +54,20 @@ def shown(tmp_path_factory):
             assert done.exit_code == 0, done.output
             (place / "printed").write_text(done.stdout, encoding="utf-8")
     return place / "demo", (place / "printed").read_text(encoding="utf-8")
+
+
+@needs_browser
+def test_a_page_shows_where_a_translator_looked(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    run, page = Run(tmp_path / "run"), tmp_path / "maps.html"
+    recipe = Recipe("reversed:count=200", "bahdanau", task="translate", max_steps=2, batch_size=8, steps=32)
+    begin(recipe, run, lambda row: None)
+    write_maps(run, [("abc", "cb"), ("<b>", "")], page)
+    seen, said = browse(page.as_uri() + "#zh")
+    assert seen.count('class="hm"') == 2  # plotly's heat maps
+    assert "它看向哪里" in seen
+    assert "&lt;b&gt; →" in seen
+    assert "Uncaught" not in said
 
 
 def shorten_the_book(patch):

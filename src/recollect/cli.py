@@ -253,6 +253,7 @@ def predict(
     words: Annotated[str, typer.Argument(metavar="INPUT", help="A line, a file of lines, or -.")],
     beam: Annotated[int, typer.Option(help="Hypotheses kept open; 1 is greedy.")] = 5,
     nbest: Annotated[int, typer.Option(help="Targets for each line.")] = 1,
+    maps: Annotated[str | None, typer.Option(help="Also write a page of where it looked.")] = None,
     device: Device = "auto",
     as_json: AsJson = False,
 ) -> None:
@@ -260,7 +261,12 @@ def predict(
     from recollect.run import Run
     from recollect.speaking import lines_of, predict
 
-    for row in predict(Run(run), lines_of(words), beam, nbest, device):
+    rows = predict(Run(run), lines_of(words), beam, nbest, device)
+    if maps is not None:
+        from recollect.views.attention import write_maps
+
+        write_maps(Run(run), [(row["source"], row["targets"][0]["text"]) for row in rows], maps, device)
+    for row in rows:
         if as_json:
             typer.echo(json.dumps(row, ensure_ascii=False))
             continue

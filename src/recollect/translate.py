@@ -6,11 +6,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from recollect.data.words import LineTokenizer
 from recollect.generate import Search, beam
 from recollect.generate.pairs import pad_rows
+from recollect.observe import record
+
+LOOKS = ("attend.weights", "cross.weights")  # what decoders note of their looks at a source
 
 
 @dataclass(frozen=True)
@@ -58,6 +63,23 @@ def translate(
             for i, hypotheses in zip(numbers, beam(model, [[]] * len(numbers), search, memory), strict=True):
                 found[i] = [_said(one, tongues) for one in hypotheses]
     return [found[i] for i in range(len(lines))]
+
+
+@torch.no_grad()
+def attention_map(model: Any, tongues: Tongues, source: str, target: str) -> NDArray[np.float64]:
+    """Give how much each symbol of the target, and its end, looked at each of the source: (T + 1, S).
+
+    Where there are several looks, in heads and layers, their mean.
+    """
+    home = next(model.parameters()).device
+    ids, said = tongues.source.encode(source), [tongues.begin, *tongues.target.encode(target).tolist()]
+    with record(model) as seen:
+        model(torch.tensor([said], device=home), model.remember(torch.from_numpy(ids)[None].to(home)))
+    looks = [torch.cat(calls, dim=-2) for name, calls in seen.calls.items() if name.endswith(LOOKS)]
+    if not looks:
+        raise ValueError(f"maps: seen {model.config.family!r}, which looks at no source; try bahdanau or transformer")
+    maps = [look[0].double().cpu().reshape(-1, *look.shape[-2:]) for look in looks]
+    return torch.cat(maps).mean(0).numpy()
 
 
 def _said(hypothesis: Any, tongues: Tongues) -> Translation:

@@ -58,6 +58,18 @@ def memory_growth(sizes: Mapping[str, Points]) -> Figure:
     return {"data": traces, "layout": layout}
 
 
+def attention_map(weights: Sequence[Sequence[float]], sources: Sequence[str], targets: Sequence[str]) -> Figure:
+    """Draw how much each target symbol (a row) looks at each source symbol (a column)."""
+    scale = [[0, "var(--paper)"], [1, "var(--series-1)"]]
+    trace = {"type": "heatmap", "z": [list(row) for row in weights], "zmin": 0, "zmax": 1, "colorscale": scale}
+    trace |= {"showscale": False, "xgap": 1, "ygap": 1, "hovertemplate": "%{z:.3f}<extra></extra>"}
+    layout = _layout({"en": "source", "zh": "源"}, {"en": "target", "zh": "目标"})
+    layout["xaxis"] |= {"tickvals": list(range(len(sources))), "ticktext": list(sources), "side": "top"}
+    layout["yaxis"] |= {"tickvals": list(range(len(targets))), "ticktext": list(targets), "autorange": "reversed"}
+    layout |= {"height": 120 + 26 * len(targets), "margin": {"l": 0, "r": 12, "t": 96, "b": 12}}
+    return {"data": [trace], "layout": layout}
+
+
 def spread(values: Sequence[float], gap: float) -> list[float]:
     """Move values apart to at least `gap`; those that were too close stay around their own middle."""
     groups: list[list[float]] = []
