@@ -7,12 +7,7 @@ import subprocess
 import sys
 
 import recollect
-
-
-def run(*words: str, code: int = 0) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run([sys.executable, "-m", "recollect", *words], capture_output=True, text=True, check=False)
-    assert done.returncode == code, done.stderr
-    return done
+from command_line import run
 
 
 def test_version():

@@ -14,6 +14,7 @@ import torch
 import typer
 from safetensors.torch import load_file
 
+from command_line import run
 from recollect.cli import app
 from recollect.models.language import FAMILIES
 from recollect.run import Run
@@ -26,13 +27,6 @@ from recollect.training import Recipe, begin
 @pytest.fixture(autouse=True)
 def cache(tmp_path_factory, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.getbasetemp() / "cache"))
-
-
-def run(*words: str, code: int = 0, **options) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "recollect", *words]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, **options)
-    assert done.returncode == code, done.stderr
-    return done
 
 
 def small(family: str = "gru", **options) -> Recipe:

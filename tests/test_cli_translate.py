@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 
 import pytest
 import torch
 from safetensors.torch import load_file
 
+from command_line import run
 from recollect.generate import Search
 from recollect.models.translation import FAMILIES
 from recollect.recipe import Recipe
@@ -22,13 +21,6 @@ from recollect.translate import attention_map, translate
 @pytest.fixture(autouse=True)
 def cache(tmp_path_factory, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.getbasetemp() / "cache"))
-
-
-def run(*words: str, code: int = 0, **options) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "recollect", *words]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, **options)
-    assert done.returncode == code, done.stderr
-    return done
 
 
 def small(family: str = "bahdanau", **options) -> Recipe:
@@ -115,7 +107,7 @@ def test_what_looks_at_nothing_has_no_maps(tmp_path):
     ("words", "error"),
     [
         (["train", "reversed", "--task", "translate", "-m", "lstm"], "wanted one of sutskever, cho"),
-        (["train", "reversed", "--task", "translation"], "did you mean translate?"),
+        (["train", "reversed", "--task", "translation"], "did you mean translate"),
         (["train", "a.de,b.en", "--task", "translate", "-m", "luong"], "a.de"),
     ],
 )

@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import resource
 import shlex
-import subprocess
-import sys
 from dataclasses import asdict
 
 import pytest
 import torch
 
+from command_line import run
 from recollect.machine import available_memory, choose_device, container_limit, describe, forget_peak, peak_memory
 from recollect.planning import forecast, updates_until_spent
 from recollect.recipe import Recipe
@@ -78,14 +77,6 @@ def test_memory_that_runs_out_is_an_answer(text):
     facts = json.loads(run(*words, preexec_fn=limit).stdout)
     assert not facts["fits"]
     assert "--batch 15000" in facts["next"]
-
-
-def run(*words: str, **options) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run(
-        [sys.executable, "-m", "recollect", *words], capture_output=True, text=True, check=False, **options
-    )
-    assert done.returncode == 0, done.stderr
-    return done
 
 
 @pytest.mark.parametrize(
