@@ -30,6 +30,7 @@ FLOORS = [
         "run",
         "tasks",
         "translate",
+        "captioning",
         "journal",
         "card",
         "planning",

@@ -118,7 +118,7 @@ def train(
     out: Annotated[str | None, typer.Option(help="The run's folder; by default runs/MODEL.")] = None,
     seed: Seed = 0,
     tokenizer: Kind = None,
-    task: Annotated[str, typer.Option(help="language: a text; translate: pairs, or SOURCES,TARGETS.")] = "language",
+    task: Annotated[str, typer.Option(help="language: a text; translate: pairs; caption: pictures.")] = "language",
     batch: Batch = 16,
     steps: Steps = 128,
     device: Device = "auto",
@@ -250,18 +250,21 @@ def generate(
 @app.command()
 def predict(
     run: RunFolder,
-    words: Annotated[str, typer.Argument(metavar="INPUT", help="A line, a file of lines, or -.")],
+    words: Annotated[str, typer.Argument(metavar="INPUT", help="A line, a file of lines, -, a picture or a folder.")],
     beam: Annotated[int, typer.Option(help="Hypotheses kept open; 1 is greedy.")] = 5,
     nbest: Annotated[int, typer.Option(help="Targets for each line.")] = 1,
     maps: Annotated[str | None, typer.Option(help="Also write a page of where it looked.")] = None,
     device: Device = "auto",
     as_json: AsJson = False,
 ) -> None:
-    """Translate with a run. 用训练好的模型翻译。"""
+    """Translate with a run, or say what is on pictures. 用训练好的模型翻译，或看图说话。"""
     from recollect.run import Run
-    from recollect.speaking import lines_of, predict
+    from recollect.speaking import answer, is_captioner
 
-    rows = predict(Run(run), lines_of(words), beam, nbest, device)
+    has_names = is_captioner(Run(run))
+    if maps is not None and has_names:
+        _refuse("--maps: it shows lines, and this run reads pictures", f"recollect predict {run} {words}")
+    rows = answer(Run(run), words, beam, nbest, device)
     if maps is not None:
         from recollect.views.attention import write_maps
 
@@ -270,8 +273,9 @@ def predict(
         if as_json:
             typer.echo(json.dumps(row, ensure_ascii=False))
             continue
+        name = f"{row['source']}\t" if has_names else ""  # as in a captions.tsv
         for target in row["targets"]:
-            typer.echo(target["text"] if nbest == 1 else f"{target['score']:.4f}\t{target['text']}")
+            typer.echo(name + (target["text"] if nbest == 1 else f"{target['score']:.4f}\t{target['text']}"))
 
 
 def _budget(text: str) -> dict[str, Any]:

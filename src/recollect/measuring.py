@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from recollect.captioning import caption, patient, score_captions
+from recollect.data.captions import read_caption_part
 from recollect.data.corpus import read_ids
 from recollect.data.pairs import read_part
 from recollect.evaluate import Score, loss_by_position, score_carried, score_targets, score_windows
@@ -14,7 +16,7 @@ from recollect.generate import Search
 from recollect.metrics import bleu, chrf, exact_match, rouge_l
 from recollect.recipe import Recipe
 from recollect.run import Run
-from recollect.speaking import LONGEST, tongues_of
+from recollect.speaking import LONGEST, caption_tokenizer_of, tongues_of
 from recollect.training import data_of
 from recollect.translate import translate
 
@@ -22,7 +24,8 @@ from recollect.translate import translate
 def measure(run: Run, data: str | None, steps: int | None, device: str = "cpu") -> dict[str, Any]:
     """Score the run's own test part, or other data, in every way that its task knows."""
     recipe = Recipe(**run.config()["training"])
-    return (measure_pairs if recipe.task == "translate" else measure_text)(run, recipe, data, steps, device)
+    ways = {"language": measure_text, "translate": measure_pairs, "caption": measure_captions}
+    return ways[recipe.task](run, recipe, data, steps, device)
 
 
 def measure_pairs(run: Run, recipe: Recipe, data: str | None, steps: int | None, device: str) -> dict[str, Any]:
@@ -36,6 +39,27 @@ def measure_pairs(run: Run, recipe: Recipe, data: str | None, steps: int | None,
         said = translate(model, tongues, sources, Search(width=width, tokens=steps or LONGEST))
         lines = [found[0].text if found else "" for found in said]
         row = {"read": "greedy" if width == 1 else f"beam {width}"} | _agreement(lines, references)
+        rows.append(row)
+    figures = {"nats": forced.loss, "perplexity": forced.perplexity, "rows": rows}
+    return {"run": str(run.folder), "pairs": len(part), **figures}
+
+
+def measure_captions(run: Run, recipe: Recipe, data: str | None, steps: int | None, device: str) -> dict[str, Any]:
+    """Score captions given their pictures, and caption the pictures: greedily, and by a beam of 5.
+
+    A picture with several captions is compared with each.
+    """
+    model, tokenizer = run.load(device), caption_tokenizer_of(run)
+    if data is None:
+        part = data_of(run, recipe).test
+    else:
+        part = read_caption_part(data, tokenizer, model.config.size, recipe.field)
+    forced = score_captions(model, part, tokenizer.vocab_size, tokenizer.vocab_size + 1)
+    rows = []
+    for width in (1, 5):
+        said = caption(model, tokenizer, part.pictures, patient(width, steps or LONGEST))
+        lines = [said[int(number)][0].text for number in part.pairs.sources.flat]
+        row = {"read": "greedy" if width == 1 else f"beam {width}"} | _agreement(lines, part.pairs.target_lines)
         rows.append(row)
     figures = {"nats": forced.loss, "perplexity": forced.perplexity, "rows": rows}
     return {"run": str(run.folder), "pairs": len(part), **figures}

@@ -7,14 +7,15 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from recollect.entry import nearest
+from recollect.models.captions import CaptionConfig
 from recollect.models.language import LanguageConfig
-from recollect.models.sizes import sized, sized_translator
+from recollect.models.sizes import sized, sized_captioner, sized_translator
 from recollect.models.translation import TranslationConfig
 from recollect.optimise import Optimise
 from recollect.trainee import Budget, Plan
 from recollect.truncation import Truncation
 
-TASKS = ("language", "translate")
+TASKS = ("language", "translate", "caption")
 
 
 @dataclass(frozen=True)
@@ -58,11 +59,12 @@ class Recipe:
     compile: bool = False
     capture: bool = True  # on a GPU: replay one CUDA graph where stretches are alike
 
-    task: str = "language"  # or translate: pairs of a source and a target
+    task: str = "language"  # or translate: pairs of a source and a target; or caption: pictures and words
     joint: bool = True  # translate: one vocabulary for both sides
-    vocab_size: int | None = None  # translate: of words and byte pairs
-    lowercase: bool = False  # translate
+    vocab_size: int | None = None  # translate, caption: of words and byte pairs
+    lowercase: bool = False  # translate, caption
     limit: int | None = None  # translate: symbols on a side beyond which a pair is not trained on
+    alignment: str = "soft"  # caption, show-attend-tell: soft or hard
 
     seed: int = 0
     evaluate_every: int = 200  # updates
@@ -83,6 +85,11 @@ class Recipe:
         shared = self.joint and self.tied
         options: dict[str, Any] = {"dropout": self.dropout, "tied": self.tied, "shared": shared}
         return sized_translator(self.family, source_vocab, target_vocab, self.size, **options)
+
+    def captioner(self, target_vocab: int, picture: tuple[int, ...]) -> CaptionConfig:
+        """Give a captioner's config, for pictures of one size (h, w, c)."""
+        options: dict[str, Any] = {"dropout": self.dropout, "tied": self.tied, "alignment": self.alignment}
+        return sized_captioner(self.family, target_vocab, picture, self.size, **options)
 
     def budget(self, epoch: int) -> Budget:
         """Give the budget, where a round predicts `epoch` symbols; 60 seconds where none was set."""

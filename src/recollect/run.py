@@ -22,6 +22,7 @@ from typing import Any
 from recollect.data.tokenizer import Tokenizer
 from recollect.data.words import LineTokenizer
 from recollect.machine import choose_device
+from recollect.models.captions import CaptionConfig, Captioner
 from recollect.models.language import LanguageConfig, LanguageModel
 from recollect.models.translation import TranslationConfig, Translator
 from recollect.saving import FileError, load_weights, save_weights, write_file
@@ -30,6 +31,7 @@ VERSION = 2
 MODELS: dict[str, tuple[Any, Any]] = {  # by task: config and model
     "language": (LanguageConfig, LanguageModel),
     "translate": (TranslationConfig, Translator),
+    "caption": (CaptionConfig, Captioner),
 }
 
 

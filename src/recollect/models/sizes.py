@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from recollect.entry import check_choice
+from recollect.models.captions import CaptionConfig, count_caption_parameters
 from recollect.models.language import BLOCKS, LanguageConfig, count_parameters
 from recollect.models.translation import TranslationConfig, count_translation_parameters
 
@@ -58,6 +59,20 @@ def sized_translator(
     if family == "transformer":
         wide = _widest(lambda n: replace(wide, hidden=n), TARGETS[size], count)
     return _checked(wide, TARGETS[size], count(wide), max(source_vocab, target_vocab))
+
+
+def sized_captioner(
+    family: str, target_vocab: int, picture: tuple[int, ...], size: str = "tiny", **options: Any
+) -> CaptionConfig:
+    """Give a captioner's config with the size's number of parameters, within 5 %, for pictures (h, w, c)."""
+    check_choice("size", size, tuple(TARGETS))
+    height, breadth, channels = picture
+    config = CaptionConfig(family, target_vocab, height, breadth, channels, depth=RECURRENT_DEPTHS[size], **options)
+    is_transformer, count = family == "transformer", count_caption_parameters
+    step, times = (2 * config.heads, 2) if is_transformer else (1, 1)
+    wide = _widest(lambda n: replace(config, width=n * step, hidden=times * n * step), TARGETS[size], count)
+    wide = _widest(lambda n: replace(wide, hidden=n), TARGETS[size], count)
+    return _checked(wide, TARGETS[size], count(wide), target_vocab)
 
 
 def _fit_blocks(config: LanguageConfig, target: int) -> LanguageConfig:

@@ -1,0 +1,165 @@
+"""Captions of emoji, in English and in Chinese: our two families against the majority and the nearest neighbour.
+
+    RECOLLECT_DATA=FOLDER python benchmarks/captions.py [--seconds 180] [--size tiny] [--device cuda] [--seeds 3]
+
+FOLDER/emoji_captions holds 3,786 pictures of 32×32 (Twemoji) with their names (CLDR). Held out by base emoji: all skin
+tones of one emoji are in one part, so that none in test was seen in another colour. 5 % of the base emoji are for
+validation and 5 % for test, chosen by the hash of their English name. Every caption of a part counts once.
+
+majority   the commonest caption of training, whatever the picture
+neighbour  the caption of the training picture that is nearest in pixels (squared distance)
+
+The models caption by beam search of 5; their weights are those of the highest chrF on the validation pictures.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import gzip
+import os
+import re
+import tempfile
+from collections import Counter
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from common import data_folder, save_result
+from recollect.captioning import caption, patient, score_captions
+from recollect.data.captions import CaptionPart, Captions, load_captions
+from recollect.metrics import bleu, chrf, exact_match, rouge_l
+from recollect.models.captions import FAMILIES
+from recollect.recipe import Recipe
+from recollect.run import Run
+from recollect.tasks import task_named
+from recollect.train import train
+from recollect.training import enrol, keep_best
+
+LANGUAGES = {"en": "caption_en", "zh": "caption_zh"}
+TONES = re.compile(r"\b(?:medium-|)(?:light|medium|dark) skin tone\b")
+SETTINGS: dict[str, Any] = {"batch_size": 16, "dropout": 0.3, "smoothing": 0.1, "evaluate_every": 200}
+
+
+def main() -> None:
+    options = _options()
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["XDG_CACHE_HOME"] = folder
+        tables = {language: _table(Path(folder), language) for language in LANGUAGES}
+        rows = [row for language, table in tables.items() for row in measure(table, language, options, Path(folder))]
+    save_result("captions", rows, settings=SETTINGS | {"seconds": options.seconds})
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--seconds", type=float, default=180.0, help="of learning, for each model")
+    parser.add_argument("--size", default="tiny")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--seeds", type=int, default=1)
+    return parser.parse_args()
+
+
+def base_of(name: str) -> str:
+    """Give an emoji's English name without its skin tones.
+
+    >>> base_of("woman: medium-dark skin tone, red hair") == base_of("woman: red hair")
+    True
+    """
+    return " ".join(re.findall(r"\w+", TONES.sub("", name)))
+
+
+def _table(folder: Path, language: str) -> str:
+    """Write the captions in our form, with the base emoji in a third column, beside a link to the pictures."""
+    source = data_folder() / "emoji_captions"
+    with gzip.open(source / "captions.tsv.gz", "rt", encoding="utf-8", newline="") as file:
+        found = list(csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
+    lines = ["row\tcaption\tbase"]
+    lines += [f"{n}\t{row[LANGUAGES[language]]}\t{base_of(row['caption_en'])}" for n, row in enumerate(found)]
+    table = folder / f"{language}.tsv"
+    table.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return f"{source / 'images32.npz'},{table}"
+
+
+def measure(table: str, language: str, options: argparse.Namespace, folder: Path) -> list[dict[str, Any]]:
+    """Give a row for each baseline and each family."""
+    data = load_captions(table, field="row,caption,base")
+    facts = {"language": language, "captions": [len(part) for part in (data.train, data.valid, data.test)]}
+    facts["vocabulary"] = data.tokenizer.vocab_size
+    rows = [_row(baseline.__name__, baseline(data), data, **facts) for baseline in (majority, neighbour)]
+    for family in FAMILIES:
+        for seed in range(options.seeds):
+            run = Run(folder / f"{family}-{language}-{seed}")
+            figures = _learned(table, family, run, options, seed, data)
+            rows.append(_row(family, *figures, **facts))
+    return rows
+
+
+def majority(data: Captions) -> list[str]:
+    commonest, _ = Counter(data.train.pairs.target_lines).most_common(1)[0]
+    return [commonest] * len(data.test)
+
+
+def neighbour(data: Captions) -> list[str]:
+    known, asked = (_vectors(part) for part in (data.train, data.test))
+    apart = (known**2).sum(1) - 2 * asked @ known.T  # without the asked one's own length, which is the same for all
+    captions = data.train.pairs.target_lines
+    return [captions[int(number)] for number in apart.argmin(1)]
+
+
+def _vectors(part: CaptionPart) -> Any:
+    return part.pictures_of(range(len(part))).reshape(len(part), -1).astype(np.float64) / 255
+
+
+def _learned(
+    table: str, family: str, run: Run, options: argparse.Namespace, seed: int, data: Captions
+) -> tuple[list[str], Captions, dict[str, Any]]:
+    budget = {"max_seconds": options.seconds, "size": options.size, "device": options.device, "seed": seed}
+    recipe = Recipe(table, family, task="caption", field="row,caption,base", **budget, **SETTINGS)
+    model, figures = _trained(recipe, run, data)
+    forced = score_captions(model, data.test, data.begin, data.end)
+    figures |= {"seed": seed, "parameters": sum(p.numel() for p in model.parameters()), "nats": forced.loss}
+    return say(model, data, data.test, 5), data, figures
+
+
+def _trained(recipe: Recipe, run: Run, data: Captions) -> tuple[Any, dict[str, Any]]:
+    """Train, and give the weights that caption the validation pictures best, greedily, by chrF.
+
+    By its loss a model would be at its best long before: it grows surer of its words also where they are wrong.
+    """
+    task = task_named(recipe.task)
+    torch.manual_seed(recipe.seed)
+    run.create(task.config(recipe, data), task.tokenizers(data), asdict(recipe), data.name)
+    trainee = enrol(recipe, run.build().to(recipe.device), data)
+    wanted = data.valid.pairs.target_lines
+
+    def missed(model: Any) -> float:
+        return 100 - chrf(say(model, data, data.valid, 1), wanted)["score"]
+
+    train(trainee, recipe.plan(trainee.batches.predicted), missed, run.checkpoints)
+    keep_best(trainee, run)
+    done = trainee.progress
+    return run.load(recipe.device), {"updates": done.step, "best_update": done.best_step, "valid_chrf": 100 - done.best}
+
+
+def say(model: Any, data: Captions, part: CaptionPart, width: int) -> list[str]:
+    """Give a model's best caption for each of a part's."""
+    found = caption(model, data.tokenizer, part.pictures_of(range(len(part))), patient(width, 30), batch_size=256)
+    return [best[0].text for best in found]
+
+
+def _row(name: str, said: list[str], data: Captions, learned: dict[str, Any] | None = None, **facts: Any) -> Any:
+    wanted = data.test.pairs.target_lines
+    scored, characters = bleu(said, wanted), chrf(said, wanted)
+    figures = {"bleu": scored["score"], "chrf": characters["score"]}
+    figures |= {"rouge_l": rouge_l(said, wanted), "exact": exact_match(said, wanted)}
+    print(facts["language"], f"{name:17}", " ".join(f"{key} {value:.3f}" for key, value in figures.items()), flush=True)
+    some = [{"said": one, "wanted": other} for one, other in list(zip(said, wanted, strict=True))[:: len(said) // 8]]
+    signatures = [scored["signature"], characters["signature"]]
+    return {"model": name, **facts, **(learned or {}), **figures, "signatures": signatures, "examples": some}
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,69 @@
+"""Pictures into lines: pictures are remembered side by side, and their captions searched for, or given ones scored."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from recollect.data.caption_batches import gather_captions
+from recollect.data.captions import CaptionPart
+from recollect.data.pair_batches import groups_by_length
+from recollect.data.png import Pixels
+from recollect.data.words import LineTokenizer
+from recollect.evaluate import Score
+from recollect.generate import Search, beam, score
+from recollect.models.captions import Captioner
+from recollect.translate import Translation
+
+
+def caption(
+    model: Captioner, tokenizer: LineTokenizer, pictures: Pixels, search: Search | None = None, batch_size: int = 64
+) -> list[list[Translation]]:
+    """Give the best captions of each picture (n, h, w, c), best first; what stands beside it changes nothing.
+
+    Symbols that the tokenizer never saw are not said.
+    """
+    search, begin, end = search or patient(5, 50), tokenizer.vocab_size, tokenizer.vocab_size + 1
+    search = replace(search, end=[end], begin=begin, prohibited=[*search.prohibited, begin, *tokenizer.unseen])
+    found = []
+    for first in range(0, len(pictures), batch_size):
+        memory = remember(model, pictures[first : first + batch_size])
+        found += beam(model, [[]] * memory.batch_size, search, memory)
+    return [[_said(one, tokenizer, end) for one in hypotheses] for hypotheses in found]
+
+
+def patient(width: int, tokens: int, nbest: int = 1) -> Search:
+    """Give a search that goes on while an open caption would beat those that ended; a width of 1 is greedy.
+
+    A beam lets some captions end at every step, however unlikely: stopped at the first `width` of them, it would know
+    none but short ones where a model is sure of a long one.
+    """
+    return Search(width=width, tokens=tokens, nbest=nbest, patience="first" if width == 1 else "current")
+
+
+def score_captions(model: Captioner, part: CaptionPart, begin: int, end: int, batch_size: int = 256) -> Score:
+    """Predict every symbol of the captions, and their ends, each given its picture and what came before in it."""
+    nats, count = 0.0, 0
+    for numbers in groups_by_length(part.pairs, np.arange(len(part)), batch_size=batch_size):
+        batch = gather_captions(part, numbers, begin, end)
+        found = score(model, batch.y, batch.valid, remember(model, part.pictures_of(numbers)), begin=begin)
+        nats -= float(found.double().sum())
+        count += int(batch.y.numel() if batch.valid is None else batch.valid.sum())
+    return Score(nats, count)
+
+
+def remember(model: Captioner, pictures: Pixels) -> Any:
+    """Give what a model remembers of pictures, without gradients and with nothing dropped."""
+    was_training, device = model.training, next(model.parameters()).device
+    with torch.no_grad():
+        memory = model.eval().remember(torch.from_numpy(np.array(pictures)).to(device))
+    model.train(was_training)
+    return memory
+
+
+def _said(hypothesis: Any, tokenizer: LineTokenizer, end: int) -> Translation:
+    ids = hypothesis.ids[:-1] if hypothesis.ids and hypothesis.ids[-1] == end else hypothesis.ids
+    return Translation(tokenizer.decode(ids), hypothesis.score, sum(hypothesis.logprobs))
