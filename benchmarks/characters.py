@@ -12,7 +12,6 @@ it is then read whole. fp32 with tf32 products. Several runs share the GPU. Rows
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import tempfile
 import time
@@ -26,7 +25,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from common import COMMIT, RESULTS, data_folder, parts_side_by_side, save_result, side_by_side
+from common import COMMIT, data_folder, earlier, parts_side_by_side, save_result, side_by_side
 from recollect.checkpoint import load_checkpoint
 from recollect.data.batches import Streams, Windows
 from recollect.evaluate import score_carried
@@ -72,6 +71,8 @@ SETTINGS = {f"nanoGPT's, seed {seed}": Setting("transformer", 0.2, 1e-3, 5000, s
     "lstm, 2 layers, dropout .6": Setting("lstm", 0.6, 2e-3, 800, depth=2),
     "lstm, dropout .5, rate 1e-3": Setting("lstm", 0.5, 1e-3, 800),
     "lstm, 2 layers, dropout .5, 128 steps": Setting("lstm", 0.5, 3e-3, 1600, depth=2, steps=128),
+    "lstm, 2 layers, dropout .5, 128 steps, longer": Setting("lstm", 0.5, 3e-3, 3200, depth=2, steps=128),
+    "lstm, 2 layers, dropout .6, 128 steps, longer": Setting("lstm", 0.6, 4e-3, 3200, depth=2, steps=128),
 }
 
 
@@ -87,17 +88,12 @@ def main() -> None:
     symbols = {symbol: i for i, symbol in enumerate(sorted(set(text)))}
     ids = np.array([symbols[symbol] for symbol in text], dtype=np.uint16)
     parts = ids[: int(0.9 * len(ids))], ids[int(0.9 * len(ids)) :]
-    rows = {row["name"]: row for row in earlier()}
+    rows = {row["name"]: row for row in earlier("characters")}
     for first in range(0, len(options.only), options.at_once):
         names = options.only[first : first + options.at_once]
         learners = [enrol(name, SETTINGS[name], parts, len(symbols), options) for name in names]
         rows |= {row["name"]: row for row in side_by_side(learners)}
         keep([rows[name] for name in SETTINGS if name in rows])
-
-
-def earlier() -> list[dict[str, Any]]:
-    path = RESULTS / "characters.json"
-    return json.loads(path.read_text(encoding="utf-8"))["rows"] if path.exists() else []
 
 
 def keep(rows: list[dict[str, Any]]) -> None:

@@ -48,6 +48,12 @@ def save_result(name: str, rows: list[dict[str, Any]], **extra: Any) -> Path:
     return path
 
 
+def earlier(name: str) -> list[dict[str, Any]]:
+    """Give the rows of benchmarks/results/NAME.json, none where there is no such file."""
+    path = RESULTS / f"{name}.json"
+    return json.loads(path.read_text(encoding="utf-8"))["rows"] if path.exists() else []
+
+
 def command() -> str:
     return " ".join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *sys.argv[1:]])
 

@@ -17,7 +17,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import pairwise
@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from common import COMMIT, RESULTS, data_folder, save_result
+from common import COMMIT, data_folder, earlier, save_result
 from recollect.checkpoint import load_checkpoint
 from recollect.data.pair_batches import PairBatches, gather_pairs, groups_by_length
 from recollect.data.pair_rows import PairPart
@@ -99,10 +99,10 @@ def main() -> None:
     if options.one:
         print(json.dumps(one_run(options.one, SETTINGS[options.one], options)))
         return
-    rows = {row["name"]: row for row in earlier()}
+    rows = {row["name"]: row for row in earlier("multi30k")}
     with ThreadPoolExecutor(options.at_once) as pool:
-        for row in pool.map(lambda name: in_a_process(name, options), options.only):
-            rows[row["name"]] = row
+        for done in as_completed([pool.submit(in_a_process, name, options) for name in options.only]):
+            rows[done.result()["name"]] = done.result()
             save_result("multi30k", [rows[name] for name in SETTINGS if name in rows], least=LEAST)
 
 
@@ -112,11 +112,6 @@ def in_a_process(name: str, options: Any) -> dict[str, Any]:
     row = json.loads(done.stdout.splitlines()[-1])
     print({key: value for key, value in row.items() if key not in ("setting", "by_position", "by_length")}, flush=True)
     return row
-
-
-def earlier() -> list[dict[str, Any]]:
-    path = RESULTS / "multi30k.json"
-    return json.loads(path.read_text(encoding="utf-8"))["rows"] if path.exists() else []
 
 
 def one_run(name: str, setting: Setting, options: Any) -> dict[str, Any]:
