@@ -4,8 +4,9 @@
 
 29,000 pairs, joint byte pairs learned from training text alone, every model trained with teacher forcing on the same
 batches; the checkpoint is that of the lowest validation loss. BLEU by sacrebleu on test 2016 and test 2017, greedy and
-with a beam of 5, with its signature; also by source length, and the loss at each target position. Each run is a process
-of its own; runs that share a GPU slow each other down. Rows that are not run again are kept.
+with a beam of 5, with its signature; also by source length, the loss at each target position, and, where one vector
+carries the source, what a linear classifier reads back from it. Each run is a process of its own; runs that share a GPU
+slow each other down. Rows that are not run again are kept.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ import numpy as np
 import torch
 
 from common import COMMIT, data_folder, earlier, save_result
+from probe import what_c_remembers
 from recollect.checkpoint import load_checkpoint
 from recollect.data.pair_batches import PairBatches, gather_pairs, groups_by_length
 from recollect.data.pair_rows import PairPart
@@ -42,6 +44,7 @@ from recollect.trainee import Budget, Plan, Trainee
 from recollect.translate import Tongues, translate
 
 LONGEST, BORDERS = 80, (0, 8, 11, 14, 18, 1000)  # symbols of a target; source words that divide the test set
+PARTS = ("test_2016_flickr", "test_2017_flickr")
 LEAST = {"sutskever": 20, "cho": 25, "bahdanau": 33, "luong": 33, "transformer": 39}  # de to en, beam 5, small letters
 
 
@@ -69,6 +72,9 @@ ATTENTIVE = {"width": 256, "hidden": 1024, "depth": 4, "heads": 8, "dropout": 0.
 ATTENTIVE |= {"tied": True, "shared": True}
 BASE = {
     "sutskever": Setting("sutskever", RECURRENT | {"depth": 2, "reversed_source": True}),
+    "start only": Setting(
+        "sutskever", RECURRENT | {"cell": "gru"}
+    ),  # beside Cho: the same encoder, c in the first state
     "cho": Setting("cho", RECURRENT),
     "static, last": Setting("static", RECURRENT | {"context": "last"}),
     "static, projected": Setting("static", RECURRENT | {"context": "projected"}),
@@ -83,7 +89,7 @@ LINE = ("sutskever", "cho", "bahdanau", "luong", "transformer")
 SETTINGS = (
     {f"{name}, seed {seed}": replace(BASE[name], seed=seed) for name in LINE for seed in range(3)}
     | {f"{name}, to German": replace(BASE[name], to_german=True) for name in LINE}
-    | {name: setting for name, setting in BASE.items() if name.startswith("static")}
+    | {name: setting for name, setting in BASE.items() if name not in LINE}
 )
 
 
@@ -110,7 +116,8 @@ def in_a_process(name: str, options: Any) -> dict[str, Any]:
     words = [sys.executable, "-W", "ignore", __file__, "--one", name, "--device", options.device]
     done = subprocess.run([*words, "--share", str(options.share)], stdout=subprocess.PIPE, text=True, check=True)
     row = json.loads(done.stdout.splitlines()[-1])
-    print({key: value for key, value in row.items() if key not in ("setting", "by_position", "by_length")}, flush=True)
+    brief = {key: value for key, value in row.items() if not isinstance(value, (dict, list))}
+    print(brief | {part: row[part]["beam 5"]["bleu_lowercase"] for part in PARTS}, flush=True)
     return row
 
 
@@ -127,7 +134,10 @@ def one_run(name: str, setting: Setting, options: Any) -> dict[str, Any]:
         row = {"name": name, "setting": asdict(setting), "commit": COMMIT, "minutes": minutes}
         row |= {"parameters": count_translation_parameters(model.config), "best_step": trainee.progress.best_step}
         row |= {"learning_seconds": trainee.progress.seconds, "tokens": trainee.progress.tokens}
-        return row | {part: measure(model, data, setting, part) for part in ("test_2016_flickr", "test_2017_flickr")}
+        row |= {part: measure(model, data, setting, part) for part in PARTS}
+        if setting.family in ("sutskever", "cho"):
+            row |= {"remembered": what_c_remembers(model, data, held_out_part(data, setting))}
+        return row
 
 
 def files(part: str, to_german: bool) -> str:
@@ -158,9 +168,13 @@ def held_out(data: Pairs, model: Translator) -> float:
     return score_targets(model, data.valid, data.begin, data.end).loss
 
 
+def held_out_part(data: Pairs, setting: Setting, name: str = "test_2016_flickr") -> PairPart:
+    return read_part(files(name, setting.to_german), data.source_tokenizer, data.target_tokenizer)
+
+
 def measure(model: Translator, data: Pairs, setting: Setting, name: str) -> dict[str, Any]:
     model.eval()
-    part = read_part(files(name, setting.to_german), data.source_tokenizer, data.target_tokenizer)
+    part = held_out_part(data, setting, name)
     tongues = Tongues(data.source_tokenizer, data.target_tokenizer)
     sources, references = part.source_lines, part.target_lines
     found: dict[str, Any] = {"nats": score_targets(model, part, data.begin, data.end).loss}

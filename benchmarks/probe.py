@@ -1,0 +1,61 @@
+"""What one vector c remembers of a source, by position: a linear classifier reads each symbol back from it."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from recollect.data.pair_batches import gather_pairs, groups_by_length
+from recollect.data.pair_rows import PairPart
+from recollect.data.pairs import Pairs
+from recollect.models.encoders import top
+from recollect.models.translation import Translator
+
+PLACES = (0, 1, 2, 3, 4, -5, -4, -3, -2, -1)  # from the beginning, and from the end
+SHORTEST, UPDATES, BATCH, RATE = 12, 150, 2048, 1e-2  # of 2 · 5 places none is counted twice
+
+
+def what_c_remembers(model: Translator, data: Pairs, part: PairPart) -> list[dict[str, float]]:
+    """Give, for each place in sources of at least SHORTEST symbols, the share of held-out symbols read back from c.
+
+    c is the encoder's final state (of the uppermost layer), the classifier softmax(W c + b), learned on the training
+    pairs' sources. `usual` is the share of the symbol that is most frequent there in training.
+    """
+    known, seen = (_encoded(model, pairs, data) for pairs in (data.train, part))
+    return [_read_back(known, seen, place) for place in PLACES]
+
+
+@torch.no_grad()
+def _encoded(model: Translator, part: PairPart, data: Pairs) -> tuple[Tensor, Tensor]:
+    """Give the vectors c (N, H) and the symbols at PLACES (N, P)."""
+    home, vectors, symbols = next(model.parameters()).device, [], []
+    for numbers in groups_by_length(part, np.flatnonzero(part.sources.lengths >= SHORTEST), 8192):
+        batch = gather_pairs(part, numbers, data.begin, data.end)
+        valid = torch.ones_like(batch.source, dtype=torch.bool) if batch.source_valid is None else batch.source_valid
+        _, states = model.encoder(batch.source.to(home), valid=valid.to(home))
+        vectors.append(top(states).hidden)
+        counts = valid.sum(1)
+        at = torch.stack([counts + place if place < 0 else torch.full_like(counts, place) for place in PLACES], dim=1)
+        symbols.append(batch.source.gather(1, at).to(home))
+    return torch.cat(vectors), torch.cat(symbols)
+
+
+def _read_back(known: tuple[Tensor, Tensor], seen: tuple[Tensor, Tensor], place: int) -> dict[str, float]:
+    column = PLACES.index(place)
+    (c, target), (held_out, answer) = ((vectors, symbols[:, column]) for vectors, symbols in (known, seen))
+    mean, scale = c.mean(0), c.std(0) + 1e-6
+    c, held_out = (c - mean) / scale, (held_out - mean) / scale
+    size = int(max(target.max(), answer.max())) + 1
+    torch.manual_seed(0)
+    read = torch.nn.Linear(c.shape[1], size).to(c.device)
+    optimiser = torch.optim.AdamW(read.parameters(), lr=RATE, weight_decay=0.1)
+    for _ in range(UPDATES):
+        rows = torch.randint(len(c), (BATCH,), device=c.device)
+        optimiser.zero_grad()
+        F.cross_entropy(read(c[rows]), target[rows]).backward()
+        optimiser.step()
+    usual = target.bincount(minlength=size).argmax()
+    right = read(held_out).argmax(1) == answer
+    return {"place": place, "right": float(right.float().mean()), "usual": float((answer == usual).float().mean())}
