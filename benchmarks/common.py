@@ -84,7 +84,12 @@ def versions() -> dict[str, str]:
 
 
 def commit() -> str:
-    """Name the commit; "-dirty" where anything but generated files differs from it."""
+    """Name the commit; "-dirty" where anything but generated files differs from it.
+
+    RECOLLECT_COMMIT names it where the files were copied to a machine without their history.
+    """
+    if "RECOLLECT_COMMIT" in os.environ:
+        return os.environ["RECOLLECT_COMMIT"]
     head = git("rev-parse", "--short", "HEAD")
     if head is None:
         return "none"

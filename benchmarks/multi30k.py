@@ -55,8 +55,8 @@ class Setting:
     family: str
     model: dict[str, Any]
     rate: float = 1e-3
-    epochs: int = 20
-    tokens: int = 8192
+    epochs: int = 30
+    tokens: int = 4096
     schedule: str = "cosine"
     warmup: float = 0.05
     smoothing: float = 0.1
@@ -83,7 +83,7 @@ BASE = {
     "static, attention": Setting("static", RECURRENT | {"context": "attention"}),
     "bahdanau": Setting("bahdanau", RECURRENT),
     "luong": Setting("luong", RECURRENT | {"depth": 2}),
-    "transformer": Setting("transformer", ATTENTIVE, rate=2e-3, epochs=40),
+    "transformer": Setting("transformer", ATTENTIVE, rate=2e-3, epochs=40, tokens=8192),
 }
 LINE = ("sutskever", "cho", "bahdanau", "luong", "transformer")
 SETTINGS = (

@@ -1,72 +1,103 @@
 """Training on a GPU without waiting for launches: reading and back-propagation as one CUDA graph, replayed.
 
 A small model's update is thousands of short kernels, and starting each takes the CPU longer than running it takes the
-GPU. Captured once and replayed, they follow each other at once. A graph is for one shape: stretches of another, rows
-that begin anew and ragged ones are read plainly.
+GPU. Captured once and replayed, they follow each other at once. A graph is for one layout: the structure, shapes and
+dtypes of its inputs. It reads copies of its own, into which every call writes.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, TypeAlias
 
 import torch
-import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
+from torch.utils._pytree import TreeSpec, tree_flatten, tree_leaves, tree_map
 
 from recollect.memory import Memory
-from recollect.models.language import LanguageModel
-from recollect.truncation import Truncation
 
 WARM_UP = 3  # readings before the capture, as libraries choose their kernels and allocate then
 
+Read: TypeAlias = Callable[[Any], tuple[Tensor, Memory | None]]  # inputs to a loss, and what is remembered after it
+Leaf: TypeAlias = tuple[torch.Size, torch.dtype] | None
+Layout: TypeAlias = tuple[tuple[Leaf, ...], TreeSpec]
+
 
 class Captured:
-    """The mean loss of a stretch of one shape, its gradients in the parameters, and the memory after it."""
+    """The loss of inputs of one layout, its gradients in the parameters, and the memory after it.
+
+    `inputs` is any pytree of tensors and Nones, on any device. `read` may not wait for the GPU, and gives a memory that
+    is cut from the graph. `beside` is another graph of the same model, with which this one shares its pool of memory
+    and its gradients: they are never replayed at the same time.
+    """
+
+    pool: Any
+    gradients: list[Tensor | None]  # of the parameters; None: the loss does not hang on it
 
     def __init__(
-        self, model: LanguageModel, x: Tensor, y: Tensor, memory: Memory | None, how: Truncation, in_bf16: bool
+        self, read: Read, inputs: Any, parameters: Iterable[nn.Parameter], beside: Captured | None = None
     ) -> None:
-        self.model, self.how, self.in_bf16 = model, how, in_bf16
-        self.x, self.y = x.clone(), y.clone()
-        self.memory = None if memory is None else memory.select(slice(None))  # a copy
+        self.read, self.parameters, self.layout = read, list(parameters), layout_of(inputs)
+        home = self.parameters[0].device
+        self.inputs = tree_map(lambda leaf: None if leaf is None else _copy(leaf, home), inputs)
+        self._clear_gradients()
+        self._capture(beside)
+
+    def _capture(self, beside: Captured | None) -> None:
+        self._warm_up()
+        self._clear_gradients()
+        self.graph = torch.cuda.CUDAGraph()
+        self.pool = torch.cuda.graph_pool_handle() if beside is None else beside.pool
+        with torch.cuda.graph(self.graph, pool=self.pool):
+            self.loss, self.after = self._update()
+            own = [p.grad for p in self.parameters]
+            self.gradients = own if beside is None else _move(own, beside.gradients)
+
+    def _warm_up(self) -> None:
         beside = torch.cuda.Stream()
         beside.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(beside):
             for _ in range(WARM_UP):
-                self._read()
+                self._update()
         torch.cuda.current_stream().wait_stream(beside)
-        model.zero_grad(set_to_none=True)
-        self.graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self.graph):
-            self.loss, self.after = self._read()
-        self.gradients = [p.grad for p in model.parameters()]
 
-    def _read(self) -> tuple[Tensor, Memory]:
-        with torch.autocast("cuda", torch.bfloat16, enabled=self.in_bf16, cache_enabled=False):
-            logits, after = self.how.read(self.model, self.x, self.memory)
-        loss = F.cross_entropy(logits.float().flatten(0, 1), self.y.flatten())
+    def _clear_gradients(self) -> None:
+        for p in self.parameters:
+            p.grad = None
+
+    def _update(self) -> tuple[Tensor, Memory | None]:
+        loss, after = self.read(self.inputs)
         loss.backward()
-        return loss.detach(), after.detach()
+        return loss.detach(), after
 
-    def fits(self, x: Tensor, memory: Memory | None) -> bool:
-        """Whether a stretch has the shape of the captured one."""
-        return x.shape == self.x.shape and _layout(memory) == _layout(self.memory)
+    def fits(self, inputs: Any) -> bool:
+        """Whether inputs have the layout of the captured ones."""
+        return layout_of(inputs) == self.layout
 
-    def __call__(self, x: Tensor, y: Tensor, memory: Memory | None) -> tuple[Tensor, Memory]:
-        """Replay on new values; the gradients stand in the parameters until the next replay."""
-        self.x.copy_(x)
-        self.y.copy_(y)
-        if memory is not None and self.memory is not None:
-            for mine, theirs in zip(self.memory.tensors().values(), memory.tensors().values(), strict=True):
-                mine.copy_(theirs)
-        for p, gradient in zip(self.model.parameters(), self.gradients, strict=True):
+    def __call__(self, inputs: Any) -> tuple[Tensor, Memory | None]:
+        """Replay on new values; loss, gradients and memory stand until the next replay."""
+        assert self.fits(inputs), "a copy into another shape could go unseen: it would be spread over it"
+        for mine, given in zip(tree_leaves(self.inputs), tree_leaves(inputs), strict=True):
+            if mine is not None:
+                mine.copy_(given)
+        for p, gradient in zip(self.parameters, self.gradients, strict=True):
             p.grad = gradient
         self.graph.replay()
         return self.loss, self.after
 
 
-def _layout(memory: Memory | None) -> Any:
-    if memory is None:
-        return None
-    leaves, structure = torch.utils._pytree.tree_flatten(memory)
-    return [(leaf.shape, leaf.dtype) for leaf in leaves], structure
+def layout_of(inputs: Any) -> Layout:
+    """Give all that tells inputs apart but their values; it can be a key."""
+    leaves, structure = tree_flatten(inputs)
+    return tuple(None if leaf is None else (leaf.shape, leaf.dtype) for leaf in leaves), structure
+
+
+def _copy(t: Tensor, home: torch.device) -> Tensor:
+    return t.detach().to(home, copy=True, memory_format=torch.contiguous_format)
+
+
+def _move(own: list[Tensor | None], shared: list[Tensor | None]) -> list[Tensor | None]:
+    """Write gradients into another graph's, and say where each stands: a set to every graph would be as many models."""
+    both = [(to, g) for to, g in zip(shared, own, strict=True) if to is not None and g is not None]
+    torch._foreach_copy_([to for to, _ in both], [g for _, g in both])
+    return [g if to is None or g is None else to for to, g in zip(shared, own, strict=True)]

@@ -8,7 +8,7 @@ from typing import Any, Literal, Protocol
 
 import torch
 
-from recollect.capture import Captured
+from recollect.capture import Captured, Layout
 from recollect.checkpoint import Progress
 from recollect.entry import check_choice
 from recollect.memory import Memory
@@ -58,7 +58,7 @@ class Plan:
     save_every: int = 200  # updates
     patience: int | None = None  # stop after so many evaluations without a better one
     truncation: Truncation = field(default_factory=Truncation)
-    capture: bool = True  # on a GPU: replay one CUDA graph where stretches are alike
+    capture: bool = True  # on a GPU: replay CUDA graphs where batches are alike
     smoothing: float = 0.0  # share of the target's probability that is spread over all symbols
     precision: Literal["fp32", "bf16"] = "fp32"  # bf16: products in bfloat16, weights and their updates in float32
     keep: int = 2  # checkpoints
@@ -79,6 +79,7 @@ class Trainee:
     batches: Batches
     optimiser: torch.optim.Optimizer
     memory: Memory | None = None
-    captured: Captured | None = None  # what a GPU replays
+    captured: dict[Layout, Captured] = field(default_factory=dict)  # what a GPU replays, the last used last
+    seen: set[Layout] = field(default_factory=set)  # layouts of pairs that came: the second time they are captured
     compiled: Any = None  # the model as torch.compile gives it, for updates alone
     progress: Progress = field(default_factory=Progress)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ import torch
 from hypothesis import given, strategies as st
 
 from recollect.data.error import DataError
-from recollect.data.pair_batches import PairBatches, gather_pairs, groups_by_length
+from recollect.data.pair_batches import PairBatches, gather_pairs, groups_by_length, pad_batch
 from recollect.data.pair_rows import part_in_memory
 
 BEGIN, END = 200, 201
@@ -130,3 +131,40 @@ def take_state(count):
 def test_no_pairs_are_refused():
     with pytest.raises(DataError, match="seen 0 pairs, wanted 1 or more"):
         batches(part_of([]))
+
+
+def test_a_padded_batch_is_the_batch_and_nothing_real_beside_it():
+    batch = gather_pairs(part_of([(2, 1), (0, 3), (9, 7)]), np.arange(3), BEGIN, END)
+    padded = pad_batch(batch, rows=4, steps=8)
+    assert padded.source.shape == padded.source_valid.shape == (4, 16)
+    assert padded.x.shape == padded.y.shape == padded.valid.shape == (4, 8)
+    assert padded.is_start.tolist() == [True] * 4
+    assert padded.valid.sum() == batch.valid.sum()
+    assert padded.source_valid.sum() == batch.source_valid.sum()
+    for name in ("source", "source_valid", "x", "y", "valid"):
+        before = getattr(batch, name)
+        assert torch.equal(getattr(padded, name)[: before.shape[0], : before.shape[1]], before)
+
+
+def test_a_padded_batch_has_masks_also_where_none_were_needed():
+    batch = gather_pairs(part_of([(2, 1), (2, 1)]), np.arange(2), BEGIN, END)
+    assert batch.valid is None
+    assert batch.source_valid is None
+    padded = pad_batch(batch)
+    assert padded.source_valid.sum(1).tolist() == padded.valid.sum(1).tolist() == [2, 2] + [0] * 14
+    again = pad_batch(padded)
+    assert all(torch.equal(getattr(again, name), getattr(padded, name)) for name in ("source", "x", "y", "valid"))
+
+
+def test_empty_sources_are_padded_to_one_step_and_more():
+    batch = gather_pairs(part_of([(0, 1)]), np.arange(1), BEGIN, END)
+    assert pad_batch(batch, rows=1, steps=4).source_valid.tolist() == [[False] * 4]
+
+
+def test_pictures_are_padded_by_rows_alone():
+    batch = gather_pairs(part_of([(1, 3)] * 3), np.arange(3), BEGIN, END)
+    pictures = torch.ones(3, 5, 6, 2, dtype=torch.uint8)
+    padded = pad_batch(replace(batch, source=pictures))
+    assert padded.source.shape == (16, 5, 6, 2)
+    assert torch.equal(padded.source[:3], pictures)
+    assert padded.source_valid is None

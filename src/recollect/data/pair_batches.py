@@ -13,6 +13,7 @@ from torch import Tensor
 
 from recollect.data.error import DataError
 from recollect.data.pair_rows import PairPart, Rows
+from recollect.memory import pad_axis
 
 Numbers = NDArray[np.int64]
 
@@ -137,3 +138,33 @@ def _padded(rows: Rows, numbers: Numbers) -> tuple[Tensor, Tensor]:
 
 def _valid(lengths: Tensor, longest: int) -> Tensor | None:
     return None if bool((lengths == longest).all()) else torch.arange(longest) < lengths[:, None]
+
+
+def pad_batch(batch: PairBatch, rows: int = 16, steps: int = 8) -> PairBatch:
+    """Pad the batch to a multiple of `rows`, both its sides to one of `steps`, so that few shapes occur.
+
+    Padding is never valid, and masks are always given, so that batches differ by their shapes alone. Pictures are
+    padded by empty ones: all of a picture can be seen, and what is said of an empty one does not count.
+    """
+    source_valid = batch.source_valid
+    if source_valid is None and batch.source.dim() == 2:
+        source_valid = torch.ones_like(batch.source, dtype=torch.bool)
+    valid = torch.ones_like(batch.x, dtype=torch.bool) if batch.valid is None else batch.valid
+
+    def pad(t: Tensor) -> Tensor:
+        t = pad_axis(t, 0, _up_to(len(t), rows))
+        return pad_axis(t, 1, _up_to(t.shape[1], steps)) if t.dim() == 2 else t
+
+    return PairBatch(
+        source=pad(batch.source),
+        source_valid=None if source_valid is None else pad(source_valid),
+        x=pad(batch.x),
+        y=pad(batch.y),
+        valid=pad(valid),
+        is_start=torch.ones(_up_to(len(batch.x), rows), dtype=torch.bool),
+    )
+
+
+def _up_to(count: int, multiple: int) -> int:
+    """Give the next multiple, at least one."""
+    return max(1, -(-count // multiple)) * multiple

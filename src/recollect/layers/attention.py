@@ -49,7 +49,7 @@ def look(module: nn.Module, q: Tensor, view: View, scale: float, dropout: float 
     allowed nothing gets c = 0.
     """
     groups = q.shape[2] // view.keys.shape[2]
-    keys, values = (t.repeat_interleave(groups, dim=2) for t in (view.keys, view.values))
+    keys, values = (t if groups == 1 else t.repeat_interleave(groups, dim=2) for t in (view.keys, view.values))
     scores = torch.einsum("btnh,bsnh->bnts", q, keys) * scale  # (B, N, T, S)
     if view.bias is not None:
         scores = scores + view.bias
