@@ -7,7 +7,8 @@ checked where data enters, by `check_ids` and `check_prefix`: inside `forward` t
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -93,6 +94,25 @@ def _check_tensor(t: Tensor, wanted: Tensor, axis: int | None, batch_size: int, 
         raise ContractError(name, f"device {t.device}", f"{wanted.device}, where x is")
     if t.dtype != wanted.dtype and not torch.is_autocast_enabled(t.device.type):
         raise ContractError(name, f"dtype {t.dtype}", f"{wanted.dtype}")
+
+
+_looks_at_values = True
+
+
+@contextmanager
+def without_looks() -> Iterator[None]:
+    """Do not look at values inside `forward`, for someone who has seen to them and records what is done."""
+    global _looks_at_values
+    before, _looks_at_values = _looks_at_values, False
+    try:
+        yield
+    finally:
+        _looks_at_values = before
+
+
+def may_look_at(t: Tensor) -> bool:
+    """Whether a look at values costs nothing: not a GPU's time, and not the wholeness of a graph."""
+    return _looks_at_values and t.device.type == "cpu" and not torch.compiler.is_compiling() and t.numel() > 0
 
 
 def check_ids(ids: Tensor, vocab_size: int, name: str = "ids") -> None:

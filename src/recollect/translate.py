@@ -11,8 +11,10 @@ import torch
 from numpy.typing import NDArray
 
 from recollect.data.words import LineTokenizer
-from recollect.generate import Search, beam
+from recollect.generate import Hypothesis, Search, Settings, beam, stream
 from recollect.generate.pairs import pad_rows
+from recollect.generate.reading import alone
+from recollect.generate.sampling import said_by_row
 from recollect.observe import record
 
 LOOKS = ("attend.weights", "cross.weights")  # what decoders note of their looks at a source
@@ -56,13 +58,25 @@ def translate(
     silent = (tongues.begin, *tongues.target.unseen)
     search = replace(search, end=[tongues.end], begin=tongues.begin, prohibited=[*search.prohibited, *silent])
     found: dict[int, list[Translation]] = {}
-    ids, home = [tongues.source.encode(line).tolist() for line in lines], next(model.parameters()).device
-    with torch.no_grad():
-        for numbers in _like_lengths(ids, batch_size):
-            memory = model.remember(*(t.to(home) for t in pad_rows([ids[i] for i in numbers])))
-            for i, hypotheses in zip(numbers, beam(model, [[]] * len(numbers), search, memory), strict=True):
-                found[i] = [_said(one, tongues) for one in hypotheses]
+    ids = [tongues.source.encode(line).tolist() for line in lines]
+    for numbers in _like_lengths(ids, batch_size):
+        for i, hypotheses in zip(numbers, search_targets(model, [ids[i] for i in numbers], search), strict=True):
+            found[i] = [_said(one, tongues) for one in hypotheses]
     return [found[i] for i in range(len(lines))]
+
+
+def search_targets(model: Any, sources: Sequence[Sequence[int]], search: Search) -> list[list[Hypothesis]]:
+    """Remember sources side by side and search for the best targets of each."""
+    home = next(model.parameters()).device
+    with torch.no_grad(), alone(len(sources)):
+        memory = model.remember(*(t.to(home) for t in pad_rows(sources)))
+    prompts: list[list[int]] = [[] for _ in sources]
+    if search.width > 1 or search.min_tokens or search.no_repeat is not None:
+        return beam(model, prompts, search, memory)
+    ids: dict[str, Any] = {"begin": search.begin, "stop": search.end, "prohibited": search.prohibited}
+    steps = stream(model, prompts, Settings(tokens=search.tokens, greedy=True, **ids), memory)
+    rows = zip(said_by_row(list(steps)), steps.reasons, strict=True)
+    return [[Hypothesis(i, p, search.normalised(sum(p), len(i)), reason or "length")] for (i, p), reason in rows]
 
 
 @torch.no_grad()

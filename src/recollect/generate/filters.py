@@ -6,6 +6,7 @@ likeliest id is always kept. Equal logits are treated alike or, where only some 
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -57,6 +58,18 @@ def apply_filters(logits: Tensor, settings: Settings) -> Tensor:
     if settings.min_p is not None:
         logits = keep_min_p(logits, settings.min_p)
     return logits
+
+
+def likeliest(logits: Tensor, prohibited: list[int]) -> Tensor:
+    """Give each row's likeliest id (B,) that is not prohibited, the lowest of equals."""
+    if logits.device.type != "cpu":
+        return prohibit(logits, prohibited).argmax(dim=-1)
+    values = logits.numpy()  # numpy looks through a row of 10,000 several times faster than torch
+    kept = values[:, prohibited]
+    values[:, prohibited] = -np.inf  # for this look alone: cheaper than a copy
+    found = torch.from_numpy(values.argmax(axis=-1))
+    values[:, prohibited] = kept
+    return found
 
 
 def draw(logits: Tensor, uniform: Tensor) -> Tensor:

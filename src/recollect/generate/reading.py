@@ -16,14 +16,18 @@ import torch
 from torch import Tensor, nn
 
 from recollect.entry import ContractError, check_ids
+from recollect.generate.repeating import FEWEST, Step, Unsettled, may_repeat, recorded_step
+from recollect.growing import Growing
 from recollect.layer import SequenceLayer
 from recollect.memory import Memory, Rows
+from recollect.observe import is_readable
 
 Model: TypeAlias = SequenceLayer[Any]
 Prompts: TypeAlias = Sequence[Any] | Tensor  # of ids: lists, arrays or tensors
 
 STRETCH = 512  # steps of a prompt read at once: bounds the logits (B, T, V)
-ROOM = 32  # steps of room reserved at once: more is looked through in vain, less is copied more often
+ROOM = 32  # steps of room reserved at once, at least
+PATIENCE = 4  # steps after rows have left before their shape is recorded: others may leave soon
 
 
 @contextmanager
@@ -38,6 +42,19 @@ def undisturbed(modules: Sequence[nn.Module]) -> Iterator[None]:
     finally:
         for module in training:
             module.training = True
+
+
+@contextmanager
+def alone(rows: int) -> Iterator[None]:
+    """Leave the cores to numpy where one row is read: torch's threads would wait for work where numpy's do it."""
+    before = torch.get_num_threads()
+    if rows == 1 and before > 1:
+        torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        if rows == 1 and before > 1:
+            torch.set_num_threads(before)
 
 
 class Reader:
@@ -57,6 +74,9 @@ class Reader:
         logits: Tensor | None,
     ) -> None:
         self.model, self.steps, self.room = model, steps, 0
+        self._step: Step | None = None  # a recorded one, which then has the memory
+        self._plain, self._patience = 0, 0  # steps read plainly since the rows' shape changed; those before recording
+        self._may_repeat = steps >= FEWEST and may_repeat(model)
         self.device = home(model, memory)
         self.prompts = [_row(p, i, begin) for i, p in enumerate(_listed(prompts))]
         if not model.streams:
@@ -74,21 +94,67 @@ class Reader:
         lengths = [len(row) for row in self.prompts]
         check_table(model, memory, lengths, steps)
         self.memory = self._own(memory)
-        self.logits = self._read_prompts(torch.tensor(lengths, dtype=torch.long), logits)
+        if self._may_repeat and model.growth == "saturates":  # in its full size from the beginning
+            self.memory = self.memory.reserve(1)
+        if lengths and set(lengths) == {1}:  # as any other step
+            self.steps += 1
+            self.logits = torch.zeros(len(lengths), model.width_out, device=self.device)
+            self.read(torch.cat(self.prompts))
+        else:
+            self.logits = self._read_prompts(torch.tensor(lengths, dtype=torch.long), logits)
 
     def read(self, ids: Tensor, valid: Tensor | None = None) -> None:
         """Read one more id (B,) in each row, or in the valid ones (B,)."""
         if self.model.growth == "linear":  # what keeps its size needs no room
             self._make_room()
-        valid = None if valid is None or bool(valid.all()) else valid[:, None].to(self.device)
-        y, self.memory = self.model(ids[:, None].to(self.device), self.memory, valid=valid)
-        said = _wide(y[:, 0])
-        self.logits = said if valid is None else torch.where(valid, said, self.logits)
+        valid = None if valid is None or bool(valid.all()) else valid.to(self.device)
+        step = self._recorded(valid is not None)
+        if step is not None:
+            before = self.logits if valid is None else self.logits.clone()  # a step says it in the same place
+            said = step(ids, valid)
+        else:
+            before, self._plain = self.logits, self._plain + 1
+            valid = None if valid is None else valid[:, None]
+            y, self.memory = self.model(ids[:, None].to(self.device), self.memory, valid=valid)
+            said = _wide(y[:, 0])
+        self.logits = said if valid is None else torch.where(valid.reshape(-1, 1), said, before)
+
+    def _recorded(self, has_valid: bool) -> Step | None:
+        """Give the recorded step to read with, where there is one or it is time for it.
+
+        When depends on this generation alone, never on what was recorded before: the two ways differ in the last bit.
+        """
+        if not self._may_repeat or self._plain < self._patience or is_readable():
+            return None
+        if self._step is not None and (self._step.valid is not None) == has_valid and self._step.is_current():
+            return self._step
+        memory = self.memory
+        self._step = None
+        try:
+            step = recorded_step(self.model, self, memory, len(self.logits), has_valid)
+        except Unsettled:
+            step, self._plain, self._patience = None, 0, 2 * self._patience + 1
+        else:
+            self._may_repeat = step is not None
+        self.memory, self._step = memory, step
+        return step
+
+    @property
+    def memory(self) -> Memory:
+        """What is remembered now; the next step may write into it."""
+        return self._memory if self._step is None else self._step.memory()
+
+    @memory.setter
+    def memory(self, memory: Memory) -> None:
+        self._memory = memory
+        if self._step is not None:
+            self._step.load(memory)
 
     def select(self, rows: Rows) -> None:
         """Take rows of memory and logits, with repeats."""
-        self.memory = self.memory.select(rows)
-        self.logits = self.logits[rows]
+        memory, self._step = self.memory.select(rows), None
+        self.memory, self.logits = memory, self.logits[rows]
+        self._plain, self._patience = 0, PATIENCE
 
     def reorder(self, rows: Tensor) -> None:
         """Move rows of the memory inside their sources; the logits are about to be replaced."""
@@ -97,8 +163,9 @@ class Reader:
     def _make_room(self) -> None:
         """Have room for one more step, to be written in place: this memory is nobody else's."""
         if self.room == 0:
-            self.room = max(1, min(ROOM, self.steps))
-            self.memory = self.memory.settled().reserve(self.room, in_place=True)
+            memory, self._step = self.memory.settled(), None
+            self.room = _room(memory)
+            self.memory = memory.reserve(self.room, in_place=True)
         self.room, self.steps = self.room - 1, self.steps - 1
 
     def _own(self, memory: Memory | None) -> Memory:
@@ -131,6 +198,28 @@ class Reader:
         last = (count - 1).clamp(min=0)[:, None, None].expand(-1, 1, y.shape[2])
         said = _wide(y.gather(1, last)[:, 0])  # (B, V)
         return said if logits is None else torch.where(count[:, None] > 0, said, logits)
+
+
+def _room(memory: Memory) -> int:
+    """Give the steps to make room for: up to 32, 64, 96, 128, 192, 256 … in all, so that like shapes come again.
+
+    More is looked through in vain, less is copied more often.
+    """
+    filled, size = max((part.slots for part in _growing(memory)), default=0), ROOM
+    while size <= filled:
+        size += max(ROOM, 1 << size.bit_length() - 2)
+    return size - filled
+
+
+def _growing(part: Any) -> Iterator[Growing]:
+    if isinstance(part, Growing):
+        yield part
+    elif isinstance(part, Memory):
+        for _, inner, _ in part._parts():
+            yield from _growing(inner)
+    elif isinstance(part, tuple):
+        for inner in part:
+            yield from _growing(inner)
 
 
 def home(model: nn.Module, memory: Memory | None) -> torch.device:

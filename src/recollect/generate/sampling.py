@@ -12,15 +12,15 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from recollect.entry import ContractError
-from recollect.generate.filters import apply_filters, check_logits, draw, prohibit
-from recollect.generate.reading import Model, Prompts, Reader, undisturbed
+from recollect.generate.filters import apply_filters, check_logits, draw, likeliest, prohibit
+from recollect.generate.reading import Model, Prompts, Reader, alone, undisturbed
 from recollect.generate.settings import Settings
 from recollect.memory import Memory
 
@@ -65,7 +65,7 @@ class Stream(Iterator[Step]):
         rows: Sequence[int] | None = None,
     ) -> None:
         self.settings, self._modules = settings or Settings(), list(model.modules())
-        with undisturbed(self._modules):
+        with undisturbed(self._modules), alone(len(prompts)):
             self._reader = Reader(model, prompts, self.settings.tokens, self.settings.begin, memory, logits)
         count = len(self._reader.prompts)
         _check_choices(self.settings, self._reader.logits)
@@ -79,7 +79,7 @@ class Stream(Iterator[Step]):
         if all(self.reasons):
             raise StopIteration
         active = torch.tensor([reason is None for reason in self.reasons])
-        with undisturbed(self._modules):
+        with undisturbed(self._modules), alone(len(self.reasons)):
             self._catch_up()
             ids, logprobs = self._choose(active)
         self._said += 1
@@ -100,14 +100,14 @@ class Stream(Iterator[Step]):
         """What is remembered now, after all that was said: a value of its own, which later steps do not change."""
         with undisturbed(self._modules):
             self._catch_up()
-        return self._reader.memory.settled()
+        return self._reader.memory.settled().select(slice(None))
 
     @property
     def logits(self) -> Tensor:
         """(B, V) what the model says next, after all that was said."""
         with undisturbed(self._modules):
             self._catch_up()
-        return self._reader.logits
+        return self._reader.logits.clone()
 
     def _catch_up(self) -> None:
         """Read what was said. A row that has ended reads its last id, and nothing from then on."""
@@ -117,17 +117,19 @@ class Stream(Iterator[Step]):
 
     def _choose(self, active: Tensor) -> tuple[Tensor, Tensor]:
         said = self._reader.logits  # (B, V)
-        allowed = prohibit(said, list(self.settings.prohibited))
+        prohibited = list(self.settings.prohibited)
         if self.settings.greedy:
-            ids = allowed.argmax(dim=-1)
+            ids = likeliest(said, prohibited)
         else:
             uniform = [g.random() if live else 0.0 for g, live in zip(self._generators, active.tolist(), strict=True)]
             at = torch.tensor(uniform, dtype=torch.float64, device=said.device)
-            ids = draw(apply_filters(allowed, self.settings), at).clamp(max=said.shape[-1] - 1)  # ended rows may be NaN
+            ids = draw(apply_filters(prohibit(said, prohibited), self.settings), at).clamp(
+                max=said.shape[-1] - 1
+            )  # ended rows may be NaN
         logprobs = said.log_softmax(dim=-1).gather(-1, ids[:, None])[:, 0]
         ids, logprobs = ids.cpu().masked_fill(~active, -1), logprobs.cpu().masked_fill(~active, 0)
-        if not all(map(math.isfinite, logprobs.tolist())) or set(ids.tolist()) & set(self.settings.prohibited):
-            check_logits(allowed, active.to(said.device))
+        if not all(map(math.isfinite, logprobs.tolist())) or set(ids.tolist()) & set(prohibited):
+            check_logits(prohibit(said, prohibited), active.to(said.device))
         return ids, logprobs
 
 
@@ -166,17 +168,21 @@ def generate(
 def collect(steps: Stream, said: list[Step]) -> list[Generation]:
     """Give what each row of an ended stream has said."""
     after, logits = steps.memory, steps.logits
-    columns = [(step.ids.tolist(), step.logprobs.tolist()) for step in said]
+    nothing: Any = [([], [])] * len(steps.reasons)
     return [
-        Generation(
-            ids=[ids[row] for ids, _ in columns if ids[row] >= 0],
-            logprobs=[logprobs[row] for ids, logprobs in columns if ids[row] >= 0],
-            reason=reason or "length",
-            memory=after.select([row]).settled(),
-            logits=logits[row].clone(),
+        Generation(ids, logprobs, reason or "length", after.select([row]).settled(), logits[row].clone())
+        for row, ((ids, logprobs), reason) in enumerate(
+            zip(said_by_row(said) if said else nothing, steps.reasons, strict=True)
         )
-        for row, reason in enumerate(steps.reasons)
     ]
+
+
+def said_by_row(said: list[Step]) -> list[tuple[list[int], list[float]]]:
+    """Give the ids that each row said, and log p of each."""
+    ids, logprobs = (torch.stack([getattr(step, name) for step in said], dim=1) for name in ("ids", "logprobs"))
+    counts = (ids >= 0).sum(1).tolist()
+    rows = zip(ids.tolist(), logprobs.tolist(), counts, strict=True)
+    return [(row[:count], values[:count]) for row, values, count in rows]
 
 
 def _numbers(rows: Sequence[int] | None, count: int) -> list[int]:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from recollect.entry import ContractError
 from recollect.generate.filters import check_logits, prohibit
-from recollect.generate.reading import Model, Prompts, Reader, undisturbed
+from recollect.generate.reading import Model, Prompts, Reader, alone, undisturbed
 from recollect.generate.settings import Search
 from recollect.memory import Memory
 
@@ -78,7 +78,7 @@ def beam(
     Prompts, `memory` and `logits` are as in `stream`; a prompt is a forced prefix and not part of the hypotheses.
     """
     search = search or Search()
-    with undisturbed(list(model.modules())):
+    with undisturbed(list(model.modules())), alone(len(prompts) * search.width):
         reader = Reader(model, prompts, search.tokens, search.begin, memory, logits)
         _check_ends(search, reader.logits.shape[-1])
         pools: list[list[Hypothesis]] = [[] for _ in reader.prompts]

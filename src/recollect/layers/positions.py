@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from recollect.entry import ContractError
+from recollect.entry import ContractError, may_look_at
 from recollect.layer import SequenceLayer
 from recollect.memory import Memory
 
@@ -63,7 +63,7 @@ class Positions(SequenceLayer[Position]):
         assert self.table is not None
         if valid is not None:
             positions = positions.masked_fill(~valid, 0)  # padding may lie beyond the table
-        if positions.device.type == "cpu" and not torch.compiler.is_compiling() and positions.numel():
+        if may_look_at(positions):
             furthest = int(positions.max())
             if furthest >= len(self.table):
                 raise ContractError(

@@ -1,0 +1,333 @@
+"""One step of a model, recorded, so that it can be done again without the way there.
+
+While generation goes on, a step does the same operations on other values of the same shapes. On a CPU most of its time
+is not theirs: it is Python on its way through modules, checks and memories, and torch on its way to a kernel. So the
+operations of one step are written down as torch does them, and done again by themselves, most of them by numpy
+(lowering.py). Every tensor of the recording stays where it is; what only looks at another need not be done again, nor
+what depends on nothing that changes. Knows `forward` and `memory` only, no model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+from weakref import WeakKeyDictionary, ref
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.utils import _pytree
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from recollect.entry import ContractError, without_looks
+from recollect.generate.lowering import KINDS, Call, Weights, array, lower, product
+from recollect.memory import Memory
+from recollect.observe import is_readable, readable
+
+FEWEST = 16  # steps for which a recording is worth its while
+MOST = 16  # recordings kept for a model
+
+aten = torch.ops.aten
+NEVER, LOADED, ALWAYS = 0, 1, 2  # when an operation is done again: never, with another memory, with every id
+DECIDES = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}
+
+
+class Operation:
+    """What torch did once: an operation, what it read, and what it gave."""
+
+    def __init__(self, does: Any, args: tuple[Any, ...], kwargs: dict[str, Any], given: Any) -> None:
+        self.does, self.args, self.kwargs = does, args, kwargs
+        self.read = _tensors((args, kwargs))
+        self.given = _tensors(given)
+        written = [
+            a for a, s in zip(args, does._schema.arguments, strict=False) if s.alias_info and s.alias_info.is_write
+        ]
+        self.written = _tensors(written)
+
+    @property
+    def is_view(self) -> bool:
+        """Whether it only looks at what it read."""
+        seen = {_storage(t) for t in self.read}
+        return not self.written and bool(self.given) and all(_storage(t) in seen for t in self.given)
+
+    @property
+    def decides(self) -> bool:
+        """Whether what happens next, or a shape, depends on values."""
+        is_gather = self.does is aten.index.Tensor and all(t.dtype != torch.bool for t in self.read[1:])
+        return bool(DECIDES & set(self.does.tags)) and not is_gather
+
+    def calls(self, constant: set[int], weights: Weights, rows: int) -> list[Call]:
+        """Give the calls that do it again, in place; `constant` are the storages that no step changes."""
+        if self.does in (aten.mm.default, aten.addmm.default):
+            *bias, x, y = self.args
+            known = weights if _storage(y) in constant else None
+            found = product(self.given[0], x, y, bias[0] if bias else None, known)
+        elif rows > 1 and self.does in BETTER_TOGETHER:
+            found = None
+        else:
+            found = lower(self.does, self.args, self.kwargs, self.given)
+        return [self._by_torch()] if found is None else found
+
+    def _by_torch(self) -> Call:
+        """Let torch write into the tensors it gave, where it has a form for that; else copy."""
+        inside = in_place_form(self.does)
+        if self.written or inside is None:
+            return self._again, ()
+        return partial(inside[0], **self.kwargs, **dict(zip(inside[1], self.given, strict=True))), self.args
+
+    def _again(self) -> None:
+        given = self.does(*self.args, **self.kwargs)
+        if not self.written:
+            for old, new in zip(self.given, _tensors(given), strict=True):
+                old.copy_(new)
+
+
+def in_place_form(does: Any) -> tuple[Any, list[str]] | None:
+    """Give the form of an operation that takes its results' places, and their names."""
+    wanted = [(a.name, str(a.type)) for a in does._schema.arguments]
+    for name in (f"{does._overloadname}_out", "out"):
+        form = getattr(does.overloadpacket, name, None)
+        if form is not None and [(a.name, str(a.type)) for a in form._schema.arguments if not a.is_out] == wanted:
+            return form, [a.name for a in form._schema.arguments if a.is_out]
+    return None
+
+
+BETTER_TOGETHER = (aten.bmm.default, aten._softmax.default, aten.native_layer_norm.default)  # many rows: threads pay
+
+
+class Recorder(TorchDispatchMode):
+    """Writes down what torch does."""
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # to skip it would first import it, a second's work
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.operations: list[Operation] = []
+
+    def __torch_dispatch__(self, does: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Do it, and write it down."""
+        given = does(*args, **(kwargs or {}))
+        self.operations.append(Operation(does, args, kwargs or {}, given))
+        return given
+
+
+class Unrepeatable(Exception):
+    """A step that depends on values in a way that no recording can."""
+
+
+class Unsettled(Unrepeatable):
+    """A step after which the memory has another shape: later ones may keep it."""
+
+
+class Step:
+    """A recorded step: ids (B,) and the memory in, logits (B, V) and the memory out, all of it in place."""
+
+    def __init__(self, model: nn.Module, memory: Memory, rows: int, has_valid: bool, weights: Weights) -> None:
+        leaves, self.structure = _pytree.tree_flatten(memory)
+        lists = {id(t) for t in _lists(memory)}
+        self.leaves = [_by_head(t) if id(t) in lists else t.clone() for t in leaves]
+        self.ids = torch.zeros(rows, 1, dtype=torch.long)
+        self.valid = torch.ones(rows, 1, dtype=torch.bool) if has_valid else None
+        with readable(), without_looks(), Recorder() as recorder:  # fused kernels are for more than a step
+            y, after = model(self.ids, _pytree.tree_unflatten(self.leaves, self.structure), valid=self.valid)
+            self.logits = y[:, 0]
+        self.shapes = [(t.shape, t.dtype) for t in leaves]
+        given, structure = _pytree.tree_flatten(after)
+        if structure != self.structure or any(a.shape != b.shape for a, b in zip(given, self.leaves, strict=True)):
+            raise Unsettled("the memory does not keep its shape")
+        if any(o.decides for o in recorder.operations):
+            raise Unrepeatable("it decides by value")
+        self._arrange(recorder.operations, given, weights)
+        self._ids, self._valid = array(self.ids), array(self.valid)
+        self.owner: Callable[[], object | None] = lambda: None
+        self.print = _print(model)
+
+    def _arrange(self, operations: list[Operation], given: list[Tensor], weights: Weights) -> None:
+        """Say what is done when a memory is loaded, and what with every id."""
+        moved = [(old, new) for old, new in zip(self.leaves, given, strict=True) if not _is_same(old, new)]
+        changing = [*(old for old, _ in moved), self.ids, *_tensors(self.valid)]
+        operations = _needed(operations, [self.logits, *given])
+        when = _when(operations, changing, self.leaves)
+        constant = _constant(operations, when, [*changing, *self.leaves])
+        made = {_storage(t) for o in operations for t in o.given if not o.is_view}
+        outside = {id(t): t for o in operations for t in o.read if _storage(t) in constant - made}
+        self._outside = [(t, t._version) for t in outside.values()]
+        self._on_load, self._on_step = (
+            [
+                call
+                for o, at in zip(operations, when, strict=True)
+                if at == level
+                for call in o.calls(constant, weights, len(self.ids))
+            ]
+            for level in (LOADED, ALWAYS)
+        )
+        self._on_step += _moves(moved, {_storage(t) for t in self.leaves})
+
+    def fits(self, memory: Memory, rows: int, has_valid: bool) -> bool:
+        """Whether it can go on from a memory: it has the recorded shapes, and weights are what they were."""
+        leaves, structure = _pytree.tree_flatten(memory)
+        is_alike = structure == self.structure and [(t.shape, t.dtype) for t in leaves] == self.shapes
+        return is_alike and len(self.ids) == rows and (self.valid is not None) == has_valid and self.is_current()
+
+    def is_current(self) -> bool:
+        """Whether no weight was written to since: some are laid out anew, and sums of them are kept."""
+        return all(t._version == version for t, version in self._outside)
+
+    def load(self, memory: Memory) -> None:
+        """Go on from a memory."""
+        for mine, theirs in zip(self.leaves, _pytree.tree_leaves(memory), strict=True):
+            if mine is not theirs:
+                mine.copy_(theirs)
+        for call, args in self._on_load:
+            call(*args)
+
+    def __call__(self, ids: Tensor, valid: Tensor | None) -> Tensor:
+        """Read one id (B,) in each row, or in the valid ones; the logits are overwritten by the next step."""
+        self._ids[:, 0] = ids.numpy()
+        if valid is not None:
+            self._valid[:, 0] = valid.numpy()
+        for call, args in self._on_step:
+            call(*args)
+        return self.logits
+
+    def prove(self, model: nn.Module, memory: Memory) -> None:
+        """Read other ids both ways: a model that decides in Python, unseen by torch, is found out here."""
+        self.load(memory)
+        after = _pytree.tree_map(Tensor.clone, self.memory())
+        for first in (1, 0):
+            ids = (torch.arange(len(self.ids)) + first) % 2
+            said = self(ids, None if self.valid is None else self.valid[:, 0])
+            y, after = model(ids[:, None], after, valid=self.valid)
+            if not (_is_near(said, y[:, 0]) and all(map(_is_near, self.leaves, _pytree.tree_leaves(after)))):
+                raise Unrepeatable("a repeated step differs from a step")
+
+    def memory(self) -> Memory:
+        """Give the memory itself: later steps write into it."""
+        found: Memory = _pytree.tree_unflatten(self.leaves, self.structure)
+        return found
+
+
+# ---- finding a recording -------------------------------------------------------------------------
+
+_RECORDED: WeakKeyDictionary[nn.Module, tuple[list[Step], Weights]] = WeakKeyDictionary()
+_REFUSED: WeakKeyDictionary[nn.Module, str] = WeakKeyDictionary()
+
+
+def may_repeat(model: nn.Module) -> bool:
+    """Whether steps of a model may be recorded: on a CPU, in full precision, and nobody looks on."""
+    kept = [*model.parameters(), *model.buffers()]
+    is_plain = all(t.device.type == "cpu" and t.dtype in KINDS for t in kept) and not torch.is_autocast_enabled("cpu")
+    has_hooks = any(m._forward_hooks or m._forward_pre_hooks for m in model.modules())
+    return is_plain and not has_hooks and model not in _REFUSED and not is_readable()
+
+
+def recorded_step(model: nn.Module, owner: object, memory: Memory, rows: int, has_valid: bool) -> Step | None:
+    """Give a recorded step that is nobody else's, and that has been seen to do what the model does; None: it does not.
+
+    A recording belongs to its owner as long as that lives.
+    """
+    steps, weights = _RECORDED.setdefault(model, ([], Weights()))
+    now = _print(model)
+    if not all(step.is_current() and step.print == now for step in steps):
+        steps.clear()
+        weights.known.clear()
+    found = next((step for step in steps if step.owner() is None and step.fits(memory, rows, has_valid)), None)
+    if found is None:
+        try:
+            found = Step(model, memory, rows, has_valid, weights)
+            found.prove(model, memory)
+        except (ContractError, Unsettled):
+            raise
+        except Exception as error:  # whatever it is, the model itself can still be asked
+            _REFUSED[model] = f"{type(error).__name__}: {error}"
+            return None
+        steps.append(found)
+        del steps[:-MOST]
+    found.owner = ref(owner)
+    found.load(memory)
+    return found
+
+
+def _print(model: nn.Module) -> list[Any]:
+    """Give what a recording hangs on beside values of tensors: which parameters there are, and all plain settings."""
+    held = [id(t) for t in (*model.parameters(), *model.buffers())]
+    plain = (int, float, str, tuple, type(None))
+    return [held, *({k: v for k, v in vars(m).items() if isinstance(v, plain)} for m in model.modules())]
+
+
+def _when(operations: list[Operation], changing: list[Tensor], leaves: list[Tensor]) -> list[int]:
+    """Say of each operation when it must be done again."""
+    level = {_storage(t): LOADED for t in leaves} | {_storage(t): ALWAYS for t in changing}
+    level |= {_storage(t): ALWAYS for o in operations for t in o.written}
+    when = []
+    for o in operations:
+        at = max((level.get(_storage(t), NEVER) for t in (*o.read, *o.given)), default=NEVER)
+        at = ALWAYS if torch.Tag.nondeterministic_seeded in o.does.tags else at
+        for t in o.given:
+            level[_storage(t)] = max(at, level.get(_storage(t), NEVER))
+        when.append(NEVER if o.is_view else at)
+    return when
+
+
+def _needed(operations: list[Operation], wanted: list[Tensor]) -> list[Operation]:
+    """Leave out what nothing wanted depends on."""
+    storages, kept = {_storage(t) for t in wanted}, []
+    for o in reversed(operations):
+        if any(_storage(t) in storages for t in (*o.given, *o.written)):
+            storages |= {_storage(t) for t in o.read}
+            kept.append(o)
+    return kept[::-1]
+
+
+def _constant(operations: list[Operation], when: list[int], changing: list[Tensor]) -> set[int]:
+    """Give the storages of what is read but never written again: weights, and what was made of them."""
+    seen = {_storage(t) for o in operations for t in o.read}
+    made = {_storage(t) for o, at in zip(operations, when, strict=True) if at != NEVER for t in (*o.given, *o.written)}
+    return seen - made - {_storage(t) for t in changing}
+
+
+def _moves(moved: list[tuple[Tensor, Tensor]], homes: set[int]) -> list[Call]:
+    """Bring what a step remembers to where the next one looks for it."""
+    aside: list[Call] = []
+    for i, (old, new) in enumerate(moved):
+        if _storage(new) in homes:  # it looks at a place that may be overwritten before it is read
+            moved[i] = old, new.clone()
+            aside.append((moved[i][1].copy_, (new,)))
+    return aside + [(np.copyto, (array(old), array(new))) for old, new in moved]
+
+
+def _tensors(tree: Any) -> list[Tensor]:
+    return [t for t in _pytree.tree_leaves(tree) if isinstance(t, Tensor)]
+
+
+def _storage(t: Tensor) -> int:
+    return t.untyped_storage()._cdata
+
+
+def _lists(part: Any) -> Iterator[Tensor]:
+    """Give the lists (B, S, N, H) in a memory."""
+    if isinstance(part, Memory):
+        for _, inner, axis in part._parts():
+            is_list = axis == 1 and isinstance(inner, Tensor) and inner.dim() == 4
+            yield from [inner] if is_list else _lists(inner)
+    elif isinstance(part, tuple):
+        for inner in part:
+            yield from _lists(inner)
+
+
+def _by_head(t: Tensor) -> Tensor:
+    """Copy a list (B, S, N, H) so that each head's steps lie side by side: products then need no copy of it."""
+    return t.transpose(1, 2).clone(memory_format=torch.contiguous_format).transpose(1, 2)
+
+
+def _is_near(a: Tensor, b: Tensor) -> bool:
+    return torch.allclose(a.double(), b.double(), 1e-3, 1e-4, equal_nan=True)
+
+
+def _is_same(a: Tensor, b: Tensor) -> bool:
+    return a is b or (
+        _storage(a) == _storage(b) and a.stride() == b.stride() and a.storage_offset() == b.storage_offset()
+    )
