@@ -1,6 +1,6 @@
 """Captions of emoji, in English and in Chinese: our two families against the majority and the nearest neighbour.
 
-    RECOLLECT_DATA=FOLDER python benchmarks/captions.py [--seconds 180] [--size tiny] [--device cuda] [--seeds 3]
+    RECOLLECT_DATA=FOLDER python benchmarks/captions.py [--updates 3000] [--size tiny] [--device cuda] [--seeds 3]
 
 FOLDER/emoji_captions holds 3,786 pictures of 32×32 (Twemoji) with their names (CLDR). Held out by base emoji: all skin
 tones of one emoji are in one part, so that none in test was seen in another colour. 5 % of the base emoji are for
@@ -50,12 +50,12 @@ def main() -> None:
         os.environ["XDG_CACHE_HOME"] = folder
         tables = {language: _table(Path(folder), language) for language in LANGUAGES}
         rows = [row for language, table in tables.items() for row in measure(table, language, options, Path(folder))]
-    save_result("captions", rows, settings=SETTINGS | {"seconds": options.seconds})
+    save_result("captions", rows, settings=SETTINGS | {"updates": options.updates})
 
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--seconds", type=float, default=180.0, help="of learning, for each model")
+    parser.add_argument("--updates", type=int, default=3000, help="of each model")
     parser.add_argument("--size", default="tiny")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--seeds", type=int, default=1)
@@ -116,7 +116,7 @@ def _vectors(part: CaptionPart) -> Any:
 def _learned(
     table: str, family: str, run: Run, options: argparse.Namespace, seed: int, data: Captions
 ) -> tuple[list[str], Captions, dict[str, Any]]:
-    budget = {"max_seconds": options.seconds, "size": options.size, "device": options.device, "seed": seed}
+    budget = {"max_steps": options.updates, "size": options.size, "device": options.device, "seed": seed}
     recipe = Recipe(table, family, task="caption", field="row,caption,base", **budget, **SETTINGS)
     model, figures = _trained(recipe, run, data)
     forced = score_captions(model, data.test, data.begin, data.end)

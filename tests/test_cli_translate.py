@@ -115,6 +115,39 @@ def test_bad_words_are_refused(words, error, tmp_path):
     assert error in run(*words, "--out", str(tmp_path / "run"), code=2).stderr
 
 
+@pytest.mark.parametrize("joint", ["true", "false"])
+def test_a_source_in_an_unknown_script_is_named_by_its_line(joint, tmp_path):
+    pairs, out = tmp_path / "pairs.tsv", str(tmp_path / "run")
+    pairs.write_text("good day to you\t你好\nthe cat\t这只猫\n" * 30, encoding="utf-8")
+    options = [
+        "--task",
+        "translate",
+        "-m",
+        "cho",
+        "--tokenizer",
+        "bpe",
+        "--budget",
+        "2steps",
+        "--set",
+        f"joint={joint}",
+    ]
+    run("train", str(pairs), *options, "--out", out)
+    lines = tmp_path / "lines.txt"
+    lines.write_text("a cat\n42 ☺\n\nмой друг\n", encoding="utf-8")
+    error = run("predict", out, str(lines), code=2).stderr
+    assert "line 4: seen CYRILLIC letters, wanted LATIN" in error
+    assert "line 1: seen CJK" in run("predict", out, "你好 cat", code=2).stderr
+    assert run("predict", out, "a cat из 42").stdout.count("\n") == 1  # mostly known
+
+
+def test_summaries_are_pairs_too(tmp_path):
+    out = str(tmp_path / "run")
+    run("train", "reversed:count=200", "--task", "summarise", "-m", "luong", "--budget", "2steps", "--out", out)
+    assert run("predict", out, "abc").stdout.count("\n") == 1
+    assert "rouge_l" in run("evaluate", out, "--json").stdout
+    assert "A model of summaries" in (tmp_path / "run" / "README.md").read_text(encoding="utf-8")
+
+
 def test_each_kind_of_run_names_the_verb_of_the_other(tmp_path):
     spoken, written = str(tmp_path / "spoken"), str(tmp_path / "written")
     begin(Recipe("recall", "gru", max_steps=1), Run(spoken), lambda row: None)

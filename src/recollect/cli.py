@@ -118,7 +118,9 @@ def train(
     out: Annotated[str | None, typer.Option(help="The run's folder; by default runs/MODEL.")] = None,
     seed: Seed = 0,
     tokenizer: Kind = None,
-    task: Annotated[str, typer.Option(help="language: a text; translate: pairs; caption: pictures.")] = "language",
+    task: Annotated[
+        str, typer.Option(help="language: a text; translate, summarise: pairs; caption: pictures.")
+    ] = "language",
     batch: Batch = 16,
     steps: Steps = 128,
     device: Device = "auto",

@@ -24,8 +24,8 @@ from recollect.translate import translate
 def measure(run: Run, data: str | None, steps: int | None, device: str = "cpu") -> dict[str, Any]:
     """Score the run's own test part, or other data, in every way that its task knows."""
     recipe = Recipe(**run.config()["training"])
-    ways = {"language": measure_text, "translate": measure_pairs, "caption": measure_captions}
-    return ways[recipe.task](run, recipe, data, steps, device)
+    ways = {"language": measure_text, "caption": measure_captions}
+    return ways.get(recipe.task, measure_pairs)(run, recipe, data, steps, device)
 
 
 def measure_pairs(run: Run, recipe: Recipe, data: str | None, steps: int | None, device: str) -> dict[str, Any]:

@@ -15,7 +15,8 @@ from recollect.optimise import Optimise
 from recollect.trainee import Budget, Plan
 from recollect.truncation import Truncation
 
-TASKS = ("language", "translate", "caption")
+PAIR_TASKS = ("translate", "summarise")  # one machinery
+TASKS = ("language", *PAIR_TASKS, "caption")
 
 
 @dataclass(frozen=True)

@@ -31,6 +31,7 @@ VERSION = 2
 MODELS: dict[str, tuple[Any, Any]] = {  # by task: config and model
     "language": (LanguageConfig, LanguageModel),
     "translate": (TranslationConfig, Translator),
+    "summarise": (TranslationConfig, Translator),
     "caption": (CaptionConfig, Captioner),
 }
 

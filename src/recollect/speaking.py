@@ -11,6 +11,7 @@ from recollect.data.pictures import open_pictures
 from recollect.data.text import read_text
 from recollect.data.words import LineTokenizer
 from recollect.generate import Search, Settings, stream_text
+from recollect.recipe import PAIR_TASKS
 from recollect.run import Run
 from recollect.translate import Tongues, Translation, translate
 
@@ -51,10 +52,13 @@ def predict(
     run: Run, lines: Sequence[str], width: int = 5, nbest: int = 1, device: str = "cpu"
 ) -> list[dict[str, Any]]:
     """Translate lines: for each its source and its `nbest` targets with their scores, best first."""
-    if run.config()["training"]["task"] != "translate":
+    if run.config()["training"]["task"] not in PAIR_TASKS:
         raise ValueError(f"{run.folder}: a language model; try: recollect generate {run.folder} TEXT")
+    tongues = tongues_of(run)
+    for number, line in enumerate(lines, 1):
+        tongues.source.check_script(line, f"line {number}", f"the sources that {run.folder} was trained on")
     search = Search(width=width, nbest=nbest, tokens=LONGEST)
-    found = translate(run.load(device), tongues_of(run), lines, search)
+    found = translate(run.load(device), tongues, lines, search)
     return [_answered(line, best) for line, best in zip(lines, found, strict=True)]
 
 

@@ -7,6 +7,7 @@ run starts at once. Behind the tokenizers' own ids stand two more, `begin` and `
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -21,7 +22,7 @@ from recollect.data.pair_rows import Encoded, PairPart, open_part, part_in_memor
 from recollect.data.pair_sieve import Sieve
 from recollect.data.pair_tasks import PAIR_TASKS, Lines
 from recollect.data.text import to_stderr
-from recollect.data.words import LineTokenizer, is_mostly_han
+from recollect.data.words import LineTokenizer, is_mostly_han, main_scripts
 
 PARTS = ("train", "valid", "test")
 VERSION = 1  # of the files in the cache and of how lines become ids
@@ -33,7 +34,7 @@ SAMPLE = 1000  # pairs by which the script is told
 
 @dataclass(frozen=True)
 class Pairs:
-    """Two tokenizers, which are one where they were learned jointly, and three parts; they have seen the first alone.
+    """Two tokenizers, of the same symbols where they were learned jointly, and three parts; they saw the first alone.
 
     A model's vocabularies are the tokenizers' and two ids more.
     """
@@ -165,7 +166,7 @@ def _fill(folder: Path, read: dict[str, _Read], making: Making) -> dict[str, Any
         notices += [f"{part}: {notice}" for notice in sieve.notices()]
         if not count:
             raise DataError(f"{_name(read, part)}: {part}: no pair is left ({'; '.join(notices)}); {_advice(part)}")
-    return {"dtype": dtype.name, "notices": notices, "joint": making.joint}
+    return {"dtype": dtype.name, "notices": notices}
 
 
 def _advice(part: str) -> str:
@@ -192,16 +193,20 @@ def _stretch(read: dict[str, _Read], part: str, spans: dict[str, tuple[int, int]
 
 def _learn(pairs: Callable[[], Iterator[Lines]], making: Making) -> tuple[LineTokenizer, LineTokenizer]:
     """Learn one tokenizer from both sides, or one from each, of pairs whose sides both have text."""
+    letters: tuple[Counter[str], Counter[str]] = Counter(), Counter()
+
+    def lines(sides: tuple[int, ...]) -> Iterator[str]:
+        for pair in pairs():
+            if all(line.strip() for line in pair):
+                for side in sides:
+                    letters[side].update(pair[side])
+                    yield pair[side]
 
     def learn(*sides: int) -> LineTokenizer:
-        whole = (pair for pair in pairs() if all(line.strip() for line in pair))
-        lines = (pair[side] for pair in whole for side in sides)
-        return LineTokenizer.train(making.kind, lines, making.vocab_size, making.lowercase)
+        return LineTokenizer.train(making.kind, lines(sides), making.vocab_size, making.lowercase)
 
-    if making.joint:
-        both = learn(0, 1)
-        return both, both
-    return learn(0), learn(1)
+    source, target = [learn(0, 1)] * 2 if making.joint else [learn(0), learn(1)]
+    return source.for_scripts(main_scripts(letters[0])), target.for_scripts(main_scripts(letters[1]))
 
 
 def _encoded(lines: Lines, source: LineTokenizer, target: LineTokenizer) -> Encoded:
@@ -214,6 +219,6 @@ def _encoded(lines: Lines, source: LineTokenizer, target: LineTokenizer) -> Enco
 def _open(folder: Path) -> Pairs:
     record = read_record(folder)
     source = LineTokenizer.load(folder / "source.json")
-    target = source if record["joint"] else LineTokenizer.load(folder / "target.json")
+    target = LineTokenizer.load(folder / "target.json")
     parts = {part: open_part(folder, part, record["dtype"]) for part in PARTS}
     return Pairs(source, target, **parts, name=folder.name)

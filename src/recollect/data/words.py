@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import json
 import re
+import unicodedata
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -30,8 +32,9 @@ class LineTokenizer:
     `word`, and for what the tokenizer never saw.
     """
 
-    def __init__(self, kind: str, base: Tokenizer, lowercase: bool = False) -> None:
+    def __init__(self, kind: str, base: Tokenizer, lowercase: bool = False, scripts: Iterable[str] = ()) -> None:
         self.kind, self.base, self.lowercase = kind, base, lowercase
+        self.scripts = set(scripts)  # that lines are written in; none: unknown
 
     @classmethod
     def train(
@@ -42,6 +45,10 @@ class LineTokenizer:
         tokenizer = cls(kind, Tokenizer("byte"), lowercase)
         tokenizer.base = Tokenizer.train("space" if kind == "word" else kind, map(tokenizer._prepared, lines), most)
         return tokenizer
+
+    def for_scripts(self, scripts: Iterable[str]) -> LineTokenizer:
+        """Give the same tokenizer for lines in some scripts alone."""
+        return LineTokenizer(self.kind, self.base, self.lowercase, scripts)
 
     @property
     def vocab_size(self) -> int:
@@ -56,6 +63,15 @@ class LineTokenizer:
     def encode(self, line: str, *, strict: bool = False) -> Ids:
         """Give the ids; with `strict`, refuse symbols that were never seen."""
         return self.base.encode(self._prepared(line), strict=strict)
+
+    def check_script(self, line: str, where: str, wanted: str) -> None:
+        """Refuse a line whose letters are mostly of scripts that the training lines do not use."""
+        letters = Counter(line)
+        foreign = main_scripts(letters, 0.5) - self.scripts
+        if self.scripts and foreign:
+            seen, known = (", ".join(sorted(names)) for names in (foreign, self.scripts))
+            hint = "give the other side of the pairs, or train on such lines"
+            raise DataError(f"{where}: seen {seen} letters, wanted {known}, as in {wanted}; {hint}")
 
     def decode(self, ids: Iterable[int]) -> str:
         """Give the line; bytes that are no text become �."""
@@ -76,7 +92,7 @@ class LineTokenizer:
         """Write tokenizer.json: that of `Tokenizer`, and what this adds to it."""
         self.base.save(path)
         content = json.loads(Path(path).read_text(encoding="utf-8"))
-        content["line"] = {"kind": self.kind, "lowercase": self.lowercase}
+        content["line"] = {"kind": self.kind, "lowercase": self.lowercase, "scripts": sorted(self.scripts)}
         write_file(Path(path), json.dumps(content, ensure_ascii=False).encode())
 
     @classmethod
@@ -86,7 +102,20 @@ class LineTokenizer:
         line = json.loads(Path(path).read_text(encoding="utf-8")).get("line")
         if line is None:
             raise DataError(f"{path}: a tokenizer of texts, wanted one of pairs; train it with --task translate")
-        return cls(line["kind"], base, line["lowercase"])
+        return cls(line["kind"], base, line["lowercase"], line.get("scripts", ()))
+
+
+def main_scripts(letters: Counter[str], share: float = 0.001) -> set[str]:
+    """Give the scripts of at least a share of the letters, by Unicode's names: LATIN, CJK, CYRILLIC …
+
+    >>> sorted(main_scripts(Counter("Über 我们, 42!")))
+    ['CJK', 'LATIN']
+    """
+    scripts: Counter[str] = Counter()
+    for letter, count in letters.items():
+        if letter.isalpha():
+            scripts[unicodedata.name(letter, "UNKNOWN").split()[0]] += count
+    return {script for script, count in scripts.items() if count >= share * scripts.total()}
 
 
 def with_marks(line: str) -> list[str]:

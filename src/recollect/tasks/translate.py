@@ -23,8 +23,17 @@ SAMPLE = 60  # symbols that a sample has at most
 READ = 20  # symbols of a source, and of a target, after which the memory is measured
 
 
+NOUNS = {
+    "translate": {"en": "A translator", "zh": "翻译模型"},
+    "summarise": {"en": "A model of summaries", "zh": "摘要模型"},
+}
+
+
 class TranslateTask:
-    """Predict a target from its source."""
+    """Predict a target from its source, which a summary is to its text as a translation is to a sentence."""
+
+    def __init__(self, name: str = "translate") -> None:
+        self.name = name
 
     def open(self, recipe: Recipe) -> Pairs:
         """Read the pairs."""
@@ -63,7 +72,7 @@ class TranslateTask:
     def about(self, data: Pairs, model: Translator) -> About:
         """Give what the card says."""
         return About(
-            noun={"en": "A translator", "zh": "翻译模型"},
+            noun=NOUNS[self.name],
             symbols=data.target_tokenizer.kind,
             vocabulary=data.target_tokenizer.vocab_size,
             parts=(len(data.train), len(data.valid), len(data.test)),
