@@ -92,8 +92,9 @@ def main() -> None:
     for first in range(0, len(options.only), options.at_once):
         names = options.only[first : first + options.at_once]
         learners = [enrol(name, SETTINGS[name], parts, len(symbols), options) for name in names]
-        rows |= {row["name"]: row for row in side_by_side(learners)}
-        keep([rows[name] for name in SETTINGS if name in rows])
+        for row in side_by_side(learners):
+            rows[row["name"]] = row
+            keep([rows[name] for name in SETTINGS if name in rows])
 
 
 def keep(rows: list[dict[str, Any]]) -> None:
@@ -123,6 +124,7 @@ def one_run(trainee: Trainee, plan: Plan, held_out: np.ndarray, row: dict[str, A
         if "valid_loss" in seen:
             sampled = {} if model.carries else {"sampled": sampled_loss(model, held_out)}
             curve.append({"step": seen["step"], "whole": seen["valid_loss"]} | sampled)
+            print(row["name"], curve[-1], time.strftime("%X"), flush=True)
 
     ends = parts_side_by_side(len(held_out)) if model.carries else None
     validate = partial(validation_loss, ids=held_out, steps=STEPS, ends=ends)

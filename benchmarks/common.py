@@ -9,8 +9,8 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -114,11 +114,11 @@ def data_folder() -> Path:
     return Path(folder)
 
 
-def side_by_side(learners: list[tuple[Trainee, Plan, Callable[[], Any]]]) -> list[Any]:
+def side_by_side(learners: list[tuple[Trainee, Plan, Callable[[], Any]]]) -> Iterator[Any]:
     """Do the learners' jobs at the same time, on a GPU each in its own stream, so that small kernels share it.
 
     Two updates of each come first, one learner after the other: a graph cannot be captured while others draw random
-    numbers. Gives the jobs' results in order.
+    numbers. Gives each job's result as soon as it is there.
     """
     streams = [torch.cuda.Stream() if torch.cuda.is_available() else None for _ in learners]
     for (trainee, plan, _), stream in zip(learners, streams, strict=True):
@@ -131,7 +131,9 @@ def side_by_side(learners: list[tuple[Trainee, Plan, Callable[[], Any]]]) -> lis
             return job()
 
     with ThreadPoolExecutor(len(learners)) as pool:
-        return list(pool.map(work, [job for _, _, job in learners], streams))
+        running = [pool.submit(work, job, stream) for (_, _, job), stream in zip(learners, streams, strict=True)]
+        for done in as_completed(running):
+            yield done.result()
 
 
 def parts_side_by_side(count: int, rows: int = 32) -> NDArray[np.int64]:

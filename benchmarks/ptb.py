@@ -64,12 +64,13 @@ def main() -> None:
     torch.backends.cudnn.allow_tf32 = False  # as published; products are float32 by default
     text = read_parts(data_folder() / "ptb")
     for size in options.size:
-        keep(side_by_side([enrol(*RUNS[name], size, text, options) for name in options.only]))
+        for row in side_by_side([enrol(*RUNS[name], size, text, options) for name in options.only]):
+            keep(row)
 
 
-def keep(found: list[dict[str, Any]]) -> None:
-    """Put the found rows in the place of earlier ones."""
-    rows = {place(row): row for row in [*earlier("ptb"), *found]}
+def keep(found: dict[str, Any]) -> None:
+    """Put a row in the place of an earlier one."""
+    rows = {place(row): row for row in [*earlier("ptb"), found]}
     order = [(size, *run) for size in SIZES for run in RUNS.values()]
     save_result("ptb", [rows[at] for at in order if at in rows], sizes=SIZES, five_gram=FIVE_GRAM)
 
@@ -109,7 +110,7 @@ def one_run(trainee: Trainee, plan: Plan, text: Text, row: dict[str, Any]) -> di
     validate = partial(validation_loss, ids=text["valid"], steps=PIECE, ends=ends)
     with tempfile.TemporaryDirectory() as folder:
         try:
-            train(trainee, plan, validate, Path(folder))
+            train(trainee, plan, validate, Path(folder), partial(tell, row))
         except Diverged as error:
             print(row, error, flush=True)
             return row | {"diverged": True, "valid_perplexity": None, "test_perplexity": None}
@@ -120,6 +121,12 @@ def one_run(trainee: Trainee, plan: Plan, text: Text, row: dict[str, Any]) -> di
     row |= {"tokens_per_second": trainee.progress.tokens / trainee.progress.seconds}
     print(row, flush=True)
     return row
+
+
+def tell(row: dict[str, Any], seen: dict[str, Any]) -> None:
+    """Print how a run goes: what is cut off has then been seen."""
+    if "valid_loss" in seen:
+        print(*place(row), seen, time.strftime("%X"), flush=True)
 
 
 if __name__ == "__main__":

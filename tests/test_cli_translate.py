@@ -118,7 +118,8 @@ def test_bad_words_are_refused(words, error, tmp_path):
 @pytest.mark.parametrize("joint", ["true", "false"])
 def test_a_source_in_an_unknown_script_is_named_by_its_line(joint, tmp_path):
     pairs, out = tmp_path / "pairs.tsv", str(tmp_path / "run")
-    pairs.write_text("good day to you\t你好\nthe cat\t这只猫\n" * 30, encoding="utf-8")
+    lines = [f"{'a' * n} cat\t{'这' * n}只猫" for n in range(1, 40)]
+    pairs.write_text("\n".join(lines) + "\n", encoding="utf-8")
     options = [
         "--task",
         "translate",
@@ -132,11 +133,11 @@ def test_a_source_in_an_unknown_script_is_named_by_its_line(joint, tmp_path):
         f"joint={joint}",
     ]
     run("train", str(pairs), *options, "--out", out)
-    lines = tmp_path / "lines.txt"
-    lines.write_text("a cat\n42 ☺\n\nмой друг\n", encoding="utf-8")
-    error = run("predict", out, str(lines), code=2).stderr
+    given = tmp_path / "lines.txt"
+    given.write_text("a cat\n42 ☺\n\nмой друг\n", encoding="utf-8")
+    error = run("predict", out, str(given), code=2).stderr
     assert "line 4: seen CYRILLIC letters, wanted LATIN" in error
-    assert "line 1: seen CJK" in run("predict", out, "你好 cat", code=2).stderr
+    assert "line 1: seen CJK" in run("predict", out, "你好吗 a", code=2).stderr
     assert run("predict", out, "a cat из 42").stdout.count("\n") == 1  # mostly known
 
 

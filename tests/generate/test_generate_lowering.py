@@ -18,10 +18,9 @@ def draw(*shape: int) -> torch.Tensor:
 
 
 X, Y, POSITIVE, MASK = draw(3, 4), draw(4, 4)[1:], draw(3, 4).abs() + 0.1, draw(3, 4) > 0
-TWO = {aten.add.Tensor, aten.sub.Tensor, aten.mul.Tensor, aten.div.Tensor}
-COMPARED = {
-    getattr(getattr(aten, name), kind) for name in ("ge", "gt", "le", "lt", "eq", "ne") for kind in ("Scalar", "Tensor")
-}
+TWO = (aten.add.Tensor, aten.sub.Tensor, aten.mul.Tensor, aten.div.Tensor)
+ORDERS = ("ge", "gt", "le", "lt", "eq", "ne")
+COMPARED = [getattr(getattr(aten, name), kind) for name in ORDERS for kind in ("Scalar", "Tensor")]
 EXAMPLES: dict[Any, list[tuple[Any, ...]]] = {
     **{does: [(X, Y), (X, Y[:1]), (X.t(), draw(1, 3))] for does in TWO},
     **{does: [(X, 0.1), (X.round(), 0)] if does._overloadname == "Scalar" else [(X, Y)] for does in COMPARED},

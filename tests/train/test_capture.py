@@ -16,7 +16,10 @@ from recollect.train import update
 from recollect.trainee import Budget, Plan, Trainee
 from recollect.truncation import Truncation
 
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+pytestmark = [
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU"),
+    pytest.mark.filterwarnings("ignore:RNN module weights"),  # each layer has its own; cuDNN copies them side by side
+]
 
 TEXT = np.random.default_rng(0).integers(0, 20, 2000).astype(np.uint16)
 CUTS = {"regular": Truncation("regular", 32), "reweighted": Truncation("reweighted", 32, every=16)}

@@ -6,9 +6,12 @@ likeliest id is always kept. Equal logits are treated alike or, where only some 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
 from torch import Tensor
 
 from recollect.entry import ContractError
@@ -72,12 +75,28 @@ def likeliest(logits: Tensor, prohibited: list[int]) -> Tensor:
     return found
 
 
-def draw(logits: Tensor, uniform: Tensor) -> Tensor:
-    """Turn one uniform number (B,) in [0, 1) for each row into an id: the inverse of the cumulative distribution."""
-    cumulative = logits.double().softmax(dim=-1).cumsum(dim=-1)  # (B, V)
-    total = cumulative[:, -1:]
-    target = torch.minimum(uniform[:, None] * total, total.nextafter(torch.zeros_like(total)))
-    return torch.searchsorted(cumulative, target, right=True)[:, 0]
+def draw(logits: Tensor, uniform: Sequence[float]) -> Tensor:
+    """Turn one uniform number in [0, 1) for each row into an id (B,): the inverse of the cumulative distribution.
+
+    Where a row is NaN, which only one that has ended may be, any id comes of it.
+    """
+    if logits.device.type == "cpu":
+        return torch.from_numpy(_drawn(logits.numpy().astype(np.float64), uniform))
+    summed = logits.double().softmax(dim=-1).cumsum(dim=-1)  # (B, V)
+    total = summed[:, -1:]
+    at = torch.tensor(uniform, dtype=torch.float64, device=logits.device)[:, None]
+    target = torch.minimum(at * total, total.nextafter(torch.zeros_like(total)))
+    return torch.searchsorted(summed, target, right=True)[:, 0].clamp(max=logits.shape[-1] - 1)
+
+
+def _drawn(values: NDArray[np.float64], uniform: Sequence[float]) -> NDArray[np.int64]:
+    """Do as `draw` without torch, whose way to a short row is longer than the row."""
+    with np.errstate(invalid="ignore"):  # NaN and nothing but −∞ are complained of elsewhere
+        values -= values.max(axis=-1, keepdims=True)
+    rows = np.exp(values, values).cumsum(axis=-1)
+    targets = [min(u * row[-1], np.nextafter(row[-1], 0)) for row, u in zip(rows, uniform, strict=True)]
+    places = [row.searchsorted(target, "right") for row, target in zip(rows, targets, strict=True)]
+    return np.minimum(np.array(places, dtype=np.int64), values.shape[-1] - 1)
 
 
 def check_logits(logits: Tensor, rows: Tensor) -> None:

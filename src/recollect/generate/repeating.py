@@ -30,6 +30,7 @@ MOST = 16  # recordings kept for a model
 
 aten = torch.ops.aten
 NEVER, LOADED, ALWAYS = 0, 1, 2  # when an operation is done again: never, with another memory, with every id
+BY_SHAPE = (aten.new_zeros.default, aten.zeros_like.default, aten.ones_like.default, aten.full_like.default)
 DECIDES = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}
 
 
@@ -38,7 +39,7 @@ class Operation:
 
     def __init__(self, does: Any, args: tuple[Any, ...], kwargs: dict[str, Any], given: Any) -> None:
         self.does, self.args, self.kwargs = does, args, kwargs
-        self.read = _tensors((args, kwargs))
+        self.read = [] if does in BY_SHAPE else _tensors((args, kwargs))
         self.given = _tensors(given)
         written = [
             a for a, s in zip(args, does._schema.arguments, strict=False) if s.alias_info and s.alias_info.is_write

@@ -29,11 +29,25 @@ Reason: TypeAlias = Literal["stop", "length"]
 
 @dataclass(frozen=True, eq=False)
 class Step:
-    """What all rows said at one step, on the CPU. Rows that had ended before say nothing: −1 and 0."""
+    """What all rows said at one step. Rows that had ended before say nothing: −1 and 0."""
 
-    ids: Tensor  # (B,)
-    logprobs: Tensor  # (B,) log p of these ids, by the model itself: before temperature and filters
-    valid: Tensor  # (B,) True where the row said something
+    said: list[int]
+    log_p: list[float]  # of these ids, by the model itself: before temperature and filters
+
+    @property
+    def ids(self) -> Tensor:
+        """(B,) on the CPU."""
+        return torch.tensor(self.said, dtype=torch.long)
+
+    @property
+    def logprobs(self) -> Tensor:
+        """(B,) on the CPU."""
+        return torch.tensor(self.log_p, dtype=torch.float64)
+
+    @property
+    def valid(self) -> Tensor:
+        """(B,) True where the row said something."""
+        return self.ids >= 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,7 +84,7 @@ class Stream(Iterator[Step]):
         count = len(self._reader.prompts)
         _check_choices(self.settings, self._reader.logits)
         self._generators = [np.random.default_rng([self.settings.seed, row]) for row in _numbers(rows, count)]
-        self._unread: Tensor | None = None  # (B,) ids said but not yet read, −1 for none
+        self._unread: list[int] | None = None  # ids said but not yet read, −1 for none
         self._said = 0
         going = self.settings.tokens > 0
         self.reasons: list[Reason | None] = [None if going else "length" for _ in range(count)]  # None: not ended
@@ -78,18 +92,18 @@ class Stream(Iterator[Step]):
     def __next__(self) -> Step:
         if all(self.reasons):
             raise StopIteration
-        active = torch.tensor([reason is None for reason in self.reasons])
+        active = [reason is None for reason in self.reasons]
         with undisturbed(self._modules), alone(len(self.reasons)):
             self._catch_up()
             ids, logprobs = self._choose(active)
         self._said += 1
-        for row, said in enumerate(ids.tolist()):
+        for row, said in enumerate(ids):
             if said >= 0 and said in self.settings.stop:
                 self.reasons[row] = "stop"
             elif said >= 0 and self._said == self.settings.tokens:
                 self.reasons[row] = "length"
         self._unread = ids
-        return Step(ids, logprobs, active)
+        return Step(ids, logprobs)
 
     def halt(self, row: int) -> None:
         """End a row for a reason of the caller's; what it has said stays said."""
@@ -112,25 +126,25 @@ class Stream(Iterator[Step]):
     def _catch_up(self) -> None:
         """Read what was said. A row that has ended reads its last id, and nothing from then on."""
         if self._unread is not None:
-            self._reader.read(self._unread.clamp(min=0), self._unread >= 0)
+            said = torch.tensor(self._unread)
+            self._reader.read(*((said,) if min(self._unread) >= 0 else (said.clamp(min=0), said >= 0)))
             self._unread = None
 
-    def _choose(self, active: Tensor) -> tuple[Tensor, Tensor]:
+    def _choose(self, active: list[bool]) -> tuple[list[int], list[float]]:
+        """Give each row's next id and its log p; −1 and 0 where a row is not active."""
         said = self._reader.logits  # (B, V)
         prohibited = list(self.settings.prohibited)
         if self.settings.greedy:
             ids = likeliest(said, prohibited)
         else:
-            uniform = [g.random() if live else 0.0 for g, live in zip(self._generators, active.tolist(), strict=True)]
-            at = torch.tensor(uniform, dtype=torch.float64, device=said.device)
-            ids = draw(apply_filters(prohibit(said, prohibited), self.settings), at).clamp(
-                max=said.shape[-1] - 1
-            )  # ended rows may be NaN
-        logprobs = said.log_softmax(dim=-1).gather(-1, ids[:, None])[:, 0]
-        ids, logprobs = ids.cpu().masked_fill(~active, -1), logprobs.cpu().masked_fill(~active, 0)
-        if not all(map(math.isfinite, logprobs.tolist())) or set(ids.tolist()) & set(prohibited):
-            check_logits(prohibit(said, prohibited), active.to(said.device))
-        return ids, logprobs
+            uniform = [g.random() if live else 0.0 for g, live in zip(self._generators, active, strict=True)]
+            ids = draw(apply_filters(prohibit(said, prohibited), self.settings), uniform)
+        logprobs: list[float] = said.log_softmax(dim=-1).gather(-1, ids[:, None])[:, 0].tolist()
+        chosen = [i if live else -1 for i, live in zip(ids.tolist(), active, strict=True)]
+        logprobs = [p if live else 0.0 for p, live in zip(logprobs, active, strict=True)]
+        if not all(map(math.isfinite, logprobs)) or not set(prohibited).isdisjoint(chosen):
+            check_logits(prohibit(said, prohibited), torch.tensor(active, device=said.device))
+        return chosen, logprobs
 
 
 def stream(
@@ -179,10 +193,11 @@ def collect(steps: Stream, said: list[Step]) -> list[Generation]:
 
 def said_by_row(said: list[Step]) -> list[tuple[list[int], list[float]]]:
     """Give the ids that each row said, and log p of each."""
-    ids, logprobs = (torch.stack([getattr(step, name) for step in said], dim=1) for name in ("ids", "logprobs"))
-    counts = (ids >= 0).sum(1).tolist()
-    rows = zip(ids.tolist(), logprobs.tolist(), counts, strict=True)
-    return [(row[:count], values[:count]) for row, values, count in rows]
+    ids, logprobs = (zip(*column, strict=True) for column in ([s.said for s in said], [s.log_p for s in said]))
+    rows = zip(ids, logprobs, strict=True)
+    return [
+        ([i for i in row if i >= 0], [p for i, p in zip(row, values, strict=True) if i >= 0]) for row, values in rows
+    ]
 
 
 def _numbers(rows: Sequence[int] | None, count: int) -> list[int]:
