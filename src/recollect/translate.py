@@ -68,8 +68,9 @@ def translate(
 def search_targets(model: Any, sources: Sequence[Sequence[int]], search: Search) -> list[list[Hypothesis]]:
     """Remember sources side by side and search for the best targets of each."""
     home = next(model.parameters()).device
+    source, valid = pad_rows(sources)
     with torch.no_grad(), alone(len(sources)):
-        memory = model.remember(*(t.to(home) for t in pad_rows(sources)))
+        memory = model.remember(source.to(home), None if bool(valid.all()) else valid.to(home))
     prompts: list[list[int]] = [[] for _ in sources]
     if search.width > 1 or search.min_tokens or search.no_repeat is not None:
         return beam(model, prompts, search, memory)

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from recollect.entry import ContractError, check_ids
-from recollect.generate.repeating import FEWEST, Step, Unsettled, may_repeat, recorded_step
+from recollect.generate.repeating import FEWEST, Step, Survey, Unsettled, recorded_step
 from recollect.growing import Growing
 from recollect.layer import SequenceLayer
 from recollect.memory import Memory, Rows
@@ -76,7 +76,8 @@ class Reader:
         self.model, self.steps, self.room = model, steps, 0
         self._step: Step | None = None  # a recorded one, which then has the memory
         self._plain, self._patience = 0, 0  # steps read plainly since the rows' shape changed; those before recording
-        self._may_repeat = steps >= FEWEST and may_repeat(model)
+        self._survey = Survey(model) if steps >= FEWEST else None
+        self._may_repeat = self._survey is not None and self._survey.may_repeat and not is_readable()
         self.device = home(model, memory)
         self.prompts = [_row(p, i, begin) for i, p in enumerate(_listed(prompts))]
         if not model.streams:
@@ -130,8 +131,9 @@ class Reader:
             return self._step
         memory = self.memory
         self._step = None
+        assert self._survey is not None
         try:
-            step = recorded_step(self.model, self, memory, len(self.logits), has_valid)
+            step = recorded_step(self._survey, self, memory, len(self.logits), has_valid)
         except Unsettled:
             step, self._plain, self._patience = None, 0, 2 * self._patience + 1
         else:

@@ -23,7 +23,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from recollect.entry import ContractError, without_looks
 from recollect.generate.lowering import KINDS, Call, Weights, array, lower, product
 from recollect.memory import Memory
-from recollect.observe import is_readable, readable
+from recollect.observe import readable
 
 FEWEST = 16  # steps for which a recording is worth its while
 MOST = 16  # recordings kept for a model
@@ -144,7 +144,7 @@ class Step:
         self._arrange(recorder.operations, given, weights)
         self._ids, self._valid = array(self.ids), array(self.valid)
         self.owner: Callable[[], object | None] = lambda: None
-        self.print = _print(model)
+        self.print: Any = None
 
     def _arrange(self, operations: list[Operation], given: list[Tensor], weights: Weights) -> None:
         """Say what is done when a memory is loaded, and what with every id."""
@@ -169,9 +169,10 @@ class Step:
 
     def fits(self, memory: Memory, rows: int, has_valid: bool) -> bool:
         """Whether it can go on from a memory: it has the recorded shapes, and weights are what they were."""
+        if len(self.ids) != rows or (self.valid is not None) != has_valid or not self.is_current():
+            return False
         leaves, structure = _pytree.tree_flatten(memory)
-        is_alike = structure == self.structure and [(t.shape, t.dtype) for t in leaves] == self.shapes
-        return is_alike and len(self.ids) == rows and (self.valid is not None) == has_valid and self.is_current()
+        return [(t.shape, t.dtype) for t in leaves] == self.shapes and bool(structure == self.structure)
 
     def is_current(self) -> bool:
         """Whether no weight was written to since: some are laid out anew, and sums of them are kept."""
@@ -217,22 +218,30 @@ _RECORDED: WeakKeyDictionary[nn.Module, tuple[list[Step], Weights]] = WeakKeyDic
 _REFUSED: WeakKeyDictionary[nn.Module, str] = WeakKeyDictionary()
 
 
-def may_repeat(model: nn.Module) -> bool:
-    """Whether steps of a model may be recorded: on a CPU, in full precision, and nobody looks on."""
-    kept = [*model.parameters(), *model.buffers()]
-    is_plain = all(t.device.type == "cpu" and t.dtype in KINDS for t in kept) and not torch.is_autocast_enabled("cpu")
-    has_hooks = any(m._forward_hooks or m._forward_pre_hooks for m in model.modules())
-    return is_plain and not has_hooks and model not in _REFUSED and not is_readable()
+class Survey:
+    """What a recording of a model hangs on beside values of tensors, found by one walk through its modules."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self.model, modules = model, list(model.modules())
+        held = [t for m in modules for t in (*m._parameters.values(), *m._buffers.values()) if t is not None]
+        settings = [[(k, v) for k, v in vars(m).items() if isinstance(v, PLAIN)] for m in modules]
+        self.print = [id(t) for t in held], settings
+        is_plain = all(t.device.type == "cpu" and t.dtype in KINDS for t in held)
+        has_hooks = any(m._forward_hooks or m._forward_pre_hooks for m in modules)
+        self.may_repeat = is_plain and not has_hooks and not torch.is_autocast_enabled("cpu") and model not in _REFUSED
 
 
-def recorded_step(model: nn.Module, owner: object, memory: Memory, rows: int, has_valid: bool) -> Step | None:
+PLAIN = (int, float, str, tuple, type(None))
+
+
+def recorded_step(survey: Survey, owner: object, memory: Memory, rows: int, has_valid: bool) -> Step | None:
     """Give a recorded step that is nobody else's, and that has been seen to do what the model does; None: it does not.
 
     A recording belongs to its owner as long as that lives.
     """
+    model = survey.model
     steps, weights = _RECORDED.setdefault(model, ([], Weights()))
-    now = _print(model)
-    if not all(step.is_current() and step.print == now for step in steps):
+    if not all(step.is_current() and step.print == survey.print for step in steps):
         steps.clear()
         weights.known.clear()
     found = next((step for step in steps if step.owner() is None and step.fits(memory, rows, has_valid)), None)
@@ -245,18 +254,12 @@ def recorded_step(model: nn.Module, owner: object, memory: Memory, rows: int, ha
         except Exception as error:  # whatever it is, the model itself can still be asked
             _REFUSED[model] = f"{type(error).__name__}: {error}"
             return None
+        found.print = survey.print
         steps.append(found)
         del steps[:-MOST]
     found.owner = ref(owner)
     found.load(memory)
     return found
-
-
-def _print(model: nn.Module) -> list[Any]:
-    """Give what a recording hangs on beside values of tensors: which parameters there are, and all plain settings."""
-    held = [id(t) for t in (*model.parameters(), *model.buffers())]
-    plain = (int, float, str, tuple, type(None))
-    return [held, *({k: v for k, v in vars(m).items() if isinstance(v, plain)} for m in model.modules())]
 
 
 def _when(operations: list[Operation], changing: list[Tensor], leaves: list[Tensor]) -> list[int]:
