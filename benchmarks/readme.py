@@ -13,16 +13,14 @@ import sys
 from collections.abc import Callable
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+
+import pair_blocks
+import tables
+from tables import Result, Say, at_most, join, table
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = {"README.md": "en", "docs/figures.md": "en", "README.zh-CN.md": "zh", "docs/figures.zh-CN.md": "zh"}
 
-Result = dict[str, Any]
-Say = Callable[[str], str]
-
-MACHINE = "{cpu}, {cores} cores, {memory_gib} GiB"
-SOURCE = "{machine}; Python {python}, torch {torch}, recollect {recollect}; {date}; shown by `{command}`"
 MEMORY_NOTE = "One sequence, {dtype}, width {width}, {heads} heads where there are heads."
 SPEED_NOTE = (
     "Ours / theirs, batch {batch}, {steps} steps, {dtype}, {threads} threads, medians of {rounds} interleaved rounds; "
@@ -107,8 +105,6 @@ CHINESE = {
     "scoring, s": "打分，秒",
     "perplexity": "困惑度",
     "nats": "每字符 nats",
-    MACHINE: "{cpu}，{cores} 核，{memory_gib} GiB",
-    SOURCE: "{machine}；Python {python}，torch {torch}，recollect {recollect}；{date}；由 `{command}` 得出",
     MEMORY_NOTE: "一条序列，{dtype}，宽度 {width}，有注意力头的用 {heads} 个头。",
     SPEED_NOTE: "我们 / 对方，批量 {batch}，{steps} 步，{dtype}，{threads} 线程，交错 {rounds} 轮取中位数；"
     "四分位距不超过中位数的 {spread}（{again} 对起初宽于 {limit}，已重新计时，取最窄的一次）。"
@@ -169,7 +165,7 @@ def english(words: str) -> str:
 
 
 def chinese(words: str) -> str:
-    return CHINESE[words]
+    return (CHINESE | tables.CHINESE | pair_blocks.CHINESE)[words]
 
 
 # ---- the blocks ------------------------------------------------------------------------------------
@@ -310,28 +306,10 @@ BLOCKS: dict[str, tuple[str, Callable[[Result, Say], str]]] = {
     "ptb": ("ptb", ptb_block),
     "truncation": ("truncation", truncation_block),
     "nanogpt": ("nanogpt", nanogpt_block),
+    "translation": ("translation", pair_blocks.translation_block),
+    "multi30k": ("multi30k", pair_blocks.line_block),
+    "story": ("multi30k", pair_blocks.story_block),
 }
-
-
-def table(head: list[str], rows: list[list[str]], texts: int) -> str:
-    """Write a table whose first columns are text, flush left, and whose others are numbers, flush right."""
-    rule = ["---" if i < texts else "---:" for i in range(len(head))]
-    return "\n".join("| " + " | ".join(cells) + " |" for cells in [head, rule, *rows])
-
-
-def at_most(value: float) -> str:
-    """Write a bound with two digits, rounded up: it must hold."""
-    if value == 0:
-        return "0"
-    digit = 10.0 ** (math.floor(math.log10(value)) - 1)
-    return f"{math.ceil(value / digit) * digit:.1e}"
-
-
-def join(table: str, note: str, result: Result, say: Say) -> str:
-    """Add the small line below a table: what was measured, where and how."""
-    machine = say(MACHINE).format(**result["machine"])
-    source = say(SOURCE).format(machine=machine, date=result["date"], command=result["command"], **result["versions"])
-    return f"{table}\n\n<sub>{note} {source}</sub>"
 
 
 if __name__ == "__main__":

@@ -122,12 +122,12 @@ def product(out: Tensor, x: Tensor, y: Tensor, bias: Tensor | None, weights: Wei
     if len(x) == 1 or weights is None or x.dtype != torch.float32 or not torch.backends.mkldnn.is_available():
         return None
     is_inside = bias is not None and bias.dim() == 1
-    calls = [(_multiply, (array(out), x, weights.packed(y, len(x)), bias if is_inside else None))]
+    calls = [(_multiply, (out, x, weights.packed(y, len(x)), bias if is_inside else None))]
     return calls if bias is None or is_inside else [*calls, (np.add, (array(out), array(bias), array(out)))]
 
 
-def _multiply(out: Array, x: Tensor, packed: Tensor, bias: Tensor | None) -> None:
-    out[:] = torch.ops.mkldnn._linear_pointwise(x, packed, bias, "none", [], "").numpy()
+def _multiply(out: Tensor, x: Tensor, packed: Tensor, bias: Tensor | None) -> None:
+    out.copy_(torch.ops.mkldnn._linear_pointwise(x, packed, bias, "none", [], ""))
 
 
 def _bmm(out: Array, x: Array, y: Array) -> list[Call]:

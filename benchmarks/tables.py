@@ -1,0 +1,38 @@
+"""What tables of figures are made of, in two languages."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+Result = dict[str, Any]
+Say = Callable[[str], str]
+
+MACHINE = "{cpu}, {cores} cores, {memory_gib} GiB"
+SOURCE = "{machine}; Python {python}, torch {torch}, recollect {recollect}; {date}; shown by `{command}`"
+CHINESE = {
+    MACHINE: "{cpu}，{cores} 核，{memory_gib} GiB",
+    SOURCE: "{machine}；Python {python}，torch {torch}，recollect {recollect}；{date}；由 `{command}` 得出",
+}
+
+
+def table(head: list[str], rows: list[list[str]], texts: int) -> str:
+    """Write a table whose first columns are text, flush left, and whose others are numbers, flush right."""
+    rule = ["---" if i < texts else "---:" for i in range(len(head))]
+    return "\n".join("| " + " | ".join(cells) + " |" for cells in [head, rule, *rows])
+
+
+def at_most(value: float) -> str:
+    """Write a bound with two digits, rounded up: it must hold."""
+    if value == 0:
+        return "0"
+    digit = 10.0 ** (math.floor(math.log10(value)) - 1)
+    return f"{math.ceil(value / digit) * digit:.1e}"
+
+
+def join(table: str, note: str, result: Result, say: Say) -> str:
+    """Add the small line below a table: what was measured, where and how."""
+    machine = say(MACHINE).format(**result["machine"])
+    source = say(SOURCE).format(machine=machine, date=result["date"], command=result["command"], **result["versions"])
+    return f"{table}\n\n<sub>{note} {source}</sub>"
