@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 import re
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
@@ -20,16 +19,8 @@ FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 SHELLS = {"sh", "bash", "shell", "console"}
 
 
-def load_writer() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("readme_writer", ROOT / "benchmarks" / "readme.py")
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-writer = load_writer()
+sys.path.insert(0, str(ROOT / "benchmarks"))
+writer = importlib.import_module("readme")
 
 
 def text(path: Path) -> str:
