@@ -307,8 +307,6 @@ BLOCKS: dict[str, tuple[str, Callable[[Result, Say], str]]] = {
     "truncation": ("truncation", truncation_block),
     "nanogpt": ("nanogpt", nanogpt_block),
     "translation": ("translation", pair_blocks.translation_block),
-    "multi30k": ("multi30k", pair_blocks.line_block),
-    "story": ("multi30k", pair_blocks.story_block),
 }
 
 
