@@ -1,6 +1,6 @@
 """Captions of emoji, in English and in Chinese: our two families against the majority and the nearest neighbour.
 
-    RECOLLECT_DATA=FOLDER python benchmarks/captions.py [--updates 3000] [--size tiny] [--device cuda] [--seeds 3]
+    RECOLLECT_DATA=FOLDER python benchmarks/captions.py [--updates 8000] [--size tiny] [--device cuda] [--seeds 3]
 
 FOLDER/emoji_captions holds 3,786 pictures of 32×32 (Twemoji) with their names (CLDR). Held out by base emoji: all skin
 tones of one emoji are in one part, so that none in test was seen in another colour. 5 % of the base emoji are for
@@ -41,7 +41,7 @@ from recollect.training import enrol, keep_best
 
 LANGUAGES = {"en": "caption_en", "zh": "caption_zh"}
 TONES = re.compile(r"\b(?:medium-|)(?:light|medium|dark) skin tone\b")
-SETTINGS: dict[str, Any] = {"batch_size": 16, "dropout": 0.3, "smoothing": 0.1, "evaluate_every": 200}
+SETTINGS: dict[str, Any] = {"batch_size": 16, "dropout": 0.3, "smoothing": 0.1, "evaluate_every": 500}
 
 
 def main() -> None:
@@ -55,7 +55,7 @@ def main() -> None:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--updates", type=int, default=3000, help="of each model")
+    parser.add_argument("--updates", type=int, default=8000, help="of each model")
     parser.add_argument("--size", default="tiny")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--seeds", type=int, default=1)
