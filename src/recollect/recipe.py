@@ -58,7 +58,7 @@ class Recipe:
     tied: bool = False  # embedding and output share their weights
     precision: str = "fp32"  # fp32, bf16
     compile: bool = False
-    capture: bool = True  # on a GPU: replay one CUDA graph where stretches are alike
+    capture: bool = True  # on a GPU: replay CUDA graphs where batches are alike
 
     task: str = "language"  # or translate: pairs of a source and a target; or caption: pictures and words
     joint: bool = True  # translate: one vocabulary for both sides
