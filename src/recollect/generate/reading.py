@@ -61,7 +61,7 @@ class Reader:
     """A model in the middle of reading: its memory, and its logits (B, V) for what comes next.
 
     `steps` is how many more ids each row may come to read after its prompt; `logits` are the model's last ones
-    where a prompt is empty and its row goes on from `memory`.
+    where a prompt is empty and its row goes on from `memory`. Steps may be recorded after `patience` of them.
     """
 
     def __init__(
@@ -72,10 +72,11 @@ class Reader:
         begin: int | None,
         memory: Memory | None,
         logits: Tensor | None,
+        patience: int = 0,
     ) -> None:
         self.model, self.steps, self.room = model, steps, 0
         self._step: Step | None = None  # a recorded one, which then has the memory
-        self._plain, self._patience = 0, 0  # steps read plainly since the rows' shape changed; those before recording
+        self._plain, self._patience = 0, patience  # steps read plainly since rows left; those before one is recorded
         self._survey = Survey(model) if steps >= FEWEST else None
         self._may_repeat = self._survey is not None and self._survey.may_repeat and not is_readable()
         self.device = home(model, memory)

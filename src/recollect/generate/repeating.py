@@ -94,12 +94,8 @@ def in_place_form(does: Any) -> tuple[Any, list[str]] | None:
     return None
 
 
-BETTER_TOGETHER = (
-    aten.bmm.default,
-    aten._softmax.default,
-    aten.native_layer_norm.default,
-    aten.relu.default,
-)  # many rows: threads pay
+# With many rows threads pay.
+BETTER_TOGETHER = (aten.bmm.default, aten._softmax.default, aten.native_layer_norm.default, aten.relu.default)
 
 
 class Recorder(TorchDispatchMode):

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from recollect.entry import ContractError
 from recollect.generate.filters import check_logits, prohibit
-from recollect.generate.reading import Model, Prompts, Reader, alone, undisturbed
+from recollect.generate.reading import PATIENCE, Model, Prompts, Reader, alone, undisturbed
 from recollect.generate.settings import Search
 from recollect.memory import Memory
 
@@ -79,7 +79,7 @@ def beam(
     """
     search = search or Search()
     with undisturbed(list(model.modules())), alone(len(prompts) * search.width):
-        reader = Reader(model, prompts, search.tokens, search.begin, memory, logits)
+        reader = Reader(model, prompts, search.tokens, search.begin, memory, logits, PATIENCE)
         _check_ends(search, reader.logits.shape[-1])
         pools: list[list[Hypothesis]] = [[] for _ in reader.prompts]
         beams = _begin(reader, search)
