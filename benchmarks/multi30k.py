@@ -99,6 +99,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", default=list(SETTINGS), choices=SETTINGS)
     parser.add_argument("--at-once", type=int, default=4)
     parser.add_argument("--share", type=float, default=1.0, help="of the epochs, for a trial")
+    parser.add_argument("--plain", action="store_true", help="without captured updates")
     parser.add_argument("--one", help="run this row alone, and print it")
     options = parser.parse_args()
     torch.backends.cuda.matmul.allow_tf32 = True
@@ -114,7 +115,8 @@ def main() -> None:
 
 def in_a_process(name: str, options: Any) -> dict[str, Any]:
     words = [sys.executable, "-W", "ignore", __file__, "--one", name, "--device", options.device]
-    done = subprocess.run([*words, "--share", str(options.share)], stdout=subprocess.PIPE, text=True, check=True)
+    words += ["--share", str(options.share), *(["--plain"] if options.plain else [])]
+    done = subprocess.run(words, stdout=subprocess.PIPE, text=True, check=True)
     row = json.loads(done.stdout.splitlines()[-1])
     brief = {key: value for key, value in row.items() if not isinstance(value, (dict, list))}
     print(brief | {part: row[part]["beam 5"]["bleu_lowercase"] for part in PARTS}, flush=True)
@@ -160,7 +162,8 @@ def learn(setting: Setting, model: Translator, data: Pairs, options: Any, folder
     precision: Any = setting.precision
     plan = Plan(budget, optimise, evaluate_every=every, save_every=10**9, keep=1, smoothing=setting.smoothing)
     trainee = Trainee(model, batches, optimise.build(model))
-    train(trainee, replace(plan, precision=precision), partial(held_out, data), folder)
+    plan = replace(plan, precision=precision, capture=not options.plain)
+    train(trainee, plan, partial(held_out, data), folder)
     return trainee
 
 

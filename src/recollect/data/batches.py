@@ -15,6 +15,8 @@ from recollect.data.documents import Documents, Ends, Places, Spread
 from recollect.data.error import DataError
 from recollect.memory import Memory
 
+FEW = 256  # rows for which a loop over them costs less than an index of every symbol
+
 
 @dataclass(frozen=True)
 class Batch:
@@ -126,13 +128,23 @@ def gather(ids: NDArray[Any], places: Places, counts: Places) -> tuple[Tensor, T
     T is the largest count; rows that are shorter end in zeros, and where none is, valid is None.
     """
     longest = int(counts.max(initial=0))
-    index = places[:, None] + np.arange(longest + 1)  # (B, T + 1)
-    both = torch.from_numpy(np.asarray(ids.take(index, mode="clip"), dtype=np.int64))
+    both = torch.from_numpy(_rows(ids, places, longest + 1))  # (B, T + 1)
     x, y = both[:, :-1], both[:, 1:]
     if (counts == longest).all():
         return x, y, None
     valid = torch.arange(longest) < torch.from_numpy(counts)[:, None]
     return x.masked_fill(~valid, 0), y.masked_fill(~valid, 0), valid
+
+
+def _rows(ids: NDArray[Any], places: Places, count: int) -> NDArray[np.int64]:
+    """Give `count` symbols from each place on; beyond the end the last stands again."""
+    is_inside = int(places.max(initial=0)) + count <= len(ids)
+    if len(places) > FEW or not is_inside:
+        return np.asarray(ids.take(places[:, None] + np.arange(count), mode="clip"), dtype=np.int64)
+    flat, found = ids.view(np.ndarray), np.empty((len(places), count), dtype=np.int64)
+    for row, place in zip(found, places.tolist(), strict=True):  # slices are copied faster than scattered symbols
+        row[:] = flat[place : place + count]
+    return found
 
 
 def renew(memory: Memory, fresh: Memory, is_start: Tensor) -> Memory:
