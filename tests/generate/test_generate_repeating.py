@@ -21,7 +21,7 @@ LONG = Settings(tokens=40, seed=3)
 
 
 def steps_of(model: Any) -> list[Step]:
-    return repeating._RECORDED[model][0] if model in repeating._RECORDED else []
+    return repeating._RECORDED.get(model, [])
 
 
 def plainly(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -133,6 +133,31 @@ def test_new_weights_are_seen(when, monkeypatch):
     assert steps_of(model)
     plainly(monkeypatch)
     assert found == said()
+
+
+@pytest.mark.parametrize("name", ["lstm", "attention", "linear attention", "ttt"])
+def test_what_a_fused_optimiser_wrote_is_seen(name, monkeypatch):
+    """It leaves no trace: versions stay, storages stay."""
+    settings = Settings(tokens=30, greedy=True)
+
+    def said() -> list[list[int]]:
+        model = language_model(name).float()
+        optimiser = torch.optim.AdamW(model.parameters(), lr=0.3, fused=True)
+        found = [generate(model, [[1]], settings)[0].ids]
+        steps = stream(model, [[1]], settings)
+        within = [int(next(steps).ids[0]) for _ in range(10)]
+        for p in model.parameters():
+            p.grad = torch.sin(torch.arange(p.numel(), dtype=p.dtype)).view_as(p)
+        optimiser.step()
+        found.append(within + [int(step.ids[0]) for step in steps])
+        found.append(generate(model, [[1]], settings)[0].ids)
+        assert bool(steps_of(model)) == (reading.FEWEST < 100)
+        return found
+
+    first = said()
+    assert first[0] != first[2]
+    plainly(monkeypatch)
+    assert said() == first
 
 
 def test_a_replaced_parameter_and_a_changed_setting_are_seen(monkeypatch):

@@ -85,49 +85,26 @@ def _square(out: Array, x: Array, exponent: Any) -> list[Call] | None:
 # ---- products ------------------------------------------------------------------------------------
 
 
-LARGE = 1 << 22  # elements of which no second copy is worth its memory
+def product(out: Tensor, x: Tensor, y: Tensor, bias: Tensor | None) -> list[Call] | None:
+    """Give the calls for x y + b. One row: numpy, bound by reading y. More: oneDNN.
 
-
-class Weights:
-    """Weights laid out for products with few rows, once for all recordings of a model."""
-
-    def __init__(self) -> None:
-        self.known: dict[Any, Any] = {}
-
-    def rows(self, y: Tensor) -> Array:
-        """Lay out y (D, H) row by row: numpy then adds up rows, a little quicker than products with columns."""
-        if y.numel() > LARGE:
-            return array(y)
-        return self._keep("rows", y, lambda: np.ascontiguousarray(array(y)))
-
-    def packed(self, y: Tensor, rows: int) -> Tensor:
-        """Lay out y (D, H) as oneDNN likes it."""
-        return self._keep(rows, y, lambda: torch.ops.mkldnn._reorder_linear_weight(y.t().contiguous(), rows))
-
-    def _keep(self, how: Any, y: Tensor, make: Callable[[], Any]) -> Any:
-        key = how, y.data_ptr(), y.shape, y.stride(), y.dtype
-        if key not in self.known:
-            self.known[key] = make(), y  # y stays, so that nothing else comes to lie at its place
-        return self.known[key][0]
-
-
-def product(out: Tensor, x: Tensor, y: Tensor, bias: Tensor | None, weights: Weights | None) -> list[Call] | None:
-    """Give the calls for x y + b. One row: numpy, bound by reading y. More: oneDNN, where y is a constant.
-
-    The two have threads of their own, which must not meet in one step: they would wait for each other.
+    The two have threads of their own, which must not meet in one step: they would wait for each other. Weights are read
+    where they lie: copies laid out for these products would be a little quicker, and could be out of date.
     """
     if len(x) == 1 and x.is_contiguous() and out.is_contiguous():
-        calls: list[Call] = [(np.dot, (array(x)[0], array(y) if weights is None else weights.rows(y), array(out)[0]))]
+        factors = (array(y).T, array(x)[0]) if y.stride(0) == 1 else (array(x)[0], array(y))
+        calls: list[Call] = [(np.dot, (*factors, array(out)[0]))]
         return calls if bias is None else [*calls, (np.add, (array(out), array(bias), array(out)))]
-    if len(x) == 1 or weights is None or x.dtype != torch.float32 or not torch.backends.mkldnn.is_available():
+    is_ready = x.dtype == torch.float32 and x.is_contiguous() and y.t().is_contiguous()
+    if len(x) == 1 or not is_ready or not torch.backends.mkldnn.is_available():
         return None
     is_inside = bias is not None and bias.dim() == 1
-    calls = [(_multiply, (out, x, weights.packed(y, len(x)), bias if is_inside else None))]
+    calls = [(_multiply, (out, x, y.t(), bias if is_inside else None))]
     return calls if bias is None or is_inside else [*calls, (np.add, (array(out), array(bias), array(out)))]
 
 
-def _multiply(out: Tensor, x: Tensor, packed: Tensor, bias: Tensor | None) -> None:
-    out.copy_(torch.ops.mkldnn._linear_pointwise(x, packed, bias, "none", [], ""))
+def _multiply(out: Tensor, x: Tensor, weight: Tensor, bias: Tensor | None) -> None:
+    out.copy_(torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], ""))
 
 
 def _bmm(out: Array, x: Array, y: Array) -> list[Call]:

@@ -128,7 +128,7 @@ class Reader:
         """
         if not self._may_repeat or self._plain < self._patience or is_readable():
             return None
-        if self._step is not None and (self._step.valid is not None) == has_valid and self._step.is_current():
+        if self._step is not None and (self._step.valid is not None) == has_valid:
             return self._step
         memory = self.memory
         self._step = None

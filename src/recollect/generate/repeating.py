@@ -21,7 +21,7 @@ from torch.utils import _pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from recollect.entry import ContractError, without_looks
-from recollect.generate.lowering import KINDS, Call, Weights, array, lower, product
+from recollect.generate.lowering import KINDS, Call, array, lower, product
 from recollect.memory import Memory
 from recollect.observe import readable
 
@@ -58,12 +58,11 @@ class Operation:
         is_gather = self.does is aten.index.Tensor and all(t.dtype != torch.bool for t in self.read[1:])
         return bool(DECIDES & set(self.does.tags)) and not is_gather
 
-    def calls(self, constant: set[int], weights: Weights, rows: int) -> list[Call]:
-        """Give the calls that do it again, in place; `constant` are the storages that no step changes."""
+    def calls(self, rows: int) -> list[Call]:
+        """Give the calls that do it again, in place."""
         if self.does in (aten.mm.default, aten.addmm.default):
             *bias, x, y = self.args
-            known = weights if _storage(y) in constant else None
-            found = product(self.given[0], x, y, bias[0] if bias else None, known)
+            found = product(self.given[0], x, y, bias[0] if bias else None)
         elif rows > 1 and self.does in BETTER_TOGETHER:
             found = None
         else:
@@ -127,7 +126,7 @@ class Unsettled(Unrepeatable):
 class Step:
     """A recorded step: ids (B,) and the memory in, logits (B, V) and the memory out, all of it in place."""
 
-    def __init__(self, model: nn.Module, memory: Memory, rows: int, has_valid: bool, weights: Weights) -> None:
+    def __init__(self, model: nn.Module, memory: Memory, rows: int, has_valid: bool) -> None:
         leaves, self.structure = _pytree.tree_flatten(memory)
         lists = {id(t) for t in _lists(memory)}
         self.leaves = [_by_head(t) if id(t) in lists else t.clone() for t in leaves]
@@ -142,42 +141,29 @@ class Step:
             raise Unsettled("the memory does not keep its shape")
         if any(o.decides for o in recorder.operations):
             raise Unrepeatable("it decides by value")
-        self._arrange(recorder.operations, given, weights)
+        self._arrange(recorder.operations, given)
         self._ids, self._valid = array(self.ids), array(self.valid)
         self.owner: Callable[[], object | None] = lambda: None
         self.print: Any = None
 
-    def _arrange(self, operations: list[Operation], given: list[Tensor], weights: Weights) -> None:
+    def _arrange(self, operations: list[Operation], given: list[Tensor]) -> None:
         """Say what is done when a memory is loaded, and what with every id."""
         moved = [(old, new) for old, new in zip(self.leaves, given, strict=True) if not _is_same(old, new)]
         changing = [*(old for old, _ in moved), self.ids, *_tensors(self.valid)]
         operations = _needed(operations, [self.logits, *given])
         when = _when(operations, changing, self.leaves)
-        constant = _constant(operations, when, [*changing, *self.leaves])
-        made = {_storage(t) for o in operations for t in o.given if not o.is_view}
-        outside = {id(t): t for o in operations for t in o.read if _storage(t) in constant - made}
-        self._outside = [(t, t._version) for t in outside.values()]
         self._on_load, self._on_step = (
-            [
-                call
-                for o, at in zip(operations, when, strict=True)
-                if at == level
-                for call in o.calls(constant, weights, len(self.ids))
-            ]
+            [call for o, at in zip(operations, when, strict=True) if at == level for call in o.calls(len(self.ids))]
             for level in (LOADED, ALWAYS)
         )
         self._on_step += _moves(moved, {_storage(t) for t in self.leaves})
 
     def fits(self, memory: Memory, rows: int, has_valid: bool) -> bool:
-        """Whether it can go on from a memory: it has the recorded shapes, and weights are what they were."""
-        if len(self.ids) != rows or (self.valid is not None) != has_valid or not self.is_current():
+        """Whether it can go on from a memory: it has the recorded shapes."""
+        if len(self.ids) != rows or (self.valid is not None) != has_valid:
             return False
         leaves, structure = _pytree.tree_flatten(memory)
         return [(t.shape, t.dtype) for t in leaves] == self.shapes and bool(structure == self.structure)
-
-    def is_current(self) -> bool:
-        """Whether no weight was written to since: some are laid out anew, and sums of them are kept."""
-        return all(t._version == version for t, version in self._outside)
 
     def load(self, memory: Memory) -> None:
         """Go on from a memory."""
@@ -215,7 +201,7 @@ class Step:
 
 # ---- finding a recording -------------------------------------------------------------------------
 
-_RECORDED: WeakKeyDictionary[nn.Module, tuple[list[Step], Weights]] = WeakKeyDictionary()
+_RECORDED: WeakKeyDictionary[nn.Module, list[Step]] = WeakKeyDictionary()
 _REFUSED: WeakKeyDictionary[nn.Module, str] = WeakKeyDictionary()
 
 
@@ -226,7 +212,7 @@ class Survey:
         self.model, modules = model, list(model.modules())
         held = [t for m in modules for t in (*m._parameters.values(), *m._buffers.values()) if t is not None]
         settings = [[(k, v) for k, v in vars(m).items() if isinstance(v, PLAIN)] for m in modules]
-        self.print = [id(t) for t in held], settings
+        self.print = [(id(t), t.data_ptr()) for t in held], settings
         is_plain = all(t.device.type == "cpu" and t.dtype in KINDS for t in held)
         has_hooks = any(m._forward_hooks or m._forward_pre_hooks for m in modules)
         self.may_repeat = is_plain and not has_hooks and not torch.is_autocast_enabled("cpu") and model not in _REFUSED
@@ -241,14 +227,13 @@ def recorded_step(survey: Survey, owner: object, memory: Memory, rows: int, has_
     A recording belongs to its owner as long as that lives.
     """
     model = survey.model
-    steps, weights = _RECORDED.setdefault(model, ([], Weights()))
-    if not all(step.is_current() and step.print == survey.print for step in steps):
+    steps = _RECORDED.setdefault(model, [])
+    if any(step.print != survey.print for step in steps):
         steps.clear()
-        weights.known.clear()
     found = next((step for step in steps if step.owner() is None and step.fits(memory, rows, has_valid)), None)
     if found is None:
         try:
-            found = Step(model, memory, rows, has_valid, weights)
+            found = Step(model, memory, rows, has_valid)
             found.prove(model, memory)
         except (ContractError, Unsettled):
             raise
@@ -264,8 +249,15 @@ def recorded_step(survey: Survey, owner: object, memory: Memory, rows: int, has_
 
 
 def _when(operations: list[Operation], changing: list[Tensor], leaves: list[Tensor]) -> list[int]:
-    """Say of each operation when it must be done again."""
-    level = {_storage(t): LOADED for t in leaves} | {_storage(t): ALWAYS for t in changing}
+    """Say of each operation when it must be done again.
+
+    What comes from outside, the weights, may change at any time, and nothing would say so: fused optimisers write to
+    them without a trace. What is made of them is made anew with every id.
+    """
+    made = {_storage(t) for o in operations for t in o.given if not o.is_view}
+    outside = {_storage(t) for o in operations for t in o.read} - made
+    level = dict.fromkeys(outside, ALWAYS) | {_storage(t): LOADED for t in leaves}
+    level |= {_storage(t): ALWAYS for t in changing}
     level |= {_storage(t): ALWAYS for o in operations for t in o.written}
     when = []
     for o in operations:
@@ -285,13 +277,6 @@ def _needed(operations: list[Operation], wanted: list[Tensor]) -> list[Operation
             storages |= {_storage(t) for t in o.read}
             kept.append(o)
     return kept[::-1]
-
-
-def _constant(operations: list[Operation], when: list[int], changing: list[Tensor]) -> set[int]:
-    """Give the storages of what is read but never written again: weights, and what was made of them."""
-    seen = {_storage(t) for o in operations for t in o.read}
-    made = {_storage(t) for o, at in zip(operations, when, strict=True) if at != NEVER for t in (*o.given, *o.written)}
-    return seen - made - {_storage(t) for t in changing}
 
 
 def _moves(moved: list[tuple[Tensor, Tensor]], homes: set[int]) -> list[Call]:
