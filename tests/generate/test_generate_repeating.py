@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -99,6 +100,14 @@ def test_streams_of_one_model_do_not_disturb_each_other(name):
     both = [stream(model, [[first]], settings) for first in (1, 2)]
     pairs = [[int(step.ids[0]) for step in steps] for steps in zip(*both, strict=True)]
     assert [list(column) for column in zip(*pairs, strict=True)] == want
+
+
+def test_threads_share_a_model():
+    model, settings = language_model("lstm"), Settings(tokens=60, greedy=True)
+    want = [generate(model, [[first]], settings)[0].ids for first in range(VOCAB)]
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda first: generate(model, [[first % VOCAB]], settings)[0].ids, range(4 * VOCAB)))
+    assert found == want * 4
 
 
 @pytest.mark.parametrize("name", ["lstm", "attention", "linear attention"])

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
+from threading import RLock
 from typing import Any
 from weakref import WeakKeyDictionary, ref
 
@@ -203,6 +204,7 @@ class Step:
 
 _RECORDED: WeakKeyDictionary[nn.Module, list[Step]] = WeakKeyDictionary()
 _REFUSED: WeakKeyDictionary[nn.Module, str] = WeakKeyDictionary()
+_LOCK = RLock()
 
 
 class Survey:
@@ -226,25 +228,32 @@ def recorded_step(survey: Survey, owner: object, memory: Memory, rows: int, has_
 
     A recording belongs to its owner as long as that lives.
     """
-    model = survey.model
-    steps = _RECORDED.setdefault(model, [])
-    if any(step.print != survey.print for step in steps):
-        steps.clear()
-    found = next((step for step in steps if step.owner() is None and step.fits(memory, rows, has_valid)), None)
-    if found is None:
-        try:
-            found = Step(model, memory, rows, has_valid)
-            found.prove(model, memory)
-        except (ContractError, Unsettled):
-            raise
-        except Exception as error:  # whatever it is, the model itself can still be asked
-            _REFUSED[model] = f"{type(error).__name__}: {error}"
-            return None
-        found.print = survey.print
-        steps.append(found)
-        del steps[:-MOST]
-    found.owner = ref(owner)
+    with _LOCK:  # of two threads one records, the other waits
+        steps = _RECORDED.setdefault(survey.model, [])
+        if any(step.print != survey.print for step in steps):
+            steps.clear()
+        found = next((step for step in steps if step.owner() is None and step.fits(memory, rows, has_valid)), None)
+        if found is None:
+            found = _record(survey, memory, rows, has_valid)
+            if found is None:
+                return None
+            steps.append(found)
+            del steps[:-MOST]
+        found.owner = ref(owner)
     found.load(memory)
+    return found
+
+
+def _record(survey: Survey, memory: Memory, rows: int, has_valid: bool) -> Step | None:
+    try:
+        found = Step(survey.model, memory, rows, has_valid)
+        found.prove(survey.model, memory)
+    except (ContractError, Unsettled):
+        raise
+    except Exception as error:  # whatever it is, the model itself can still be asked
+        _REFUSED[survey.model] = f"{type(error).__name__}: {error}"
+        return None
+    found.print = survey.print
     return found
 
 
