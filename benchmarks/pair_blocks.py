@@ -8,7 +8,24 @@ TRANSLATION_NOTE = (
     "Greedy, sources of 20 symbols and targets of 40, both models with random weights; tokens/s, medians of turns in "
     "one run, {threads} threads, beside transformers {transformers} (MarianMT with its cache)."
 )
+CAPTIONS_NOTE = (
+    "Pictures of 32×32 with their names; {train:,} to learn from, {test} to test on, of base emoji that were never "
+    "seen in any skin tone. {updates:,} updates, weights chosen by chrF on {valid} others, beam of 5. Majority: the "
+    "commonest caption; neighbour: the caption of the nearest picture in pixels."
+)
+LANGUAGES = {"en": "English", "zh": "Chinese"}
 CHINESE = {
+    "language": "语言",
+    "English": "英文",
+    "Chinese": "中文",
+    "exact": "完全一致",
+    "majority": "最常见",
+    "neighbour": "最近邻",
+    "show-attend-tell": "show-attend-tell",
+    "transformer": "transformer",
+    CAPTIONS_NOTE: "32×32 的图片与其名称；学习 {train:,} 条，测试 {test} 条，测试所用的基础表情以任何肤色都未曾见过。"
+    "{updates:,} 次更新，权重按另外 {valid} 条的 chrF 挑选，束宽 5。"
+    "最常见：训练中最常见的名称；最近邻：像素上最接近的图片的名称。",
     "batch": "批量",
     "size": "规模",
     "faster": "倍数",
@@ -26,3 +43,16 @@ def translation_block(result: Result, say: Say) -> str:
         rows.append([row["size"], str(row["batch"]), *speeds, f"{row['times_faster']:.2f}"])
     note = say(TRANSLATION_NOTE).format(threads=result["threads"], **result["peers"])
     return join(table(head, rows, texts=1), note, result, say)
+
+
+def captions_block(result: Result, say: Say) -> str:
+    head = [say("language"), say("model"), say("parameters"), "BLEU", "chrF", "ROUGE-L", say("exact")]
+    rows = []
+    for row in result["rows"]:
+        parameters = f"{row['parameters']:,}" if "parameters" in row else ""
+        scores = [f"{row['bleu']:.1f}", f"{row['chrf']:.1f}", f"{row['rouge_l']:.3f}", f"{row['exact']:.3f}"]
+        rows.append([say(LANGUAGES[row["language"]]), say(row["model"]), parameters, *scores])
+    counts = dict(zip(("train", "valid", "test"), result["rows"][0]["captions"], strict=True))
+    note = say(CAPTIONS_NOTE).format(updates=result["settings"]["updates"], **counts)
+    result = {**result, "command": f"RECOLLECT_DATA=FOLDER {result['command']}"}
+    return join(table(head, rows, texts=2), note, result, say)

@@ -307,6 +307,7 @@ BLOCKS: dict[str, tuple[str, Callable[[Result, Say], str]]] = {
     "truncation": ("truncation", truncation_block),
     "nanogpt": ("nanogpt", nanogpt_block),
     "translation": ("translation", pair_blocks.translation_block),
+    "captions": ("captions", pair_blocks.captions_block),
 }
 
 
