@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from recollect.generate.lowering import LOWERINGS, lower, product
+from recollect.generate.lowering import LOWERINGS, lower, packed, product
 from recollect.generate.repeating import in_place_form
 
 aten = torch.ops.aten
@@ -80,13 +80,30 @@ def test_what_numpy_would_promote_otherwise_is_left_to_torch():
 def test_products(rows, dtype, bias, part):
     x, y = draw(rows, 5)[:, part].to(dtype).contiguous(), draw(6, 5).to(dtype)[:, part].t()
     bias = None if bias is None else bias.to(dtype)
-    out = torch.full((rows, 6), 7.0, dtype=dtype)
-    calls = product(out, x, y, bias)
-    assert (calls is None) == (rows > 1 and (dtype == torch.float64 or part != slice(None)))
-    for call, args in calls or []:
-        call(*args)
-    want = x @ y + (0 if bias is None else bias)
-    assert calls is None or torch.allclose(out, want, 1e-5, 1e-6)
+    for is_weight in (False, True):
+        out = torch.full((rows, 6), 7.0, dtype=dtype)
+        calls = product(out, x, y, bias, is_weight)
+        assert (calls is None) == (rows > 1 and (dtype == torch.float64 or part != slice(None)))
+        for call, args in calls or []:
+            call(*args)
+        want = x @ y + (0 if bias is None else bias)
+        assert calls is None or torch.allclose(out, want, 1e-5, 1e-6)
+
+
+def test_a_packed_weight_is_one_and_becomes_what_the_weight_is():
+    weight, x = torch.nn.Parameter(draw(6, 5).float()), draw(3, 5).float()
+    first = packed(weight)
+    assert packed(weight) is first
+    weight.grad = torch.ones_like(weight)
+    torch.optim.AdamW([weight], lr=0.1, fused=True).step()
+    assert not first.is_current()
+    first.renew()
+    assert first.is_current()
+    with torch.no_grad():
+        weight.data[5, 4] += 1  # neither a version nor a first value shows it
+        first.renew()
+        found = torch.ops.mkldnn._linear_pointwise(x, first.laid_out, None, "none", [], "")
+    assert torch.allclose(found, x @ weight.t(), 1e-5, 1e-5)
 
 
 def test_torch_writes_in_place_where_it_can():

@@ -144,22 +144,23 @@ def test_new_weights_are_seen(when, monkeypatch):
     assert found == said()
 
 
+@pytest.mark.parametrize("rows", [1, 3])
 @pytest.mark.parametrize("name", ["lstm", "attention", "linear attention", "ttt"])
-def test_what_a_fused_optimiser_wrote_is_seen(name, monkeypatch):
+def test_what_a_fused_optimiser_wrote_is_seen(name, rows, monkeypatch):
     """It leaves no trace: versions stay, storages stay."""
     settings = Settings(tokens=30, greedy=True)
 
     def said() -> list[list[int]]:
         model = language_model(name).float()
         optimiser = torch.optim.AdamW(model.parameters(), lr=0.3, fused=True)
-        found = [generate(model, [[1]], settings)[0].ids]
-        steps = stream(model, [[1]], settings)
+        found = [generate(model, [[1]] * rows, settings)[0].ids]
+        steps = stream(model, [[1]] * rows, settings)
         within = [int(next(steps).ids[0]) for _ in range(10)]
         for p in model.parameters():
             p.grad = torch.sin(torch.arange(p.numel(), dtype=p.dtype)).view_as(p)
         optimiser.step()
         found.append(within + [int(step.ids[0]) for step in steps])
-        found.append(generate(model, [[1]], settings)[0].ids)
+        found.append(generate(model, [[1]] * rows, settings)[0].ids)
         assert bool(steps_of(model)) == (reading.FEWEST < 100)
         return found
 

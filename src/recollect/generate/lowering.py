@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any, TypeAlias
+from weakref import WeakValueDictionary
 
 import numpy as np
 import torch
@@ -85,11 +86,52 @@ def _square(out: Array, x: Array, exponent: Any) -> list[Call] | None:
 # ---- products ------------------------------------------------------------------------------------
 
 
-def product(out: Tensor, x: Tensor, y: Tensor, bias: Tensor | None) -> list[Call] | None:
-    """Give the calls for x y + b. One row: numpy, bound by reading y. More: oneDNN.
+class Packed:
+    """A weight (H, D) laid out for oneDNN, which must be seen to be the weight still: some write to it without a trace.
 
-    The two have threads of their own, which must not meet in one step: they would wait for each other. Weights are read
-    where they lie: copies laid out for these products would be a little quicker, and could be out of date.
+    `renew` compares every value. `is_current` looks at the version and the first few values, which an optimiser's step
+    changes with all the others: enough between two steps of a generation.
+    """
+
+    def __init__(self, weight: Tensor) -> None:
+        self.weight, self.kept = weight, weight.clone()
+        self._now, self._then = (array(t.flatten()[:8]) for t in (weight, self.kept))
+        self._lay_out()
+
+    def _lay_out(self) -> None:
+        self.version = self.weight._version
+        self.laid_out = torch.ops.mkldnn._reorder_linear_weight(self.kept, USUAL_ROWS)
+
+    def is_current(self) -> bool:
+        """Whether nothing seems to have been written."""
+        return self.weight._version == self.version and bool((self._now == self._then).all())
+
+    def renew(self) -> None:
+        """Lay the weight out again if it is another."""
+        if not torch.equal(self.weight, self.kept):
+            self.kept.copy_(self.weight)
+            self._lay_out()
+        self.version = self.weight._version
+
+
+USUAL_ROWS = 32
+LARGE = 1 << 22  # elements of which no more copies are worth their memory
+_PACKED: WeakValueDictionary[Any, Packed] = WeakValueDictionary()  # by place: it lives as long as what lies there
+
+
+def packed(weight: Tensor) -> Packed:
+    """Give a weight's one packed form."""
+    key = weight.data_ptr(), weight.shape
+    found = _PACKED.get(key)
+    if found is None:
+        found = _PACKED[key] = Packed(weight)
+    return found
+
+
+def product(out: Tensor, x: Tensor, y: Tensor, bias: Tensor | None, is_weight: bool) -> list[Call] | None:
+    """Give the calls for x y + b. One row: numpy, bound by reading y. More: oneDNN, with weights packed beforehand.
+
+    The two have threads of their own, which must not meet in one step: they would wait for each other.
     """
     if len(x) == 1 and x.is_contiguous() and out.is_contiguous():
         factors = (array(y).T, array(x)[0]) if y.stride(0) == 1 else (array(x)[0], array(y))
@@ -99,12 +141,20 @@ def product(out: Tensor, x: Tensor, y: Tensor, bias: Tensor | None) -> list[Call
     if len(x) == 1 or not is_ready or not torch.backends.mkldnn.is_available():
         return None
     is_inside = bias is not None and bias.dim() == 1
-    calls = [(_multiply, (out, x, y.t(), bias if is_inside else None))]
+    inside = bias if is_inside else None
+    if is_weight and y.numel() <= LARGE:
+        calls = [(_multiply_packed, (out, x, packed(y.t()), inside))]
+    else:
+        calls = [(_multiply, (out, x, y.t(), inside))]
     return calls if bias is None or is_inside else [*calls, (np.add, (array(out), array(bias), array(out)))]
 
 
 def _multiply(out: Tensor, x: Tensor, weight: Tensor, bias: Tensor | None) -> None:
     out.copy_(torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], ""))
+
+
+def _multiply_packed(out: Tensor, x: Tensor, weight: Packed, bias: Tensor | None) -> None:
+    _multiply(out, x, weight.laid_out, bias)
 
 
 def _bmm(out: Array, x: Array, y: Array) -> list[Call]:

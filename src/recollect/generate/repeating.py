@@ -22,7 +22,7 @@ from torch.utils import _pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from recollect.entry import ContractError, without_looks
-from recollect.generate.lowering import KINDS, Call, array, lower, product
+from recollect.generate.lowering import KINDS, Call, Packed, array, lower, product
 from recollect.memory import Memory
 from recollect.observe import readable
 
@@ -59,11 +59,11 @@ class Operation:
         is_gather = self.does is aten.index.Tensor and all(t.dtype != torch.bool for t in self.read[1:])
         return bool(DECIDES & set(self.does.tags)) and not is_gather
 
-    def calls(self, rows: int) -> list[Call]:
-        """Give the calls that do it again, in place."""
+    def calls(self, rows: int, outside: set[int]) -> list[Call]:
+        """Give the calls that do it again, in place; `outside` are the weights' storages."""
         if self.does in (aten.mm.default, aten.addmm.default):
             *bias, x, y = self.args
-            found = product(self.given[0], x, y, bias[0] if bias else None)
+            found = product(self.given[0], x, y, bias[0] if bias else None, _storage(y) in outside)
         elif rows > 1 and self.does in BETTER_TOGETHER:
             found = None
         else:
@@ -152,11 +152,13 @@ class Step:
         moved = [(old, new) for old, new in zip(self.leaves, given, strict=True) if not _is_same(old, new)]
         changing = [*(old for old, _ in moved), self.ids, *_tensors(self.valid)]
         operations = _needed(operations, [self.logits, *given])
-        when = _when(operations, changing, self.leaves)
+        outside = _outside(operations, [*changing, *self.leaves])
+        when = _when(operations, outside, changing, self.leaves)
         self._on_load, self._on_step = (
-            [call for o, at in zip(operations, when, strict=True) if at == level for call in o.calls(len(self.ids))]
-            for level in (LOADED, ALWAYS)
+            [call for o, a in zip(operations, when, strict=True) if a == at for call in o.calls(len(self.ids), outside)]
+            for at in (LOADED, ALWAYS)
         )
+        self._packed = [arg for _, args in self._on_step for arg in args if isinstance(arg, Packed)]
         self._on_step += _moves(moved, {_storage(t) for t in self.leaves})
 
     def fits(self, memory: Memory, rows: int, has_valid: bool) -> bool:
@@ -171,6 +173,8 @@ class Step:
         for mine, theirs in zip(self.leaves, _pytree.tree_leaves(memory), strict=True):
             if mine is not theirs:
                 mine.copy_(theirs)
+        for weight in self._packed:
+            weight.renew()
         for call, args in self._on_load:
             call(*args)
 
@@ -179,6 +183,9 @@ class Step:
         self._ids[:, 0] = ids.numpy()
         if valid is not None:
             self._valid[:, 0] = valid.numpy()
+        for weight in self._packed:
+            if not weight.is_current():
+                weight.renew()
         for call, args in self._on_step:
             call(*args)
         return self.logits
@@ -257,14 +264,18 @@ def _record(survey: Survey, memory: Memory, rows: int, has_valid: bool) -> Step 
     return found
 
 
-def _when(operations: list[Operation], changing: list[Tensor], leaves: list[Tensor]) -> list[int]:
+def _outside(operations: list[Operation], own: list[Tensor]) -> set[int]:
+    """Give the storages of what is read but neither made here nor a step's own: weights."""
+    made = {_storage(t) for o in operations for t in o.given if not o.is_view}
+    return {_storage(t) for o in operations for t in o.read} - made - {_storage(t) for t in own}
+
+
+def _when(operations: list[Operation], outside: set[int], changing: list[Tensor], leaves: list[Tensor]) -> list[int]:
     """Say of each operation when it must be done again.
 
     What comes from outside, the weights, may change at any time, and nothing would say so: fused optimisers write to
     them without a trace. What is made of them is made anew with every id.
     """
-    made = {_storage(t) for o in operations for t in o.given if not o.is_view}
-    outside = {_storage(t) for o in operations for t in o.read} - made
     level = dict.fromkeys(outside, ALWAYS) | {_storage(t): LOADED for t in leaves}
     level |= {_storage(t): ALWAYS for t in changing}
     level |= {_storage(t): ALWAYS for o in operations for t in o.written}
