@@ -26,7 +26,7 @@ Model: TypeAlias = SequenceLayer[Any]
 Prompts: TypeAlias = Sequence[Any] | Tensor  # of ids: lists, arrays or tensors
 
 STRETCH = 512  # steps of a prompt read at once: bounds the logits (B, T, V)
-ROOM = 32  # steps of room reserved at once, at least
+ROOM = 48  # steps of room reserved at once, at least: most sentences are shorter
 PATIENCE = 4  # steps after rows have left before their shape is recorded: others may leave soon
 
 
@@ -204,7 +204,7 @@ class Reader:
 
 
 def _room(memory: Memory) -> int:
-    """Give the steps to make room for: up to 32, 64, 96, 128, 192, 256 … in all, so that like shapes come again.
+    """Give the steps to make room for: up to 48, 96, 144, 208, 272, 400 … in all, so that like shapes come again.
 
     More is looked through in vain, less is copied more often.
     """
