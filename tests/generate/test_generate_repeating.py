@@ -216,6 +216,23 @@ def test_what_decides_in_python_is_not_repeated(how, monkeypatch):
     assert found == generate(model, [[1]], Settings(tokens=40, greedy=True))[0].ids
 
 
+class Overflowing(Odd):
+    """Remembers ever larger numbers, to infinity and beyond."""
+
+    def read(self, x: Tensor, memory: Hidden, valid: Tensor | None) -> tuple[Tensor, Hidden]:
+        after = memory.hidden * 1e4 + x[:, -1:] + 1
+        return (after.tanh() + x[..., None])[:, -1:].expand(-1, x.shape[1], -1), Hidden(hidden=after)
+
+
+def test_infinities_are_as_quiet_as_in_torch(monkeypatch):
+    model = Overflowing("bool")
+    found = generate(model, [[1]], Settings(tokens=40, greedy=True))[0]
+    assert steps_of(model), repeating._REFUSED.get(model)
+    assert found.memory.hidden.isinf().any()
+    plainly(monkeypatch)
+    assert found.ids == generate(model, [[1]], Settings(tokens=40, greedy=True))[0].ids
+
+
 def test_short_generations_are_not_recorded():
     model = language_model("lstm")
     generate(model, [[1]], Settings(tokens=repeating.FEWEST - 1))

@@ -175,8 +175,7 @@ class Step:
                 mine.copy_(theirs)
         for weight in self._packed:
             weight.renew()
-        for call, args in self._on_load:
-            call(*args)
+        _do(self._on_load)
 
     def __call__(self, ids: Tensor, valid: Tensor | None) -> Tensor:
         """Read one id (B,) in each row, or in the valid ones; the logits are overwritten by the next step."""
@@ -186,8 +185,7 @@ class Step:
         for weight in self._packed:
             if not weight.is_current():
                 weight.renew()
-        for call, args in self._on_step:
-            call(*args)
+        _do(self._on_step)
         return self.logits
 
     def prove(self, model: nn.Module, memory: Memory) -> None:
@@ -205,6 +203,12 @@ class Step:
         """Give the memory itself: later steps write into it."""
         found: Memory = _pytree.tree_unflatten(self.leaves, self.structure)
         return found
+
+
+def _do(calls: list[Call]) -> None:
+    with np.errstate(all="ignore"):  # torch says nothing of infinities either
+        for call, args in calls:
+            call(*args)
 
 
 # ---- finding a recording -------------------------------------------------------------------------
