@@ -127,7 +127,7 @@ def one_run(name: str, setting: Setting, options: Any) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         data = open_pairs(setting, folder)
         torch.manual_seed(setting.seed)
-        sizes = data.source_tokenizer.vocab_size + 2, data.target_tokenizer.vocab_size + 2
+        sizes = data.source_tokenizer.model_size, data.target_tokenizer.model_size
         model = Translator(TranslationConfig(setting.family, *sizes, **setting.model)).to(options.device)
         begun = time.perf_counter()
         trainee = learn(setting, model, data, options, Path(folder))

@@ -54,5 +54,4 @@ def captions_block(result: Result, say: Say) -> str:
         rows.append([say(LANGUAGES[row["language"]]), say(row["model"]), parameters, *scores])
     counts = dict(zip(("train", "valid", "test"), result["rows"][0]["captions"], strict=True))
     note = say(CAPTIONS_NOTE).format(updates=result["settings"]["updates"], **counts)
-    result = {**result, "command": f"RECOLLECT_DATA=FOLDER {result['command']}"}
     return join(table(head, rows, texts=2), note, result, say)

@@ -102,7 +102,7 @@ def enrol(
     plan = Plan(budget, optimise, evaluate_every=epoch, save_every=epoch, keep=1)
     trainee = Trainee(model, streams, optimise.build(model))
     row = {"family": family, "size": size, "seed": seed, "rate": rate, "parameters": count_parameters(model.config)}
-    row |= {"commit": COMMIT}
+    row |= {"decay": how["decay"], "commit": COMMIT}
     return trainee, plan, partial(one_run, trainee, plan, text, row)
 
 

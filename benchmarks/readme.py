@@ -58,6 +58,7 @@ CHINESE = {
     "layers": "层数",
     "dropout": "dropout",
     "rate": "学习率",
+    "decay": "衰减",
     "seed": "种子",
     "transformer, as nanoGPT": "transformer，同 nanoGPT",
     "validation": "验证",
@@ -220,7 +221,6 @@ def markov_block(result: Result, say: Say) -> str:
         ngrams=f"{large['ngrams']:,}",
         seconds=f"{large['count_s']:.1f}",
     )
-    result = {**result, "command": f"RECOLLECT_DATA=FOLDER {result['command']}"}
     return join(table(head, rows, texts=1), note, result, say)
 
 
@@ -253,15 +253,15 @@ def characters_row(row: Result, say: Say) -> list[str]:
 
 
 def ptb_block(result: Result, say: Say) -> str:
-    head = [say("model"), say("parameters"), say("rate"), say("seed"), say("validation"), say("test"), say("published")]
+    head = ["model", "parameters", "rate", "decay", "seed", "validation", "test", "published"]
     rows = []
     for row in result["rows"]:
         published = f"{result['sizes'][row['size']]['published']:.1f}" if row["family"] == "lstm" else ""
+        how = [f"{row['parameters']:,}", f"{row['rate']:g}", f"{row['decay']:.3g}", str(row["seed"])]
         figures = [f"{row[part]:.2f}" for part in ("valid_perplexity", "test_perplexity")]
-        name = f"{row['family']}, {say(row['size'])}"
-        rows.append([name, f"{row['parameters']:,}", f"{row['rate']:g}", str(row["seed"]), *figures, published])
-    rows.append([say("5-gram"), "", "", "", "", f"{result['five_gram']:.2f}", ""])
-    return join(table(head, rows, texts=1), say(PTB_NOTE), result, say)
+        rows.append([f"{row['family']}, {say(row['size'])}", *how, *figures, published])
+    rows.append([say("5-gram"), *[""] * 5, f"{result['five_gram']:.2f}", ""])
+    return join(table([say(word) for word in head], rows, texts=1), say(PTB_NOTE), result, say)
 
 
 def nanogpt_block(result: Result, say: Say) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +12,8 @@ Say = Callable[[str], str]
 
 MACHINE = "{cpu}, {cores} cores, {memory_gib} GiB"
 SOURCE = "{machine}; Python {python}, torch {torch}, recollect {recollect}; {date}; shown by `{command}`"
+NEED_DATA = ("markov", "characters", "ptb", "nanogpt", "captions", "multi30k")  # that read texts of others
+CHOICE = re.compile(r" --(only|size|at-once) .*?(?= --|$)")  # of some rows among all
 CHINESE = {
     MACHINE: "{cpu}，{cores} 核，{memory_gib} GiB",
     SOURCE: "{machine}；Python {python}，torch {torch}，recollect {recollect}；{date}；由 `{command}` 得出",
@@ -33,6 +36,10 @@ def at_most(value: float) -> str:
 
 def join(table: str, note: str, result: Result, say: Say) -> str:
     """Add the small line below a table: what was measured, where and how."""
-    machine = say(MACHINE).format(**result["machine"])
-    source = say(SOURCE).format(machine=machine, date=result["date"], command=result["command"], **result["versions"])
+    facts = result["machine"]
+    machine = (f"{facts['gpu']}; " if "gpu" in facts else "") + say(MACHINE).format(**facts)
+    command = CHOICE.sub("", result["command"])  # rows that were not run again are kept: the whole shows them all
+    if result["name"] in NEED_DATA:
+        command = f"RECOLLECT_DATA=FOLDER {command.removeprefix('RECOLLECT_DATA=FOLDER ')}"
+    source = say(SOURCE).format(machine=machine, date=result["date"], command=command, **result["versions"])
     return f"{table}\n\n<sub>{note} {source}</sub>"

@@ -5,16 +5,15 @@ from __future__ import annotations
 import json
 
 import pytest
-import torch
-from safetensors.torch import load_file
 
 from command_line import run
+from going_on import check_goes_on_bit_equal
 from recollect.generate import Search
 from recollect.models.translation import FAMILIES
 from recollect.recipe import Recipe
 from recollect.run import Run
 from recollect.speaking import predict, tongues_of
-from recollect.training import begin, data_of, resume
+from recollect.training import begin, data_of
 from recollect.translate import attention_map, translate
 
 
@@ -63,15 +62,7 @@ def test_the_whole_way(tmp_path):
 
 
 def test_a_translator_goes_on_bit_equal(tmp_path):
-    whole, halted = Run(tmp_path / "whole"), Run(tmp_path / "halted")
-    recipe = small("transformer", dropout=0.1)
-    begin(recipe, whole, lambda row: None)
-    begin(recipe, halted, lambda row: None)
-    for path in halted.checkpoints.glob("step-00000010*"):
-        path.rename(tmp_path / "away")
-    resume(halted, lambda row: None, pytest.fail)
-    ours, theirs = (load_file(one.folder / "model.safetensors") for one in (whole, halted))
-    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+    check_goes_on_bit_equal(small("transformer", dropout=0.1), tmp_path)
 
 
 def test_a_line_is_translated_alike_alone_and_among_others(tmp_path):

@@ -26,7 +26,7 @@ def caption(
 
     Symbols that the tokenizer never saw are not said.
     """
-    search, begin, end = search or patient(5, 50), tokenizer.vocab_size, tokenizer.vocab_size + 1
+    search, begin, end = search or patient(5, 50), tokenizer.begin, tokenizer.end
     search = replace(search, end=[end], begin=begin, prohibited=[*search.prohibited, begin, *tokenizer.unseen])
     found = []
     for first in range(0, len(pictures), batch_size):

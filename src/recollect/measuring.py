@@ -33,7 +33,7 @@ def measure_pairs(run: Run, recipe: Recipe, data: str | None, steps: int | None,
     model, tongues = run.load(device), tongues_of(run)
     part = data_of(run, recipe).test if data is None else read_part(data, tongues.source, tongues.target, recipe.field)
     sources, references = part.source_lines, part.target_lines
-    forced = score_targets(model, part, tongues.begin, tongues.end)
+    forced = score_targets(model, part, tongues.target.begin, tongues.target.end)
     rows = []
     for width in (1, 5):
         said = translate(model, tongues, sources, Search(width=width, tokens=steps or LONGEST))
@@ -54,7 +54,7 @@ def measure_captions(run: Run, recipe: Recipe, data: str | None, steps: int | No
         part = data_of(run, recipe).test
     else:
         part = read_caption_part(data, tokenizer, model.config.size, recipe.field)
-    forced = score_captions(model, part, tokenizer.vocab_size, tokenizer.vocab_size + 1)
+    forced = score_captions(model, part, tokenizer.begin, tokenizer.end)
     rows = []
     for width in (1, 5):
         said = caption(model, tokenizer, part.pictures, patient(width, steps or LONGEST))

@@ -149,6 +149,12 @@ class Memory:
         """All tensors by dotted name, in the order of the fields."""
         return {name: t for field_name, part, _ in self._parts() for name, t in _named(field_name, part)}
 
+    def within(self) -> Iterator[Memory]:
+        """All memories there are in this one, itself first."""
+        yield self
+        for _, part, _ in self._parts():
+            yield from _memories(part)
+
     def _statics(self) -> list[Field[Any]]:
         return [f for f in fields(self) if "static" in f.metadata]
 
@@ -216,6 +222,14 @@ def _apply(part: Part, on_tensor: Callable[[Tensor], Tensor], on_memory: Callabl
     if isinstance(part, Memory):
         return on_memory(part)
     return tuple(_apply(p, on_tensor, on_memory) for p in part)
+
+
+def _memories(part: Part) -> Iterator[Memory]:
+    if isinstance(part, Memory):
+        yield from part.within()
+    elif isinstance(part, tuple):
+        for p in part:
+            yield from _memories(p)
 
 
 def _named(name: str, part: Part) -> Iterator[tuple[str, Tensor]]:

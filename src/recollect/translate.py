@@ -22,20 +22,10 @@ LOOKS = ("attend.weights", "cross.weights")  # what decoders note of their looks
 
 @dataclass(frozen=True)
 class Tongues:
-    """The tokenizers of both sides; the target's two ids more say begin and end."""
+    """The tokenizers of both sides."""
 
     source: LineTokenizer
     target: LineTokenizer
-
-    @property
-    def begin(self) -> int:
-        """The id that a target is begun with."""
-        return self.target.vocab_size
-
-    @property
-    def end(self) -> int:
-        """The id that says a target is at its end."""
-        return self.target.vocab_size + 1
 
 
 @dataclass(frozen=True)
@@ -55,8 +45,9 @@ def translate(
     Lines of like length are read together. Symbols that the target's tokenizer never saw are not said.
     """
     search = search or Search(tokens=200)
-    silent = (tongues.begin, *tongues.target.unseen)
-    search = replace(search, end=[tongues.end], begin=tongues.begin, prohibited=[*search.prohibited, *silent])
+    begin, end = tongues.target.begin, tongues.target.end
+    silent = [*search.prohibited, begin, *tongues.target.unseen]
+    search = replace(search, end=[end], begin=begin, prohibited=silent)
     found: dict[int, list[Translation]] = {}
     ids = [tongues.source.encode(line).tolist() for line in lines]
     for numbers in _like_lengths(ids, batch_size):
@@ -87,7 +78,7 @@ def attention_map(model: Any, tongues: Tongues, source: str, target: str) -> NDA
     Where there are several looks, in heads and layers, their mean.
     """
     home = next(model.parameters()).device
-    ids, said = tongues.source.encode(source), [tongues.begin, *tongues.target.encode(target).tolist()]
+    ids, said = tongues.source.encode(source), [tongues.target.begin, *tongues.target.encode(target).tolist()]
     with record(model) as seen:
         model(torch.tensor([said], device=home), model.remember(torch.from_numpy(ids)[None].to(home)))
     looks = [torch.cat(calls, dim=-2) for name, calls in seen.calls.items() if name.endswith(LOOKS)]
@@ -98,7 +89,7 @@ def attention_map(model: Any, tongues: Tongues, source: str, target: str) -> NDA
 
 
 def _said(hypothesis: Any, tongues: Tongues) -> Translation:
-    ids = hypothesis.ids[:-1] if hypothesis.ids and hypothesis.ids[-1] == tongues.end else hypothesis.ids
+    ids = hypothesis.ids[:-1] if hypothesis.ids and hypothesis.ids[-1] == tongues.target.end else hypothesis.ids
     return Translation(tongues.target.decode(ids), hypothesis.score, sum(hypothesis.logprobs))
 
 

@@ -9,11 +9,12 @@ import torch.nn.functional as F
 from recollect.check import LAWS, check_layer
 from recollect.data.shapes import COLOURS
 from recollect.entry import ContractError
-from recollect.generate import Search, Settings, beam, generate
+from recollect.generate import Settings, generate
 from recollect.layers.attend import Attend
 from recollect.models.captions import FAMILIES, CaptionConfig, Captioner, count_caption_parameters
 from recollect.models.sizes import sized_captioner
 from recollect.observe import record
+from searching import check_search
 
 WORDS, BEGIN, END = 6, 4, 5
 VARIANTS: dict[str, dict] = {
@@ -81,15 +82,7 @@ def test_bytes_are_floats_from_0_to_1(name):
 @pytest.mark.parametrize("family", FAMILIES)
 def test_beam_search_of_one_is_greedy_and_batches_do_not_matter(family):
     model = small(family)
-    memory = model.remember(pictures())
-    greedy = generate(model, [[]] * 4, Settings(tokens=6, greedy=True, begin=BEGIN, stop=[END]), memory)
-    one = beam(model, [[]] * 4, Search(width=1, tokens=6, begin=BEGIN, end=[END]), memory)
-    assert [found[0].ids for found in one] == [found.ids for found in greedy]
-    search = Search(width=3, tokens=6, nbest=3, begin=BEGIN, end=[END])
-    together = beam(model, [[]] * 4, search, memory)
-    for row in range(4):
-        alone = beam(model, [[]], search, memory.select([row]))[0]
-        assert [h.ids for h in alone] == [h.ids for h in together[row]]
+    check_search(model, model.remember(pictures()), BEGIN, END)
 
 
 @pytest.mark.parametrize("name", ["show-attend-tell", "hard"])

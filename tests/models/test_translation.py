@@ -7,7 +7,7 @@ import torch
 
 from recollect.check import LAWS, check_layer
 from recollect.entry import ContractError
-from recollect.generate import Search, Settings, beam, generate
+from recollect.generate import Settings, generate
 from recollect.generate.pairs import score_pairs
 from recollect.layer import reverse_rows
 from recollect.layers.cross_attention import CrossAttention
@@ -16,6 +16,7 @@ from recollect.layers.gru import GRU
 from recollect.layers.pointwise import FeedForward
 from recollect.models.translation import FAMILIES, TranslationConfig, Translator, count_translation_parameters
 from recollect.observe import record
+from searching import check_search
 
 SOURCE, TARGET, BEGIN, END = 7, 6, 4, 5
 VARIANTS: dict[str, dict] = {
@@ -105,16 +106,7 @@ def test_greedy_is_the_argmax_of_reading_everything_anew(name):
 @pytest.mark.parametrize("name", VARIANTS)
 def test_beam_search_of_one_is_greedy_and_batches_do_not_matter(name):
     model = small(name)
-    memory = model.remember(SOURCES, VALID)
-    greedy = generate(model, [[]] * 4, Settings(tokens=6, greedy=True, begin=BEGIN, stop=[END]), memory)
-    one = beam(model, [[]] * 4, Search(width=1, tokens=6, begin=BEGIN, end=[END]), memory)
-    assert [found[0].ids for found in one] == [found.ids for found in greedy]
-    search = Search(width=3, tokens=6, nbest=3, begin=BEGIN, end=[END])
-    together = beam(model, [[]] * 4, search, memory)
-    for row in range(4):
-        alone = beam(model, [[]], search, memory.select([row]))[0]
-        assert [h.ids for h in alone] == [h.ids for h in together[row]]
-        assert [h.score for h in alone] == pytest.approx([h.score for h in together[row]], rel=1e-9)
+    check_search(model, model.remember(SOURCES, VALID), BEGIN, END)
 
 
 @pytest.mark.parametrize("name", VARIANTS)

@@ -59,12 +59,12 @@ class Captions:
     @property
     def begin(self) -> int:
         """The id that a caption is begun with."""
-        return self.tokenizer.vocab_size
+        return self.tokenizer.begin
 
     @property
     def end(self) -> int:
         """The id that says a caption is at its end."""
-        return self.tokenizer.vocab_size + 1
+        return self.tokenizer.end
 
     @property
     def size(self) -> tuple[int, ...]:

@@ -49,12 +49,12 @@ class Pairs:
     @property
     def begin(self) -> int:
         """The id that a target is begun with."""
-        return self.target_tokenizer.vocab_size
+        return self.target_tokenizer.begin
 
     @property
     def end(self) -> int:
         """The id that says a target is at its end."""
-        return self.target_tokenizer.vocab_size + 1
+        return self.target_tokenizer.end
 
 
 class Making(NamedTuple):

@@ -56,6 +56,21 @@ class LineTokenizer:
         return self.base.vocab_size
 
     @property
+    def begin(self) -> int:
+        """The id that a target is begun with, one of two behind the tokenizer's own."""
+        return self.vocab_size
+
+    @property
+    def end(self) -> int:
+        """The id that says a target is at its end."""
+        return self.vocab_size + 1
+
+    @property
+    def model_size(self) -> int:
+        """How many ids a model knows: with begin and end."""
+        return self.vocab_size + 2
+
+    @property
     def unseen(self) -> list[int]:
         """The ids that no training text holds: nothing to say."""
         return self.base.unseen

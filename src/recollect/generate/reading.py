@@ -208,21 +208,10 @@ def _room(memory: Memory) -> int:
 
     More is looked through in vain, less is copied more often.
     """
-    filled, size = max((part.slots for part in _growing(memory)), default=0), ROOM
+    filled, size = max((part.slots for part in memory.within() if isinstance(part, Growing)), default=0), ROOM
     while size <= filled:
         size += max(ROOM, 1 << size.bit_length() - 2)
     return size - filled
-
-
-def _growing(part: Any) -> Iterator[Growing]:
-    if isinstance(part, Growing):
-        yield part
-    elif isinstance(part, Memory):
-        for _, inner, _ in part._parts():
-            yield from _growing(inner)
-    elif isinstance(part, tuple):
-        for inner in part:
-            yield from _growing(inner)
 
 
 def home(model: nn.Module, memory: Memory | None) -> torch.device:

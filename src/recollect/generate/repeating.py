@@ -321,15 +321,10 @@ def _storage(t: Tensor) -> int:
     return t.untyped_storage()._cdata
 
 
-def _lists(part: Any) -> Iterator[Tensor]:
+def _lists(memory: Memory) -> Iterator[Tensor]:
     """Give the lists (B, S, N, H) in a memory."""
-    if isinstance(part, Memory):
-        for _, inner, axis in part._parts():
-            is_list = axis == 1 and isinstance(inner, Tensor) and inner.dim() == 4
-            yield from [inner] if is_list else _lists(inner)
-    elif isinstance(part, tuple):
-        for inner in part:
-            yield from _lists(inner)
+    for part in memory.within():
+        yield from (t for _, t, axis in part._parts() if axis == 1 and isinstance(t, Tensor) and t.dim() == 4)
 
 
 def _by_head(t: Tensor) -> Tensor:

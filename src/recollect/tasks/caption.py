@@ -35,7 +35,7 @@ class CaptionTask:
 
     def config(self, recipe: Recipe, data: Captions) -> CaptionConfig:
         """Give a family's model at a size; two ids stand behind the tokenizer's own."""
-        return recipe.captioner(data.tokenizer.vocab_size + 2, data.size)
+        return recipe.captioner(data.tokenizer.model_size, data.size)
 
     def tokenizers(self, data: Captions) -> dict[str, LineTokenizer]:
         """There is one, of the captions."""

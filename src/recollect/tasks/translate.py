@@ -47,7 +47,7 @@ class TranslateTask:
 
     def config(self, recipe: Recipe, data: Pairs) -> TranslationConfig:
         """Give a family's model at a size; two ids stand behind the tokenizers' own."""
-        return recipe.translator(data.source_tokenizer.vocab_size + 2, data.target_tokenizer.vocab_size + 2)
+        return recipe.translator(data.source_tokenizer.model_size, data.target_tokenizer.model_size)
 
     def tokenizers(self, data: Pairs) -> dict[str, LineTokenizer]:
         """There are two, which may be one."""
