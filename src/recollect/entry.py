@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from threading import local
 from typing import Any
 
 import torch
@@ -96,23 +97,28 @@ def _check_tensor(t: Tensor, wanted: Tensor, axis: int | None, batch_size: int, 
         raise ContractError(name, f"dtype {t.dtype}", f"{wanted.dtype}")
 
 
-_looks_at_values = True
+class _Looks(local):
+    """Whether this thread looks at values."""
+
+    at_values = True
+
+
+_looks = _Looks()
 
 
 @contextmanager
 def without_looks() -> Iterator[None]:
     """Do not look at values inside `forward`, for someone who has seen to them and records what is done."""
-    global _looks_at_values
-    before, _looks_at_values = _looks_at_values, False
+    before, _looks.at_values = _looks.at_values, False
     try:
         yield
     finally:
-        _looks_at_values = before
+        _looks.at_values = before
 
 
 def may_look_at(t: Tensor) -> bool:
     """Whether a look at values costs nothing: not a GPU's time, and not the wholeness of a graph."""
-    return _looks_at_values and t.device.type == "cpu" and not torch.compiler.is_compiling() and t.numel() > 0
+    return not torch.compiler.is_compiling() and _looks.at_values and t.device.type == "cpu" and t.numel() > 0
 
 
 def check_ids(ids: Tensor, vocab_size: int, name: str = "ids") -> None:

@@ -12,11 +12,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from threading import local
 
 from torch import Tensor, nn
 
-_is_readable = False
-_recording: Recording | None = None
+
+class _Asked(local):
+    """What this thread asks of layers."""
+
+    is_readable = False
+    recording: Recording | None = None
+
+
+_asked = _Asked()
 
 
 class Recording(Mapping[str, Tensor]):
@@ -46,34 +54,32 @@ class Recording(Mapping[str, Tensor]):
 
 @contextmanager
 def readable() -> Iterator[None]:
-    """Let every layer use its readable form. For one thread at a time."""
-    global _is_readable
-    before, _is_readable = _is_readable, True
+    """Let every layer use its readable form. For this thread alone."""
+    before, _asked.is_readable = _asked.is_readable, True
     try:
         yield
     finally:
-        _is_readable = before
+        _asked.is_readable = before
 
 
 @contextmanager
 def record(root: nn.Module) -> Iterator[Recording]:
-    """Collect what the layers below `root` note while they read. For one thread at a time."""
-    global _recording
-    before, _recording = _recording, Recording(root)
+    """Collect what the layers below `root` note while they read. For this thread alone."""
+    before, _asked.recording = _asked.recording, Recording(root)
     try:
         with readable():
-            yield _recording
+            yield _asked.recording
     finally:
-        _recording = before
+        _asked.recording = before
 
 
 def is_readable() -> bool:
     """Whether layers are asked for their readable form."""
-    return _is_readable
+    return _asked.is_readable
 
 
 def note(module: nn.Module, **values: Tensor) -> None:
     """Offer inner values to whoever records; nothing happens when nobody does."""
-    if _recording is not None:
+    if _asked.recording is not None:
         for name, value in values.items():
-            _recording.add(module, name, value)
+            _asked.recording.add(module, name, value)

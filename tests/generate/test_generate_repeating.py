@@ -10,12 +10,14 @@ import torch
 from generate_models import FAMILIES, VOCAB, language_model
 from torch import Tensor
 
+from recollect.entry import may_look_at, without_looks
 from recollect.generate import Search, Settings, beam, generate, reading, repeating, stream
 from recollect.generate.repeating import Step
 from recollect.layer import SequenceLayer
 from recollect.layers.recurrence import Hidden
 from recollect.models import translation
 from recollect.models.translation import TranslationConfig, Translator
+from recollect.observe import is_readable, readable
 
 REPEATABLE = [name for name in FAMILIES if name != "markov"]  # how many symbols it has seen decides what it does
 LONG = Settings(tokens=40, seed=3)
@@ -108,6 +110,25 @@ def test_threads_share_a_model():
     with ThreadPoolExecutor(4) as pool:
         found = list(pool.map(lambda first: generate(model, [[first % VOCAB]], settings)[0].ids, range(4 * VOCAB)))
     assert found == want * 4
+
+
+def test_the_last_reader_to_leave_puts_training_back():
+    model = language_model("lstm")
+    modules = list(model.modules())
+    modules[-1].training = False
+    first, second = reading.undisturbed(modules), reading.undisturbed(modules)
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    assert not any(module.training for module in modules)
+    second.__exit__(None, None, None)
+    assert [module.training for module in modules] == [True] * (len(modules) - 1) + [False]
+
+
+def test_a_recording_is_its_threads_own():
+    with ThreadPoolExecutor(1) as pool, readable(), without_looks():
+        assert not pool.submit(is_readable).result()
+        assert pool.submit(may_look_at, torch.ones(1)).result() and not may_look_at(torch.ones(1))
 
 
 @pytest.mark.parametrize("name", ["lstm", "attention", "linear attention"])

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain
+from threading import Lock
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -30,18 +31,33 @@ ROOM = 48  # steps of room reserved at once, at least: most sentences are shorte
 PATIENCE = 4  # steps after rows have left before their shape is recorded: others may leave soon
 
 
+_READING: dict[nn.Module, tuple[int, list[nn.Module]]] = {}  # who reads now, and which modules were in training
+_LOCK = Lock()
+
+
 @contextmanager
 def undisturbed(modules: Sequence[nn.Module]) -> Iterator[None]:
-    """Read without gradients and in eval mode, and leave the flag of each of a model's modules as it was."""
-    training = [module for module in modules if module.training]
-    for module in training:
-        module.training = False
+    """Read without gradients and in eval mode, and leave the flag of each of a model's modules as it was.
+
+    `modules` begin with the model. Where threads share it, the last to leave puts the flags back.
+    """
+    model = modules[0]
+    with _LOCK:
+        readers, paused = _READING.get(model, (0, []))
+        training = [module for module in modules if module.training]
+        for module in training:
+            module.training = False
+        _READING[model] = readers + 1, paused + training
     try:
         with torch.no_grad():
             yield
     finally:
-        for module in training:
-            module.training = True
+        with _LOCK:
+            readers, paused = _READING.pop(model)
+            if readers > 1:
+                _READING[model] = readers - 1, paused
+            for module in paused if readers == 1 else ():
+                module.training = True
 
 
 @contextmanager
