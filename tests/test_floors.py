@@ -9,7 +9,7 @@ import pytest
 
 PACKAGE = Path(__file__).parent.parent / "src" / "recollect"
 FLOORS = [
-    ["version", "memory", "growing", "entry", "observe", "layer", "saving", "trial", "laws", "check"],
+    ["version", "memory", "growing", "entry", "observe", "layer", "saving", "caching", "trial", "laws", "check"],
     ["layers", "kernels"],
     ["models", "line"],
     [

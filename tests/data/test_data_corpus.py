@@ -8,7 +8,8 @@ import json
 import numpy as np
 import pytest
 
-from recollect.data import caching, corpus as corpora, formats
+from recollect import caching
+from recollect.data import corpus as corpora, formats
 from recollect.data.batches import Streams
 from recollect.data.corpus import load_corpus, read_ids, reopen_corpus
 from recollect.data.error import DataError

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from recollect.data.caching import build_folder, cache_folder, is_whole, read_record
+from recollect.caching import build_folder, cache_folder, is_whole, read_record
 from recollect.data.caption_files import Captioned, CaptionSource, open_captions
 from recollect.data.error import DataError
 from recollect.data.pair_rows import Encoded, PairPart, open_part, part_in_memory, smallest_dtype, write_part

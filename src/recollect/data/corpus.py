@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from recollect.data.caching import build_folder, cache_folder, is_whole, read_record
+from recollect.caching import build_folder, cache_folder, is_whole, read_record
 from recollect.data.error import DataError
 from recollect.data.split import cut, split
 from recollect.data.text import Piece, Source, open_source, to_stderr

@@ -15,7 +15,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from recollect.data.caching import build_folder, cache_folder, is_whole, read_record
+from recollect.caching import build_folder, cache_folder, is_whole, read_record
 from recollect.data.error import DataError
 from recollect.data.pair_files import PairSource, open_pairs
 from recollect.data.pair_rows import Encoded, PairPart, open_part, part_in_memory, smallest_dtype, write_part
