@@ -82,10 +82,14 @@ def draw(logits: Tensor, uniform: Sequence[float]) -> Tensor:
     """
     if logits.device.type == "cpu":
         return torch.from_numpy(_drawn(logits.numpy().astype(np.float64), uniform))
+    return drawn_there(logits, torch.tensor(uniform, dtype=torch.float64, device=logits.device))
+
+
+def drawn_there(logits: Tensor, uniform: Tensor) -> Tensor:
+    """Do as `draw` where the logits are, by torch alone and without a word to the CPU; `uniform` (B,) is float64."""
     summed = logits.double().softmax(dim=-1).cumsum(dim=-1)  # (B, V)
     total = summed[:, -1:]
-    at = torch.tensor(uniform, dtype=torch.float64, device=logits.device)[:, None]
-    target = torch.minimum(at * total, total.nextafter(torch.zeros_like(total)))
+    target = torch.minimum(uniform[:, None] * total, total.nextafter(torch.zeros_like(total)))
     return torch.searchsorted(summed, target, right=True)[:, 0].clamp(max=logits.shape[-1] - 1)
 
 

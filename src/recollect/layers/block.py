@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from recollect.entry import ContractError
+from recollect.kernels.single_step import step_block
 from recollect.layer import M, SequenceLayer
 from recollect.layers.pointwise import FeedForward, LayerNorm, Pointwise, RMSNorm
 
@@ -65,6 +66,11 @@ class Block(SequenceLayer[M]):
         mixed, memory = self.mixer(x, memory, valid=valid)
         x = self.mixer_norm.map(x + self._drop(mixed))
         return self.feed_forward_norm.map(x + self._drop(self.feed_forward.map(x))), memory
+
+    def fast(self, x: Tensor, memory: M, valid: Tensor | None) -> tuple[Tensor, M]:
+        """The same in one launch, where a GPU reads a single step."""
+        found: Any = step_block(self, x, memory, valid)
+        return self.read(x, memory, valid) if found is None else found
 
     def _drop(self, x: Tensor) -> Tensor:
         return F.dropout(x, self.dropout, self.training)

@@ -43,6 +43,11 @@ class GRU(Recurrence[Hidden]):
         """Begin with h_0 = 0."""
         return Hidden(hidden=torch.zeros(batch_size, self.hidden, **self._like(like)))
 
+    @property
+    def cell(self) -> str | None:
+        """Only with the reset after."""
+        return "gru" if self.reset == "after" else None
+
     def step(self, from_x: Tensor, memory: Hidden) -> tuple[Hidden, dict[str, Tensor]]:
         """One step of the equations above."""
         h = memory.hidden

@@ -46,6 +46,11 @@ class LSTM(Recurrence[HiddenCell]):
         hidden, cell = (torch.zeros(batch_size, self.hidden, **self._like(like)) for _ in range(2))
         return HiddenCell(hidden=hidden, cell=cell)
 
+    @property
+    def cell(self) -> str | None:
+        """Long short-term memory."""
+        return "lstm"
+
     def step(self, from_x: Tensor, memory: HiddenCell) -> tuple[HiddenCell, dict[str, Tensor]]:
         """One step of the equations above."""
         total = from_x + F.linear(memory.hidden, self.weight_hh, self.bias_hh)  # (B, 4H)

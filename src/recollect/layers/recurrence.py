@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import torch
 from torch import Tensor, nn
 
+from recollect.kernels.single_step import step_recurrence
 from recollect.layer import SequenceLayer
 from recollect.memory import Memory
 from recollect.observe import note
@@ -97,6 +98,11 @@ class Recurrence(SequenceLayer[H]):
         """Give torch's h, or (h, c), for our memory."""
         return _bridge().memory_to_torch(self, memory)
 
+    @property
+    def cell(self) -> str | None:
+        """Its name among the kernels for single steps, where there is one."""
+        return None
+
     def step(self, from_x: Tensor, memory: H) -> tuple[H, dict[str, Tensor]]:
         """Renew the memory from W_ih x_t + b_ih (B, G·H); also give the inner values by name."""
         raise NotImplementedError
@@ -119,8 +125,10 @@ class Recurrence(SequenceLayer[H]):
         return torch.cat(outputs, dim=1), memory
 
     def fast(self, x: Tensor, memory: H, valid: Tensor | None) -> tuple[Tensor, H]:
-        """Use the fused kernel where there is one and it pays."""
-        result = self.fused(x, memory, valid) if self._pays(x) else None
+        """Use a kernel where there is one and it pays."""
+        result: Any = step_recurrence(self, self.cell, x, memory, valid) if self.cell else None
+        if result is None and self._pays(x):
+            result = self.fused(x, memory, valid)
         return self.read(x, memory, valid) if result is None else result
 
     def _pays(self, x: Tensor) -> bool:

@@ -39,6 +39,11 @@ class RNN(Recurrence[Hidden]):
         """Begin with h_0 = 0."""
         return Hidden(hidden=torch.zeros(batch_size, self.hidden, **self._like(like)))
 
+    @property
+    def cell(self) -> str | None:
+        """As the nonlinearity."""
+        return self.nonlinearity
+
     def step(self, from_x: Tensor, memory: Hidden) -> tuple[Hidden, dict[str, Tensor]]:
         """h_t = φ(W_xh x_t + b_xh + W_hh h_{t-1} + b_hh)."""
         total = from_x + F.linear(memory.hidden, self.weight_hh, self.bias_hh)  # (B, H)

@@ -1,0 +1,187 @@
+"""Choosing and reading in turn without a word to the CPU: each token is one replay of a CUDA graph.
+
+On a GPU a step is some hundred short kernels, and to start one takes the CPU longer than to run it takes the GPU. So a
+turn (choose an id from the logits, read it, remember) is captured once and replayed, the draw's numbers laid out
+beforehand; ids come back many turns at a time. Where there is no GPU the same turn can be taken as it stands: that is
+how it is tested. Knows `forward` and `memory` only, no model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from threading import RLock
+from typing import Any
+from weakref import WeakKeyDictionary, ref
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.utils import _pytree
+
+from recollect.entry import without_looks
+from recollect.generate.filters import apply_filters, drawn_there
+from recollect.generate.repeating import Survey, Unsettled, _is_same, _storage
+from recollect.generate.settings import Settings
+from recollect.growing import Growing
+from recollect.memory import Memory
+
+BLOCK = 64  # turns between two looks of the CPU
+WARM_UP = 2  # turns before the capture, as libraries choose their kernels and allocate then
+MOST = 8  # loops kept for a model
+
+
+class Loop:
+    """Turns of one model with memories of one shape, under one way of choosing; all of it in place.
+
+    With `has_valid`, rows that are not active say nothing and keep what they remember.
+    """
+
+    def __init__(self, model: nn.Module, settings: Settings, memory: Memory, logits: Tensor, has_valid: bool) -> None:
+        self.settings, self.has_valid = settings, has_valid
+        leaves, self.structure = _pytree.tree_flatten(memory)
+        self.leaves, self.logits = [t.clone() for t in leaves], logits.clone()
+        rows, home = len(logits), logits.device
+        self.active = torch.ones(rows, dtype=torch.bool, device=home)
+        self.at = torch.zeros(1, dtype=torch.long, device=home)  # the turn's number in its block
+        self.uniform = torch.zeros(BLOCK, rows, dtype=torch.float64, device=home)
+        self.said = torch.zeros(BLOCK, rows, dtype=torch.long, device=home)
+        self.log_p = torch.zeros(BLOCK, rows, dtype=torch.float64, device=home)
+        self._stop, self._prohibited = (_ids(given, home) for given in (settings.stop, settings.prohibited))
+        turn = partial(self._turn, model)
+        self._again: Callable[[], Any] = self._captured(turn) if home.type == "cuda" else turn
+        self.owner: Callable[[], object | None] = lambda: None
+
+    def fits(self, settings: Settings, memory: Memory, logits: Tensor, has_valid: bool) -> bool:
+        """Whether it can go on from a memory, and chooses as asked."""
+        if _way(settings) != _way(self.settings) or has_valid != self.has_valid or logits.shape != self.logits.shape:
+            return False
+        leaves, structure = _pytree.tree_flatten(memory)
+        is_alike = [(t.shape, t.dtype) for t in leaves] == [(t.shape, t.dtype) for t in self.leaves]
+        return is_alike and bool(structure == self.structure)
+
+    def load(self, memory: Memory, logits: Tensor) -> None:
+        """Go on from a memory, and from what the model says next."""
+        _copy_all(self.leaves, _pytree.tree_leaves(memory))
+        self.logits.copy_(logits)
+
+    def memory(self) -> Memory:
+        """Give the memory itself: later turns write into it."""
+        found: Memory = _pytree.tree_unflatten(self.leaves, self.structure)
+        return found
+
+    def say(self, uniform: NDArray[np.float64], active: Sequence[bool]) -> tuple[list[list[int]], list[list[float]]]:
+        """Take a turn for each of at most BLOCK rows of numbers (n, B): ids, −1 where none was said, and log p."""
+        count = len(uniform)
+        self.uniform[:count].copy_(torch.from_numpy(uniform))
+        self.active.copy_(torch.tensor(list(active)))
+        self.at.zero_()
+        for _ in range(count):
+            self._again()
+        return self.said[:count].tolist(), self.log_p[:count].tolist()
+
+    def _turn(self, model: nn.Module) -> None:
+        """Choose, say and read. Nothing here may wait for the GPU, or bring anything to it."""
+        ids, live = self._choose(), self.active
+        log_p = self.logits.log_softmax(dim=-1).gather(-1, ids[:, None])[:, 0].double()  # (B,)
+        self.said.index_copy_(0, self.at, ids.masked_fill(~live, -1)[None])
+        self.log_p.index_copy_(0, self.at, log_p.masked_fill(~live, 0.0)[None])
+        self._read(model, ids, live)
+        self.active.logical_and_((ids[:, None] != self._stop).all(dim=1))
+        self.at.add_(1)
+
+    def _choose(self) -> Tensor:
+        logits = self.logits.index_fill(-1, self._prohibited, -torch.inf)
+        if self.settings.greedy:
+            return logits.argmax(dim=-1)
+        uniform = self.uniform.index_select(0, self.at)[0]  # (B,)
+        return drawn_there(apply_filters(logits, self.settings), uniform)
+
+    def _read(self, model: nn.Module, ids: Tensor, live: Tensor) -> None:
+        valid = live[:, None] if self.has_valid else None
+        with without_looks():
+            y, after = model(ids[:, None], self.memory(), valid=valid)
+        given, structure = _pytree.tree_flatten(after)
+        if structure != self.structure or any(a.shape != b.shape for a, b in zip(given, self.leaves, strict=True)):
+            raise Unsettled("the memory does not keep its shape")
+        self.logits.copy_(y[:, 0] if valid is None else torch.where(valid, y[:, 0], self.logits))
+        _copy_all(self.leaves, given)
+
+    def _captured(self, turn: Callable[[], None]) -> Callable[[], None]:
+        """Give the turn's replay; what the turns before the capture did is undone by `load`."""
+        beside = torch.cuda.Stream()
+        beside.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(beside):
+            for _ in range(WARM_UP):
+                turn()
+        torch.cuda.current_stream().wait_stream(beside)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            turn()
+        return graph.replay
+
+
+def _ids(given: Sequence[int], home: torch.device) -> Tensor:
+    return torch.tensor(list(given), dtype=torch.long, device=home)
+
+
+def _way(settings: Settings) -> tuple[Any, ...]:
+    """Give what a turn hangs on: not the seed, the number of tokens or what is read first."""
+    filters = settings.temperature, settings.top_k, settings.top_p, settings.min_p
+    return settings.greedy, tuple(settings.stop), tuple(settings.prohibited), *(() if settings.greedy else filters)
+
+
+def _copy_all(to: list[Tensor], new: list[Tensor]) -> None:
+    """Copy tensors into others, some of which they may look at."""
+    homes = {_storage(t) for t in to}
+    moved = [(old, t) for old, t in zip(to, new, strict=True) if not _is_same(old, t)]
+    sources = [t.clone() if _storage(t) in homes else t for _, t in moved]
+    for (old, _), t in zip(moved, sources, strict=True):
+        old.copy_(t)
+
+
+# ---- finding a loop ------------------------------------------------------------------------------
+
+_LOOPS: WeakKeyDictionary[nn.Module, list[tuple[Any, Loop]]] = WeakKeyDictionary()
+REFUSED: WeakKeyDictionary[nn.Module, str] = WeakKeyDictionary()  # why a model has none
+_LOCK = RLock()
+
+
+def find_loop(
+    survey: Survey, owner: object, settings: Settings, memory: Memory, logits: Tensor, has_valid: bool
+) -> Loop | None:
+    """Give a loop that is nobody else's as long as its owner lives; None: this model's turn cannot be captured."""
+    with _LOCK:
+        kept = _LOOPS.setdefault(survey.model, [])
+        kept[:] = [(seen, loop) for seen, loop in kept if seen == survey.print]
+        free = (loop for _, loop in kept if loop.owner() is None and loop.fits(settings, memory, logits, has_valid))
+        found = next(free, None) or _make(survey, settings, memory, logits, has_valid)
+        if found is None:
+            return None
+        kept[:] = [*[(seen, loop) for seen, loop in kept if loop is not found][1 - MOST :], (survey.print, found)]
+        found.owner = ref(owner)
+    found.load(memory, logits)
+    return found
+
+
+def _make(survey: Survey, settings: Settings, memory: Memory, logits: Tensor, has_valid: bool) -> Loop | None:
+    try:
+        return Loop(survey.model, settings, memory, logits, has_valid)
+    except Unsettled:
+        raise
+    except Exception as error:  # whatever it is, the model itself can still be asked
+        REFUSED[survey.model] = f"{type(error).__name__}: {error}"
+        return None
+
+
+def with_room(memory: Memory, steps: int) -> tuple[Memory, int]:
+    """Give a memory that keeps its shape for some of the steps to come, and for how many.
+
+    Lists have 64, 128, 256 … slots, so that like shapes come again; of more than 1024 at most as many again as are
+    filled: all are looked through at every step.
+    """
+    memory = memory.settled()
+    filled = max((part.slots for part in memory.within() if isinstance(part, Growing)), default=0)
+    size = 1 << (max(filled + min(steps, max(filled, 1024)), 64) - 1).bit_length()
+    return memory.reserve(size - filled, in_place=True), size - filled

@@ -1,0 +1,367 @@
+// One step through a pre-norm Transformer block, in one launch: all blocks of threads stay, and meet between the
+// products.
+//
+//   q, k, v = W_qkv norm(x)                 | each warp takes rows of W; every block normalises x for itself
+//   c = softmax(q kᵀ) v                     | a head's list is split over several blocks
+//   x = x + W_out c                         | the parts of c are put together by every block for itself
+//   h = φ(W_up norm(x));  x = x + W_down h
+//
+// What a step costs: four meetings (about 1 µs each, and as much until what was written elsewhere is read) and a launch,
+// and the weights, once, at the memory's speed; a warp asks for its next weights before it waits. The readable form is
+// `Block.read`. Sizes are constants of the compilation:
+//
+//   SCALAR 0 float, 1 bfloat16, 2 half; ROWS; WIDTH, HIDDEN, HEADS, KV_HEADS, HEAD; ACTIVATION 0 relu, 1 gelu,
+//   2 gelu by tanh; RMS; ROTARY; SCALE; EPS; WARPS; BLOCKS
+
+#include "device.cuh"
+
+constexpr int THREADS = 32 * WARPS;
+constexpr int QKV = (HEADS + 2 * KV_HEADS) * HEAD;
+constexpr int LANES = HEAD / 8;                // lanes that share a slot of the list: eight features each
+constexpr int TOGETHER = 32 / LANES;           // slots that a warp looks at together
+constexpr int GROUPS = WARPS * TOGETHER;       // and a block
+constexpr int SHORTEST = 64;                   // slots worth a block of their own
+constexpr int PART = HEAD + 2;                 // a part of a context: its sum, and the sum's weight and largest score
+
+struct Layer {
+    const scalar *norm, *norm_bias, *qkv, *qkv_bias, *out, *out_bias;
+    const scalar *next_norm, *next_norm_bias, *up, *up_bias, *down, *down_bias;
+    scalar *keys, *values;                     // (B, S, KV_HEADS, HEAD)
+    const long long* length;                   // (B,)
+    long long* length_after;                   // (B,)
+    long long slots;                           // S
+};
+
+struct Space {                                 // what all blocks share, in this order
+    float *x, *qkv, *hidden;                   // (ROWS, WIDTH), (ROWS, QKV), (ROWS, HIDDEN)
+    float* parts;                              // (ROWS, HEADS, most_splits, PART)
+
+    __device__ explicit Space(float* begin)
+        : x(begin), qkv(x + ROWS * WIDTH), hidden(qkv + ROWS * QKV), parts(hidden + ROWS * HIDDEN) {}
+};
+
+struct Meeting {
+    unsigned long long arrived;                // so far, all meetings of all launches together; never reset
+    unsigned long long failed;
+};
+
+// ---- meeting -----------------------------------------------------------------------------------------------------
+
+// Returns false when the others did not come: a launch that cannot go on ends, and says so.
+DEVICE bool meet(Meeting* meeting, int* shared_flag) {
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        *shared_flag = 1;
+        const unsigned long long before = add_release(&meeting->arrived, 1ull);
+        const unsigned long long all = (before / gridDim.x + 1) * gridDim.x;
+        const long long begun = clock_now();
+        while (load_acquire(&meeting->arrived) < all) {
+            relax();
+            if (clock_now() - begun > PATIENCE) {
+                *shared_flag = 0;
+                meeting->failed = 1;
+                break;
+            }
+        }
+    }
+    __syncthreads();
+    return *shared_flag != 0;
+}
+
+// ---- products ----------------------------------------------------------------------------------------------------
+
+template <int K_, int N_, int PARTS_>
+struct Product {                               // y (N) = W (N, K) x, PARTS warps to a row
+    static constexpr int K = K_, N = N_, PARTS = PARTS_;
+    static constexpr int SLOTS = WARPS / PARTS, GROUPS_ALL = K / 8;
+    static constexpr int PER_LANE = (GROUPS_ALL + 32 * PARTS - 1) / (32 * PARTS);
+
+    Raw raw[PER_LANE];
+
+    __device__ static int row_at(int turn) {
+        const int slot = (threadIdx.x / 32) / PARTS;
+        return blockIdx.x + gridDim.x * (slot + turn * SLOTS);
+    }
+
+    __device__ static int group_at(int i) {
+        return (i * PARTS + (threadIdx.x / 32) % PARTS) * 32 + threadIdx.x % 32;
+    }
+
+    __device__ void ask(const scalar* w, int turn) {
+        const int row = row_at(turn);
+#pragma unroll
+        for (int i = 0; i < PER_LANE; i++)
+            if (row < N && group_at(i) < GROUPS_ALL) raw[i] = fetch(w + (long long)row * K + group_at(i) * 8);
+    }
+
+    __device__ void multiply(const float* x, float* sums) const {
+#pragma unroll
+        for (int b = 0; b < ROWS; b++) sums[b] = 0.0f;
+#pragma unroll
+        for (int i = 0; i < PER_LANE; i++) {
+            const int group = group_at(i);
+            if (group >= GROUPS_ALL) continue;
+            float w[8];
+            widen(raw[i], w);
+#pragma unroll
+            for (int b = 0; b < ROWS; b++) add_product(sums[b], w, x + b * padded(K), group);
+        }
+#pragma unroll
+        for (int b = 0; b < ROWS; b++) sums[b] = over_warp(sums[b]);
+    }
+
+    // Multiplies by all rows of this block; `first` holds what was asked for before the meeting.
+    template <typename End>
+    __device__ static void run(const scalar* w, Product first, const float* x, float* between, End end) {
+        const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+        for (int turn = 0; blockIdx.x + gridDim.x * turn * SLOTS < N; turn++) {
+            Product next;
+            next.ask(w, turn + 1);
+            float sums[ROWS];
+            first.multiply(x, sums);
+            if (PARTS > 1) {
+                if (lane == 0)
+                    for (int b = 0; b < ROWS; b++) between[warp * ROWS + b] = sums[b];
+                __syncthreads();
+                if (lane == 0 && warp % PARTS == 0)
+                    for (int other = 1; other < PARTS; other++)
+                        for (int b = 0; b < ROWS; b++) sums[b] += between[(warp + other) * ROWS + b];
+                __syncthreads();
+            }
+            if (lane == 0 && warp % PARTS == 0 && row_at(turn) < N)
+                for (int b = 0; b < ROWS; b++) end(row_at(turn), b, sums[b]);
+            first = next;
+        }
+    }
+};
+
+// As many warps to a row as there are to spare.
+constexpr int parts_for(int rows) { return rows * 4 <= BLOCKS * WARPS ? 4 : rows * 2 <= BLOCKS * WARPS ? 2 : 1; }
+
+using Qkv = Product<WIDTH, QKV, parts_for(QKV)>;
+using Out = Product<WIDTH, WIDTH, parts_for(WIDTH)>;
+using Up = Product<WIDTH, HIDDEN, parts_for(HIDDEN)>;
+using Down = Product<HIDDEN, WIDTH, parts_for(WIDTH)>;
+
+// ---- norms -------------------------------------------------------------------------------------------------------
+
+DEVICE void sum_over_block(float& a, float& b, float* between) {
+    a = over_warp(a);
+    b = over_warp(b);
+    const int warp = threadIdx.x / 32;
+    __syncthreads();
+    if (threadIdx.x % 32 == 0) {
+        between[2 * warp] = a;
+        between[2 * warp + 1] = b;
+    }
+    __syncthreads();
+    a = b = 0.0f;
+    for (int w = 0; w < WARPS; w++) {
+        a += between[2 * w];
+        b += between[2 * w + 1];
+    }
+}
+
+// normalised (shared) = (x − mean) / √(variance + ε) · γ + β. Sums are of x − x_0, so that little cancels.
+template <typename From>
+DEVICE void normalise(From from, const scalar* weight, const scalar* bias, float* normalised, float* between) {
+    constexpr int EACH = (WIDTH + THREADS - 1) / THREADS;
+    for (int b = 0; b < ROWS; b++) {
+        float mine[EACH], sum = 0.0f, squares = 0.0f;
+        const float shift = RMS ? 0.0f : from(b, 0);
+#pragma unroll
+        for (int i = 0; i < EACH; i++) {
+            const int d = threadIdx.x + i * THREADS;
+            mine[i] = d < WIDTH ? from(b, d) : shift;
+            sum += mine[i] - shift;
+            squares += (mine[i] - shift) * (mine[i] - shift);
+        }
+        sum_over_block(sum, squares, between);
+        const float off = RMS ? 0.0f : sum / WIDTH;
+        const float factor = 1.0f / sqrtf(squares / WIDTH - off * off + EPS);
+#pragma unroll
+        for (int i = 0; i < EACH; i++) {
+            const int d = threadIdx.x + i * THREADS;
+            if (d >= WIDTH) continue;
+            const float scaled = (mine[i] - shift - off) * factor * to_float(weight[d]);
+            normalised[b * padded(WIDTH) + place(d)] = scaled + value_at(bias, d);
+        }
+    }
+    __syncthreads();
+}
+
+// ---- attention ---------------------------------------------------------------------------------------------------
+
+DEVICE int splits_of(long long length, int most) {
+    const long long wanted = (length + SHORTEST) / SHORTEST;  // of length + 1 slots
+    return wanted < most ? (int)wanted : most;
+}
+
+// Lay out eight features of a head, turned by their position where positions are rotary.
+DEVICE void turned(const float* from, int first, long long position, float* to) {
+    for (int j = 0; j < 8; j++) to[j] = load_shared_by_all(from + first + j);
+    if (!ROTARY) return;
+    for (int j = 0; j < 8; j += 2) {
+        const float angle = (float)position / powf(10000.0f, (float)(first + j) / HEAD);
+        const float sine = sinf(angle), cosine = cosf(angle), even = to[j], odd = to[j + 1];
+        to[j] = even * cosine - odd * sine;
+        to[j + 1] = even * sine + odd * cosine;
+    }
+}
+
+struct Running {                               // a softmax-weighted sum, as far as it has come
+    float most, weight, sum[8];
+
+    __device__ void see(float score, const float* value) {
+        const float larger = fmaxf(most, score), fade = expf(most - larger), share = expf(score - larger);
+        most = larger;
+        weight = weight * fade + share;
+        for (int j = 0; j < 8; j++) sum[j] = sum[j] * fade + share * value[j];
+    }
+};
+
+DEVICE float over_lanes(const float* a, const float* b) {
+    float dot = 0.0f;
+    for (int j = 0; j < 8; j++) dot += a[j] * b[j];
+    for (int step = LANES / 2; step > 0; step /= 2) dot += shuffle_xor(dot, step);
+    return dot;
+}
+
+// One head of one row over one split of its list: a part of its context.
+DEVICE void attend(const Layer& layer, const Space& space, int row, int head, int split, int splits, float* part,
+                       float* collected) {
+    const int lane = threadIdx.x % LANES, group = threadIdx.x / LANES, kv = head / (HEADS / KV_HEADS), first = lane * 8;
+    const long long length = layer.length[row];
+    const float* mine = space.qkv + row * QKV;
+    float q[8];
+    turned(mine + head * HEAD, first, length, q);
+    for (int j = 0; j < 8; j++) q[j] *= SCALE;
+    const long long begin = length * split / splits, end = length * (split + 1) / splits;
+    const long long stride = (long long)KV_HEADS * HEAD;
+    const scalar* keys = layer.keys + (row * layer.slots * KV_HEADS + kv) * HEAD + first;
+    const scalar* values = layer.values + (row * layer.slots * KV_HEADS + kv) * HEAD + first;
+    Running running = {-1e30f, 0.0f, {}};
+    for (long long base = begin; base < end; base += GROUPS) {
+        const long long slot = base + group;
+        float key[8] = {}, value[8] = {};
+        if (slot < end) {
+            widen(fetch_changing(keys + slot * stride), key);
+            widen(fetch_changing(values + slot * stride), value);
+        }
+        const float score = over_lanes(q, key);
+        if (slot < end) running.see(score, value);
+    }
+    if (split == splits - 1) {                 // the step itself, which is also written down
+        float key[8], value[8];
+        turned(mine + (HEADS + kv) * HEAD, first, length, key);
+        for (int j = 0; j < 8; j++) value[j] = load_shared_by_all(mine + (HEADS + KV_HEADS + kv) * HEAD + first + j);
+        for (int j = 0; j < 8; j++) {          // as the next step will see them
+            key[j] = to_float(from_float(key[j]));
+            value[j] = to_float(from_float(value[j]));
+        }
+        const float score = over_lanes(q, key);
+        if (group == 0) {
+            running.see(score, value);
+            if (head % (HEADS / KV_HEADS) == 0 && length < layer.slots)
+                for (int j = 0; j < 8; j++) {
+                    layer.keys[(row * layer.slots + length) * stride + kv * HEAD + first + j] = from_float(key[j]);
+                    layer.values[(row * layer.slots + length) * stride + kv * HEAD + first + j] = from_float(value[j]);
+                }
+        }
+    }
+    // Put the groups together: (GROUPS, PART) in shared memory.
+    for (int j = 0; j < 8; j++) collected[group * PART + first + j] = running.sum[j];
+    if (lane == 0) {
+        collected[group * PART + HEAD] = running.weight;
+        collected[group * PART + HEAD + 1] = running.most;
+    }
+    __syncthreads();
+    for (int h = threadIdx.x; h < HEAD + 1; h += THREADS) {
+        float most = -1e30f, sum = 0.0f;
+        for (int g = 0; g < GROUPS; g++) most = fmaxf(most, collected[g * PART + HEAD + 1]);
+        for (int g = 0; g < GROUPS; g++) sum += collected[g * PART + h] * expf(collected[g * PART + HEAD + 1] - most);
+        part[h] = sum;
+        if (h == HEAD) part[HEAD + 1] = most;
+    }
+    __syncthreads();
+}
+
+// Put the splits of all contexts together, in shared memory.
+DEVICE void gather_contexts(const Layer& layer, const Space& space, int most_splits, float* contexts) {
+    for (int at = threadIdx.x; at < ROWS * WIDTH; at += THREADS) {
+        const int row = at / WIDTH, head = at % WIDTH / HEAD, h = at % HEAD;
+        const int splits = splits_of(layer.length[row], most_splits);
+        const float* parts = space.parts + (row * HEADS + head) * most_splits * PART;
+        float most = -1e30f, sum = 0.0f, weight = 0.0f;
+        for (int s = 0; s < splits; s++) most = fmaxf(most, load_shared_by_all(parts + s * PART + HEAD + 1));
+        for (int s = 0; s < splits; s++) {
+            const float share = expf(load_shared_by_all(parts + s * PART + HEAD + 1) - most);
+            sum += share * load_shared_by_all(parts + s * PART + h);
+            weight += share * load_shared_by_all(parts + s * PART + HEAD);
+        }
+        contexts[row * padded(WIDTH) + place(at % WIDTH)] = sum / weight;
+    }
+    __syncthreads();
+}
+
+DEVICE float activated(float x) {
+    if (ACTIVATION == 0) return fmaxf(x, 0.0f);
+    if (ACTIVATION == 1) return 0.5f * x * (1.0f + erff(x * 0.70710678118654752f));
+    return 0.5f * x * (1.0f + tanhf(0.79788456080286536f * (x + 0.044715f * x * x * x)));
+}
+
+// ---- the step ----------------------------------------------------------------------------------------------------
+
+extern "C" __global__ void __launch_bounds__(THREADS, 1)
+block_step(const Layer layer, const scalar* input, scalar* output, const unsigned char* valid, Meeting* meeting,
+           float* scratch, int most_splits) {
+    const Space space(scratch);
+    __shared__ float vector[ROWS * padded(HIDDEN > WIDTH ? HIDDEN : WIDTH)];
+    __shared__ float collected[GROUPS * PART];
+    __shared__ float between[WARPS * (ROWS > 2 ? ROWS : 2)];
+    __shared__ int flag;
+    Qkv qkv;
+    qkv.ask(layer.qkv, 0);
+    auto x_before = [&](int b, int d) { return to_float(input[b * WIDTH + d]); };
+    normalise(x_before, layer.norm, layer.norm_bias, vector, between);
+    Qkv::run(layer.qkv, qkv, vector, between, [&](int row, int b, float sum) {
+        space.qkv[b * QKV + row] = sum + value_at(layer.qkv_bias, row);
+    });
+    if (!meet(meeting, &flag)) return;
+
+    for (int item = blockIdx.x; item < ROWS * HEADS * most_splits; item += gridDim.x) {
+        const int split = item % most_splits, head = item / most_splits % HEADS, row = item / most_splits / HEADS;
+        const int splits = splits_of(layer.length[row], most_splits);
+        float* part = space.parts + ((row * HEADS + head) * most_splits + split) * PART;
+        if (split < splits) attend(layer, space, row, head, split, splits, part, collected);
+    }
+    Out out;
+    out.ask(layer.out, 0);
+    if (!meet(meeting, &flag)) return;
+
+    gather_contexts(layer, space, most_splits, vector);
+    Out::run(layer.out, out, vector, between, [&](int row, int b, float sum) {
+        space.x[b * WIDTH + row] = x_before(b, row) + sum + value_at(layer.out_bias, row);
+    });
+    Up up;
+    up.ask(layer.up, 0);
+    if (!meet(meeting, &flag)) return;
+
+    auto x_between = [&](int b, int d) { return load_shared_by_all(space.x + b * WIDTH + d); };
+    normalise(x_between, layer.next_norm, layer.next_norm_bias, vector, between);
+    Up::run(layer.up, up, vector, between, [&](int row, int b, float sum) {
+        space.hidden[b * HIDDEN + row] = activated(sum + value_at(layer.up_bias, row));
+    });
+    Down down;
+    down.ask(layer.down, 0);
+    if (!meet(meeting, &flag)) return;
+
+    for (int at = threadIdx.x; at < ROWS * HIDDEN; at += THREADS)
+        vector[at / HIDDEN * padded(HIDDEN) + place(at % HIDDEN)] = load_shared_by_all(space.hidden + at);
+    __syncthreads();
+    Down::run(layer.down, down, vector, between, [&](int row, int b, float sum) {
+        output[b * WIDTH + row] = from_float(x_between(b, row) + sum + value_at(layer.down_bias, row));
+    });
+    if (blockIdx.x == 0 && threadIdx.x < ROWS)
+        layer.length_after[threadIdx.x] = layer.length[threadIdx.x] + (valid ? valid[threadIdx.x] : 1);
+}

@@ -1,0 +1,246 @@
+"""One step on a GPU in as few launches as can be: a Transformer block in one, a recurrent layer in one.
+
+While generation goes on a layer reads one step of few rows. Its products are then bound by reading the weights once,
+and everything between them by the way from one launch to the next. The kernels are in cuda/block_step.cu and
+cuda/recurrent_step.cu; the readable forms are `Block.read` and the recurrences' `step`. Without gradients only.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from threading import Lock
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import torch
+from torch import Tensor
+
+from recollect.memory import Memory
+
+if TYPE_CHECKING:
+    from recollect.layers.block import Block
+    from recollect.layers.recurrence import Hidden, Recurrence
+
+SCALARS = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
+ACTIVATIONS = {"relu": 0, "gelu": 1, "gelu_tanh": 2}
+SHARED = 48 << 10  # bytes of shared memory that every device has
+MEETINGS = 4096  # places to meet: launches in flight at a time share none
+WARPS = 16  # of a block of threads, in a Transformer block's step
+
+Defines: TypeAlias = dict[str, Any]
+Launch: TypeAlias = Callable[[str, Defines, int, int, list[Any], bool], None]
+
+
+@dataclass(frozen=True)
+class Launcher:
+    """Starts kernels: `launch(name, constants, blocks, threads, arguments, all_at_once)`, for one kind of device."""
+
+    kind: str
+    launch: Launch
+    blocks: Callable[[torch.device], int]  # how many may be there at the same time, one to a multiprocessor
+
+
+_launchers: dict[str, Launcher] = {}
+
+
+def _launcher(x: Tensor) -> Launcher | None:
+    return _launchers.get(x.device.type)
+
+
+def _is_single(x: Tensor) -> bool:
+    """Whether x (B, 1, D) is one step of few rows that nobody wants a gradient of."""
+    is_small = x.dim() == 3 and x.shape[1] == 1 and 1 <= len(x) <= 4 and x.dtype in SCALARS
+    is_plain = not torch.is_grad_enabled() and not torch.compiler.is_compiling()
+    return is_small and is_plain and not torch.is_autocast_enabled(x.device.type)
+
+
+# ---- a Transformer block -------------------------------------------------------------------------
+
+
+class _Layer(ctypes.Structure):
+    """`Layer` of block_step.cu."""
+
+    names = (
+        *("norm", "norm_bias", "qkv", "qkv_bias", "out", "out_bias", "next_norm", "next_norm_bias"),
+        *("up", "up_bias", "down", "down_bias", "keys", "values", "length", "length_after"),
+    )
+    _fields_ = [*((name, ctypes.c_void_p) for name in names), ("slots", ctypes.c_longlong)]
+
+
+@dataclass(frozen=True)
+class BlockSizes:
+    """The constants of block_step.cu."""
+
+    scalar: int
+    rows: int
+    width: int
+    hidden: int
+    heads: int
+    kv_heads: int
+    head: int
+    activation: int
+    rms: int
+    rotary: int
+    scale: str
+    eps: str
+    warps: int
+    blocks: int
+
+    @property
+    def fits(self) -> bool:
+        """Whether vectors are whole groups of eight, a head's lanes a part of a warp, and shared memory suffices."""
+        lanes = self.head // 8
+        is_whole = all(size % 8 == 0 for size in (self.width, self.hidden, self.head))
+        return is_whole and lanes in (1, 2, 4, 8, 16, 32) and self.shared <= SHARED
+
+    @property
+    def shared(self) -> int:
+        """Bytes of shared memory."""
+        groups = self.warps * 32 // max(self.head // 8, 1)
+        vector = self.rows * -(-max(self.width, self.hidden) // 256) * 256
+        return 4 * (vector + groups * (self.head + 2) + self.warps * max(self.rows, 2) + 1)
+
+    @property
+    def splits(self) -> int:
+        """Parts of a head's list, at most."""
+        return max(1, self.blocks // (self.rows * self.heads))
+
+    @property
+    def scratch(self) -> int:
+        """Numbers that all blocks share."""
+        qkv = (self.heads + 2 * self.kv_heads) * self.head
+        parts = self.heads * self.splits * (self.head + 2)
+        return self.rows * (self.width + qkv + self.hidden + parts)
+
+
+def step_block(block: Block[Any], x: Tensor, memory: Memory, valid: Tensor | None) -> tuple[Tensor, Memory] | None:
+    """Read one step x (B, 1, D) with a pre-norm block of self-attention; None where there is no kernel for it."""
+    launcher = _launcher(x)
+    if launcher is None or not _is_single(x) or not _is_covered(block, memory):
+        return None
+    sizes = _sizes_of(block, x, launcher)
+    if not sizes.fits:
+        return None
+    mixer: Any = block.mixer
+    mixer._check_memory(memory, x)
+    after = memory._with(length=torch.empty_like(memory.length))  # type: ignore[attr-defined]
+    y, scratch = torch.empty_like(x), torch.empty(sizes.scratch, dtype=torch.float32, device=x.device)
+    layer = _layer_of(block, memory, after.length)
+    mask = None if valid is None else valid.contiguous()
+    pointers = [_at(t) for t in (x.contiguous(), y, mask, _meeting(x.device), scratch)]
+    constants = {name.upper(): value for name, value in asdict(sizes).items()}
+    launcher.launch(
+        "block_step", constants, sizes.blocks, 32 * WARPS, [layer, *pointers, ctypes.c_int(sizes.splits)], True
+    )
+    return y, after
+
+
+def _is_covered(block: Block[Any], memory: Any) -> bool:
+    """Whether a block is one that the kernel knows, and its memory one that it may write into."""
+    from recollect.layers.attention import KeysValues, SelfAttention
+
+    mixer, forward = block.mixer, block.feed_forward
+    is_known = block.norm == "pre" and type(mixer) is SelfAttention and forward.activation in ACTIVATIONS
+    if not is_known or not isinstance(mixer, SelfAttention) or not isinstance(memory, KeysValues):
+        return False
+    is_open = mixer.causal and mixer.window is None and mixer.alibi is None
+    drops = block.training and max(block.dropout, mixer.dropout, forward.dropout) > 0
+    has_room = memory.reserved and memory.in_place and memory.keys.is_contiguous() and memory.values.is_contiguous()
+    has_hooks = any(m._forward_hooks or m._forward_pre_hooks for m in block.modules())
+    return is_open and not drops and has_room and not has_hooks
+
+
+def _sizes_of(block: Block[Any], x: Tensor, launcher: Launcher) -> BlockSizes:
+    mixer: Any = block.mixer
+    norm: Any = block.mixer_norm
+    return BlockSizes(
+        scalar=SCALARS[x.dtype],
+        rows=len(x),
+        width=block.width_out,
+        hidden=block.feed_forward.hidden,
+        heads=mixer.heads,
+        kv_heads=mixer.kv_heads,
+        head=mixer.head_width,
+        activation=ACTIVATIONS[block.feed_forward.activation],
+        rms=int(isinstance(norm.norm, torch.nn.RMSNorm)),
+        rotary=int(mixer.positions == "rotary"),
+        scale=f"{mixer.scale!r}f",
+        eps=f"{norm.norm.eps!r}f",
+        warps=WARPS,
+        blocks=launcher.blocks(x.device),
+    )
+
+
+def _layer_of(block: Block[Any], memory: Any, length_after: Tensor) -> _Layer:
+    mixer: Any = block.mixer
+    norms: list[Any] = [block.mixer_norm, block.feed_forward_norm]
+    first, second = ((n.norm.weight, getattr(n.norm, "bias", None)) for n in norms)
+    products = mixer.qkv, mixer.out, block.feed_forward.up, block.feed_forward.down
+    qkv, out, up, down = ((p.weight, p.bias) for p in products)
+    kept = memory.keys, memory.values, memory.length, length_after
+    return _Layer(*(_at(t) for t in (*first, *qkv, *out, *second, *up, *down, *kept)), memory.slots)
+
+
+# ---- a recurrence --------------------------------------------------------------------------------
+
+
+class _Weights(ctypes.Structure):
+    """`Weights` of recurrent_step.cu."""
+
+    _fields_ = [(name, ctypes.c_void_p) for name in ("from_x", "from_h", "bias_x", "bias_h")]
+
+
+def step_recurrence(
+    layer: Recurrence[Any], cell: str, x: Tensor, memory: Hidden, valid: Tensor | None
+) -> tuple[Tensor, Hidden] | None:
+    """Read one step x (B, 1, D) with an RNN ("tanh", "relu"), a "gru" or an "lstm"; None where there is no kernel."""
+    launcher, rows = _launcher(x), len(x)
+    sizes = layer.width, layer.hidden
+    if launcher is None or not _is_single(x) or layer.width is None or any(s is None or s % 8 for s in sizes):
+        return None
+    if 4 * rows * sum(-(-s // 256) * 256 for s in sizes if s is not None) > SHARED:
+        return None
+    warps = min(max(layer.hidden // 128, 1), 8)
+    constants = {"SCALAR": SCALARS[x.dtype], "ROWS": rows, "WIDTH": layer.width, "HIDDEN": layer.hidden}
+    constants |= {"CELL": CELLS.index(cell), "WARPS": warps}
+    after = {name: torch.empty_like(t) for name, t, _ in memory._parts()}
+    weights = _Weights(*(_at(t) for t in (layer.weight_ih, layer.weight_hh, layer.bias_ih, layer.bias_hh)))
+    before = [memory.hidden.contiguous(), memory.cell.contiguous() if cell == "lstm" else None]  # type: ignore[attr-defined]
+    mask = None if valid is None else valid.contiguous()
+    tensors = x.contiguous(), *before, mask, after["hidden"], after.get("cell")
+    blocks = -(-layer.hidden // warps)
+    launcher.launch("recurrent_step", constants, blocks, 32 * warps, [weights, *map(_at, tensors)], False)
+    return after["hidden"][:, None], type(memory)(**after)
+
+
+CELLS = ("tanh", "relu", "gru", "lstm")
+
+
+# ---- places to meet ------------------------------------------------------------------------------
+
+_meetings: dict[torch.device, Tensor] = {}  # (MEETINGS, 2): blocks that have arrived, in all; whether some did not
+_taken = 0
+_LOCK = Lock()
+
+
+def _meeting(device: torch.device) -> Tensor:
+    """Give a place where the blocks of one launch meet."""
+    global _taken
+    with _LOCK:
+        if device not in _meetings:
+            _meetings[device] = torch.zeros(MEETINGS, 2, dtype=torch.long, device=device)
+        _taken += 1
+        return _meetings[device][_taken % MEETINGS]
+
+
+def check_meetings(device: torch.device) -> None:
+    """Raise where the blocks of a launch did not all come; what it gave is then worth nothing."""
+    places = _meetings.get(device)
+    if places is not None and bool(places[:, 1].any()):
+        _launchers.pop(device.type, None)
+        raise RuntimeError("a kernel's blocks did not meet; kernels for single steps are off from now on: start again")
+
+
+def _at(t: Tensor | None) -> ctypes.c_void_p:
+    return ctypes.c_void_p(None if t is None else t.data_ptr())

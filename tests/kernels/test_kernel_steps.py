@@ -1,0 +1,171 @@
+"""Kernels for single steps, on a CPU that plays the GPU: what they give is what the layers give."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from emulation import Emulator, has_compiler
+from torch import Tensor
+
+from recollect.kernels import single_step
+from recollect.layers.attention import SelfAttention
+from recollect.layers.block import Block
+from recollect.layers.gru import GRU
+from recollect.layers.lstm import LSTM
+from recollect.layers.pointwise import FeedForward
+from recollect.layers.rnn import RNN
+from recollect.memory import Memory
+from recollect.observe import readable
+
+TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 2e-2, torch.float16: 3e-3}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("emulated")
+
+
+@pytest.fixture
+def emulator(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Emulator]:
+    if not has_compiler():
+        assert os.environ.get("CI") != "true", "no g++"
+        pytest.skip("no g++")
+    found = Emulator(folder)
+    monkeypatch.setitem(single_step._launchers, "cpu", found.launcher())
+    monkeypatch.setattr(single_step, "WARPS", 2)
+    monkeypatch.setattr(torch, "empty_like", lambda t, **options: torch.full_like(t, poison(t), **options))
+    yield found
+    single_step.check_meetings(torch.device("cpu"))
+    single_step._meetings.clear()
+
+
+def poison(t: Tensor) -> Any:
+    return torch.nan if t.is_floating_point() else -1
+
+
+def block(width: int, hidden: int, heads: int, kv_heads: int, **options: Any) -> Block[Any]:
+    torch.manual_seed(0)
+    positions, activation = options.pop("positions", None), options.pop("activation", "gelu")
+    bias = options.get("bias", True)
+    mixer = SelfAttention(width, heads, kv_heads=kv_heads, positions=positions, bias=bias)
+    found = Block(mixer, FeedForward(width, hidden, activation=activation, bias=bias), **options).eval()
+    with torch.no_grad():
+        for p in found.parameters():
+            p.add_(torch.randn_like(p) * 0.1)
+    return found
+
+
+BLOCKS: dict[str, tuple[Any, torch.dtype, list[int]]] = {
+    "rows of two ages, shared heads, turned": (
+        lambda: block(64, 160, 4, 2, positions="rotary"),
+        torch.float32,
+        [70, 5],
+    ),
+    "no biases, nothing read before": (lambda: block(32, 264, 2, 2, bias=False, activation="relu"), torch.float32, [0]),
+    "root mean square, bfloat16": (
+        lambda: block(64, 128, 2, 2, kind="rms", activation="gelu_tanh"),
+        torch.bfloat16,
+        [200, 1, 64],
+    ),
+    "half, wider than a warp reads at once": (lambda: block(320, 264, 5, 5), torch.float16, [3]),
+}
+
+
+def with_past(layer: Any, lengths: list[int], dtype: torch.dtype) -> tuple[Tensor, Memory]:
+    """Give a step to read, and what is remembered of rows of some lengths, with room."""
+    draw = torch.Generator().manual_seed(1)
+    x = torch.randn(len(lengths), max(lengths), layer.width_out, generator=draw).to(dtype)
+    valid = torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]
+    _, memory = layer(x, valid=valid)
+    return torch.randn(len(lengths), 1, layer.width_out, generator=draw).to(dtype), memory
+
+
+@pytest.mark.parametrize("name", BLOCKS)
+@torch.no_grad()
+def test_a_block_reads_a_step(name, emulator):
+    make, dtype, lengths = BLOCKS[name]
+    layer = make().to(dtype)
+    x, memory = with_past(layer, lengths, dtype)
+    exact = make().double()
+    exact.load_state_dict(layer.state_dict())
+    want, after_want = exact(x.double(), memory.to(torch.float64).reserve(20))
+    found, after = layer(x, memory.reserve(20, in_place=True))
+    assert emulator.launched == ["block_step"]
+    scale = float(want.abs().max())
+    torch.testing.assert_close(found.double(), want, rtol=0, atol=TOLERANCE[dtype] * scale)
+    assert after.to(torch.float64).settled().equals(after_want.settled(), tol=TOLERANCE[dtype] * scale)
+
+
+@torch.no_grad()
+def test_rows_that_have_ended_keep_their_length(emulator):
+    layer = BLOCKS["rows of two ages, shared heads, turned"][0]()
+    x, memory = with_past(layer, [4, 9], torch.float32)
+    valid = torch.tensor([[True], [False]])
+    found, after = layer(x, memory.reserve(8, in_place=True), valid=valid)
+    with readable():
+        want, after_want = layer(x, memory.reserve(8, in_place=True), valid=valid)
+    assert emulator.launched == ["block_step"]
+    torch.testing.assert_close(found, want, rtol=1e-4, atol=1e-5)
+    assert after.settled().equals(after_want.settled(), tol=1e-5)
+    assert after.length.tolist() == [5, 9]
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize("has_valid", [False, True])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: RNN(24, 40),
+        lambda: RNN(24, 40, nonlinearity="relu", bias=False),
+        lambda: GRU(40, 24),
+        lambda: LSTM(264, 296),
+        lambda: LSTM(24, 16, bias=False),
+    ],
+    ids=["rnn", "relu", "gru", "lstm", "lstm without biases"],
+)
+@torch.no_grad()
+def test_a_recurrence_reads_a_step(make, has_valid, dtype, emulator):
+    torch.manual_seed(0)
+    layer = make().to(dtype)
+    x = torch.randn(2, 4, layer.width).to(dtype)
+    _, memory = layer(x[:, :3])
+    valid = torch.tensor([[True], [False]]) if has_valid else None
+    exact = make().double()
+    exact.load_state_dict(layer.state_dict())
+    want, after_want = exact(x[:, 3:].double(), memory.to(torch.float64), valid=valid)
+    emulator.launched.clear()
+    found, after = layer(x[:, 3:], memory, valid=valid)
+    assert emulator.launched == ["recurrent_step"]
+    torch.testing.assert_close(found.double(), want, rtol=0, atol=TOLERANCE[dtype])
+    assert after.to(torch.float64).equals(after_want, tol=TOLERANCE[dtype])
+
+
+def test_gradients_and_other_shapes_go_the_plain_way(emulator):
+    layer = LSTM(24, 16)
+    layer(torch.randn(1, 1, 24))
+    with torch.no_grad():
+        layer(torch.randn(1, 2, 24))
+        layer(torch.randn(5, 1, 24))
+        LSTM(20, 12)(torch.randn(1, 1, 20))
+        with readable():
+            layer(torch.randn(1, 1, 24))
+    assert emulator.launched == []
+
+
+@pytest.mark.parametrize("change", ["window", "alibi", "post", "swiglu", "no room", "hook"])
+@torch.no_grad()
+def test_blocks_that_the_kernel_does_not_know_go_the_plain_way(change, emulator):
+    options: dict[str, Any] = {"window": {"window": 4}, "alibi": {"positions": "alibi"}}.get(change, {})
+    mixer = SelfAttention(16, 2, **options)
+    forward = FeedForward(16, 32, activation="swiglu" if change == "swiglu" else "gelu")
+    layer = Block(mixer, forward, norm="post" if change == "post" else "pre")
+    if change == "hook":
+        layer.feed_forward.up.register_forward_hook(lambda *_: None)
+    _, memory = layer(torch.randn(1, 3, 16))
+    layer(torch.randn(1, 1, 16), memory if change == "no room" else memory.reserve(4, in_place=True))
+    assert emulator.launched == []
