@@ -139,6 +139,10 @@ DEVICE void relax() {
     sched_yield();
 }
 
+DEVICE void add_shared(unsigned int* at) { *at += 1; }
+
+DEVICE void min_shared(int* at, int value) { *at = value < *at ? value : *at; }
+
 DEVICE float shuffle_xor(float value, int mask) {
     emulated::Block* block = emulated::block;
     const int mine = (int)threadIdx.x;

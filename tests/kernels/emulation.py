@@ -10,13 +10,17 @@ from pathlib import Path
 from typing import Any
 
 from recollect.kernels import single_step
-from recollect.kernels.single_step import Launcher
+from recollect.kernels.launching import Launcher
 
 SOURCES = Path(single_step.__file__).parent / "cuda"
 HERE = Path(__file__).parent
+STRUCTURES = {"block_step": "const Layer", "recurrent_step": "const Weights", "choose": "nothing"}
 SIGNATURES = {
     "block_step": "const Layer* layer, const scalar* x, scalar* y, const unsigned char* valid, Meeting* meeting, "
     "float* scratch, int splits",
+    "choose": "const float* logits, const float* filtered, int vocabulary, const double* uniform, const long long* at, "
+    "const long long* stop, int stops, unsigned char* active, unsigned char* live, long long* ids, long long* said, "
+    "double* log_p",
     "recurrent_step": "const Weights* weights, const scalar* x, const scalar* h, const scalar* c, "
     "const unsigned char* valid, scalar* h_after, scalar* c_after",
 }
@@ -33,14 +37,14 @@ class Emulator:
         self.folder, self.count, self.launched = folder, blocks, []
 
     def launcher(self) -> Launcher:
-        return Launcher("cpu", self.launch, lambda device: self.count)
+        return Launcher(self.launch, lambda device: self.count)
 
     def launch(
         self, name: str, constants: dict[str, Any], blocks: int, threads: int, arguments: list[Any], at_once: bool
     ) -> None:
         self.launched.append(name)
-        first, *rest = arguments
-        self._library(name, constants).start(blocks, threads, ctypes.byref(first), *rest)
+        given = [ctypes.byref(a) if isinstance(a, ctypes.Structure) else a for a in arguments]
+        self._library(name, constants).start(blocks, threads, *given)
 
     def _library(self, name: str, constants: dict[str, Any]) -> ctypes.CDLL:
         defines = [f"-D{key}={value}" for key, value in constants.items()]
@@ -54,8 +58,9 @@ class Emulator:
 
     def _wrapped(self, name: str) -> str:
         parameters = SIGNATURES[name]
-        first, *rest = [part.split()[-1].lstrip("*") for part in parameters.split(",")]
-        call = f"{name}({', '.join(['*' + first, *rest])})"
+        names = [part.split()[-1] for part in parameters.split(",")]
+        by_value = [f"*{n}" if f"{t}* {n}" in parameters else n for n in names for t in (STRUCTURES[name],)]
+        call = f"{name}({', '.join(by_value)})"
         return (
             f'#define EMULATED 1\n#include "{name}.cu"\n'
             f'extern "C" void start(int blocks, int threads, {parameters}) '

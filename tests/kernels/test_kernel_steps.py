@@ -7,12 +7,17 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from emulation import Emulator, has_compiler
 from torch import Tensor
 
-from recollect.kernels import single_step
+from recollect.generate import Settings, generate
+from recollect.generate.filters import apply_filters, draw
+from recollect.generate.looping import Loop, with_room
+from recollect.kernels import choosing, launching, single_step
+from recollect.kernels.choosing import Said, Way, choose
 from recollect.layers.attention import SelfAttention
 from recollect.layers.block import Block
 from recollect.layers.gru import GRU
@@ -20,6 +25,7 @@ from recollect.layers.lstm import LSTM
 from recollect.layers.pointwise import FeedForward
 from recollect.layers.rnn import RNN
 from recollect.memory import Memory
+from recollect.models.language import LanguageConfig, LanguageModel
 from recollect.observe import readable
 
 TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 2e-2, torch.float16: 3e-3}
@@ -36,7 +42,7 @@ def emulator(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Emulator
         assert os.environ.get("CI") != "true", "no g++"
         pytest.skip("no g++")
     found = Emulator(folder)
-    monkeypatch.setitem(single_step._launchers, "cpu", found.launcher())
+    monkeypatch.setitem(launching.LAUNCHERS, "cpu", found.launcher())
     monkeypatch.setattr(single_step, "WARPS", 2)
     monkeypatch.setattr(torch, "empty_like", lambda t, **options: torch.full_like(t, poison(t), **options))
     yield found
@@ -169,3 +175,67 @@ def test_blocks_that_the_kernel_does_not_know_go_the_plain_way(change, emulator)
     _, memory = layer(torch.randn(1, 3, 16))
     layer(torch.randn(1, 1, 16), memory if change == "no room" else memory.reserve(4, in_place=True))
     assert emulator.launched == []
+
+
+# ---- choosing ------------------------------------------------------------------------------------
+
+WAYS = {
+    "greedy": Settings(greedy=True),
+    "drawn": Settings(temperature=0.7),
+    "among three": Settings(top_k=3),
+    "among more than there are": Settings(top_k=1000, temperature=2),
+}
+
+
+def said(rows: int, turns: int) -> Said:
+    at, ids, ids_said = (torch.zeros(*shape, dtype=torch.long) for shape in ((1,), (rows,), (turns, rows)))
+    active, live = torch.ones(rows, dtype=torch.bool), torch.zeros(rows, dtype=torch.bool)
+    return Said(at, active, live, ids, ids_said, torch.zeros(turns, rows, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("vocabulary", [1, 7, 301])
+@pytest.mark.parametrize("name", WAYS)
+def test_a_choice_is_the_filters(name, vocabulary, emulator, monkeypatch):
+    monkeypatch.setattr(choosing, "THREADS", 64)
+    settings, rows = WAYS[name], 40
+    way = Way(settings.greedy, settings.top_k, settings.temperature)
+    logits = 3 * torch.randn(rows, vocabulary, generator=torch.Generator().manual_seed(0))
+    logits[1] = logits[1].round()  # with equals among them
+    logits[2] = 0
+    uniform = torch.rand(2, rows, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    uniform[1, 3], uniform[1, 4] = 0, 1 - 2**-53
+    into = said(rows, 2)
+    into.at.fill_(1)
+    into.active[5] = False
+    stop = torch.tensor([0, 3])
+    assert choose(way, logits, logits, uniform, stop, into)
+    want = logits.argmax(-1) if settings.greedy else draw(apply_filters(logits, settings), uniform[1].tolist())
+    assert into.ids.tolist() == want.tolist()
+    live = torch.arange(rows) != 5
+    assert into.live.tolist() == live.tolist()
+    assert into.active.tolist() == (live & ~torch.isin(want, stop)).tolist()
+    assert into.said[1].tolist() == want.masked_fill(~live, -1).tolist()
+    log_p = logits.double().log_softmax(-1).gather(-1, want[:, None])[:, 0].masked_fill(~live, 0)
+    torch.testing.assert_close(into.log_p[1], log_p, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("family", ["transformer", "lstm"])
+@torch.no_grad()
+def test_a_loop_of_kernels_says_what_the_model_says(family, emulator, monkeypatch):
+    monkeypatch.setattr(choosing, "THREADS", 64)
+    torch.manual_seed(0)
+    model = LanguageModel(LanguageConfig(family, 11, width=32, depth=2, heads=2, hidden=64)).eval()
+    for p in model.parameters():
+        p.mul_(4 if p.dim() > 1 else 1)
+    settings, prompt = Settings(tokens=12, temperature=0.9, top_k=8), [[3, 1, 4, 1, 5]]
+    monkeypatch.setitem(launching.LAUNCHERS, "cpu", emulator.launcher())
+    with readable():
+        want = generate(model, prompt, settings)[0]
+        logits, memory = model(torch.tensor(prompt))
+    memory, _ = with_room(memory, 12)
+    loop = Loop(model, settings, memory, logits[:, -1], has_valid=False)
+    ids, log_p = loop.say(np.random.default_rng([settings.seed, 0]).random((12, 1)), [True])
+    assert [row[0] for row in ids] == want.ids
+    assert [row[0] for row in log_p] == pytest.approx(want.logprobs, abs=1e-4)
+    kernel = "block_step" if family == "transformer" else "recurrent_step"
+    assert emulator.launched == ["choose", kernel, kernel] * 12

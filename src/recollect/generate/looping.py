@@ -25,6 +25,8 @@ from recollect.generate.filters import apply_filters, drawn_there
 from recollect.generate.repeating import Survey, Unsettled, _is_same, _storage
 from recollect.generate.settings import Settings
 from recollect.growing import Growing
+from recollect.kernels.choosing import Said, Way, choose
+from recollect.kernels.single_step import check_meetings
 from recollect.memory import Memory
 
 BLOCK = 64  # turns between two looks of the CPU
@@ -43,11 +45,10 @@ class Loop:
         leaves, self.structure = _pytree.tree_flatten(memory)
         self.leaves, self.logits = [t.clone() for t in leaves], logits.clone()
         rows, home = len(logits), logits.device
-        self.active = torch.ones(rows, dtype=torch.bool, device=home)
-        self.at = torch.zeros(1, dtype=torch.long, device=home)  # the turn's number in its block
         self.uniform = torch.zeros(BLOCK, rows, dtype=torch.float64, device=home)
-        self.said = torch.zeros(BLOCK, rows, dtype=torch.long, device=home)
-        self.log_p = torch.zeros(BLOCK, rows, dtype=torch.float64, device=home)
+        active, live = (torch.ones(rows, dtype=torch.bool, device=home) for _ in range(2))
+        at, ids, said = (torch.zeros(*shape, dtype=torch.long, device=home) for shape in ((1,), (rows,), (BLOCK, rows)))
+        self.into = Said(at, active, live, ids, said, torch.zeros_like(self.uniform))
         self._stop, self._prohibited = (_ids(given, home) for given in (settings.stop, settings.prohibited))
         turn = partial(self._turn, model)
         self._again: Callable[[], Any] = self._captured(turn) if home.type == "cuda" else turn
@@ -75,28 +76,45 @@ class Loop:
         """Take a turn for each of at most BLOCK rows of numbers (n, B): ids, −1 where none was said, and log p."""
         count = len(uniform)
         self.uniform[:count].copy_(torch.from_numpy(uniform))
-        self.active.copy_(torch.tensor(list(active)))
-        self.at.zero_()
+        self.into.active.copy_(torch.tensor(list(active)))
+        self.into.at.zero_()
         for _ in range(count):
             self._again()
-        return self.said[:count].tolist(), self.log_p[:count].tolist()
+        said, log_p = self.into.said[:count].tolist(), self.into.log_p[:count].tolist()
+        check_meetings(self.logits.device)
+        return said, log_p
 
     def _turn(self, model: nn.Module) -> None:
         """Choose, say and read. Nothing here may wait for the GPU, or bring anything to it."""
-        ids, live = self._choose(), self.active
-        log_p = self.logits.log_softmax(dim=-1).gather(-1, ids[:, None])[:, 0].double()  # (B,)
-        self.said.index_copy_(0, self.at, ids.masked_fill(~live, -1)[None])
-        self.log_p.index_copy_(0, self.at, log_p.masked_fill(~live, 0.0)[None])
-        self._read(model, ids, live)
-        self.active.logical_and_((ids[:, None] != self._stop).all(dim=1))
-        self.at.add_(1)
+        filtered, way = self._filtered(), self._way()
+        if way is None or not choose(way, self.logits, filtered, self.uniform, self._stop, self.into):
+            self._choose(filtered)
+        self._read(model, self.into.ids, self.into.live)
+        self.into.at.add_(1)
 
-    def _choose(self) -> Tensor:
-        logits = self.logits.index_fill(-1, self._prohibited, -torch.inf)
-        if self.settings.greedy:
-            return logits.argmax(dim=-1)
-        uniform = self.uniform.index_select(0, self.at)[0]  # (B,)
-        return drawn_there(apply_filters(logits, self.settings), uniform)
+    def _filtered(self) -> Tensor:
+        return self.logits.index_fill(-1, self._prohibited, -torch.inf) if len(self._prohibited) else self.logits
+
+    def _way(self) -> Way | None:
+        """Give the way to choose, if it is one that the kernel knows."""
+        settings = self.settings
+        if settings.greedy:
+            return Way(True)
+        is_short = settings.top_p is None and settings.min_p is None
+        return Way(False, settings.top_k, settings.temperature) if is_short else None
+
+    def _choose(self, filtered: Tensor) -> None:
+        to, settings = self.into, self.settings
+        if settings.greedy:
+            ids = filtered.argmax(dim=-1)
+        else:
+            ids = drawn_there(apply_filters(filtered, settings), self.uniform.index_select(0, to.at)[0])
+        log_p = self.logits.log_softmax(dim=-1).gather(-1, ids[:, None])[:, 0].double()  # (B,)
+        to.ids.copy_(ids)
+        to.live.copy_(to.active)
+        to.said.index_copy_(0, to.at, ids.masked_fill(~to.live, -1)[None])
+        to.log_p.index_copy_(0, to.at, log_p.masked_fill(~to.live, 0.0)[None])
+        to.active.logical_and_((ids[:, None] != self._stop).all(dim=1))
 
     def _read(self, model: nn.Module, ids: Tensor, live: Tensor) -> None:
         valid = live[:, None] if self.has_valid else None

@@ -8,14 +8,14 @@ cuda/recurrent_step.cu; the readable forms are `Block.read` and the recurrences'
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from threading import Lock
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
+from recollect.kernels.launching import Launcher, address, launcher_for, switch_off
 from recollect.memory import Memory
 
 if TYPE_CHECKING:
@@ -27,25 +27,6 @@ ACTIVATIONS = {"relu": 0, "gelu": 1, "gelu_tanh": 2}
 SHARED = 48 << 10  # bytes of shared memory that every device has
 MEETINGS = 4096  # places to meet: launches in flight at a time share none
 WARPS = 16  # of a block of threads, in a Transformer block's step
-
-Defines: TypeAlias = dict[str, Any]
-Launch: TypeAlias = Callable[[str, Defines, int, int, list[Any], bool], None]
-
-
-@dataclass(frozen=True)
-class Launcher:
-    """Starts kernels: `launch(name, constants, blocks, threads, arguments, all_at_once)`, for one kind of device."""
-
-    kind: str
-    launch: Launch
-    blocks: Callable[[torch.device], int]  # how many may be there at the same time, one to a multiprocessor
-
-
-_launchers: dict[str, Launcher] = {}
-
-
-def _launcher(x: Tensor) -> Launcher | None:
-    return _launchers.get(x.device.type)
 
 
 def _is_single(x: Tensor) -> bool:
@@ -116,7 +97,7 @@ class BlockSizes:
 
 def step_block(block: Block[Any], x: Tensor, memory: Memory, valid: Tensor | None) -> tuple[Tensor, Memory] | None:
     """Read one step x (B, 1, D) with a pre-norm block of self-attention; None where there is no kernel for it."""
-    launcher = _launcher(x)
+    launcher = launcher_for(x)
     if launcher is None or not _is_single(x) or not _is_covered(block, memory):
         return None
     sizes = _sizes_of(block, x, launcher)
@@ -128,7 +109,7 @@ def step_block(block: Block[Any], x: Tensor, memory: Memory, valid: Tensor | Non
     y, scratch = torch.empty_like(x), torch.empty(sizes.scratch, dtype=torch.float32, device=x.device)
     layer = _layer_of(block, memory, after.length)
     mask = None if valid is None else valid.contiguous()
-    pointers = [_at(t) for t in (x.contiguous(), y, mask, _meeting(x.device), scratch)]
+    pointers = [address(t) for t in (x.contiguous(), y, mask, _meeting(x.device), scratch)]
     constants = {name.upper(): value for name, value in asdict(sizes).items()}
     launcher.launch(
         "block_step", constants, sizes.blocks, 32 * WARPS, [layer, *pointers, ctypes.c_int(sizes.splits)], True
@@ -179,7 +160,7 @@ def _layer_of(block: Block[Any], memory: Any, length_after: Tensor) -> _Layer:
     products = mixer.qkv, mixer.out, block.feed_forward.up, block.feed_forward.down
     qkv, out, up, down = ((p.weight, p.bias) for p in products)
     kept = memory.keys, memory.values, memory.length, length_after
-    return _Layer(*(_at(t) for t in (*first, *qkv, *out, *second, *up, *down, *kept)), memory.slots)
+    return _Layer(*(address(t) for t in (*first, *qkv, *out, *second, *up, *down, *kept)), memory.slots)
 
 
 # ---- a recurrence --------------------------------------------------------------------------------
@@ -195,7 +176,7 @@ def step_recurrence(
     layer: Recurrence[Any], cell: str, x: Tensor, memory: Hidden, valid: Tensor | None
 ) -> tuple[Tensor, Hidden] | None:
     """Read one step x (B, 1, D) with an RNN ("tanh", "relu"), a "gru" or an "lstm"; None where there is no kernel."""
-    launcher, rows = _launcher(x), len(x)
+    launcher, rows = launcher_for(x), len(x)
     sizes = layer.width, layer.hidden
     if launcher is None or not _is_single(x) or layer.width is None or any(s is None or s % 8 for s in sizes):
         return None
@@ -205,12 +186,12 @@ def step_recurrence(
     constants = {"SCALAR": SCALARS[x.dtype], "ROWS": rows, "WIDTH": layer.width, "HIDDEN": layer.hidden}
     constants |= {"CELL": CELLS.index(cell), "WARPS": warps}
     after = {name: torch.empty_like(t) for name, t, _ in memory._parts()}
-    weights = _Weights(*(_at(t) for t in (layer.weight_ih, layer.weight_hh, layer.bias_ih, layer.bias_hh)))
+    weights = _Weights(*(address(t) for t in (layer.weight_ih, layer.weight_hh, layer.bias_ih, layer.bias_hh)))
     before = [memory.hidden.contiguous(), memory.cell.contiguous() if cell == "lstm" else None]  # type: ignore[attr-defined]
     mask = None if valid is None else valid.contiguous()
     tensors = x.contiguous(), *before, mask, after["hidden"], after.get("cell")
     blocks = -(-layer.hidden // warps)
-    launcher.launch("recurrent_step", constants, blocks, 32 * warps, [weights, *map(_at, tensors)], False)
+    launcher.launch("recurrent_step", constants, blocks, 32 * warps, [weights, *map(address, tensors)], False)
     return after["hidden"][:, None], type(memory)(**after)
 
 
@@ -238,9 +219,6 @@ def check_meetings(device: torch.device) -> None:
     """Raise where the blocks of a launch did not all come; what it gave is then worth nothing."""
     places = _meetings.get(device)
     if places is not None and bool(places[:, 1].any()):
-        _launchers.pop(device.type, None)
-        raise RuntimeError("a kernel's blocks did not meet; kernels for single steps are off from now on: start again")
-
-
-def _at(t: Tensor | None) -> ctypes.c_void_p:
-    return ctypes.c_void_p(None if t is None else t.data_ptr())
+        why = "the blocks of a kernel did not meet"
+        switch_off(device.type, why)
+        raise RuntimeError(f"{why}; kernels are off from now on: start again")

@@ -38,6 +38,9 @@ DEVICE long long clock_now() {  // nanoseconds
 
 DEVICE void relax() {}
 
+DEVICE void add_shared(unsigned int* at) { atomicAdd(at, 1u); }
+DEVICE void min_shared(int* at, int value) { atomicMin(at, value); }
+
 DEVICE float shuffle_xor(float value, int mask) { return __shfl_xor_sync(0xffffffffu, value, mask); }
 
 struct alignas(16) Words { unsigned int a, b, c, d; };
