@@ -16,6 +16,8 @@
 #include <thread>
 #include <vector>
 
+using std::min;
+
 #define __device__
 #define __global__
 #define __launch_bounds__(...)
@@ -142,6 +144,8 @@ DEVICE void relax() {
 DEVICE void add_shared(unsigned int* at) { *at += 1; }
 
 DEVICE void min_shared(int* at, int value) { *at = value < *at ? value : *at; }
+
+DEVICE void max_shared(int* at, int value) { *at = value > *at ? value : *at; }
 
 DEVICE float shuffle_xor(float value, int mask) {
     emulated::Block* block = emulated::block;

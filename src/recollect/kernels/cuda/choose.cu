@@ -50,18 +50,27 @@ DEVICE unsigned int kth_largest(const float* values, int count, unsigned int k, 
     return prefix;
 }
 
-// The id at which the summed shares pass u of their total.
-DEVICE int drawn(const float* values, int count, float most, double u, unsigned int least, double* sums, int* chosen) {
-    const int each = (count + THREADS - 1) / THREADS, begin = threadIdx.x * each;
+// The id at which the summed shares pass u of their total. Threads sum in another order than one would: where rounding
+// leaves the target to nobody, it is the last that has a share.
+DEVICE int drawn(const float* values, int count, float most, double u, unsigned int least, double* sums, int* found) {
+    const int each = (count + THREADS - 1) / THREADS, begin = threadIdx.x * each, end = min(begin + each, count);
     auto share = [&](int i) {
         const float scaled = values[i] / TEMPERATURE;
         return TOP_K && in_order(scaled) < least ? 0.0 : exp((double)scaled - (double)most);
     };
     double mine = 0.0;
-    for (int i = begin; i < begin + each && i < count; i++) mine += share(i);
+    int last = -1;
+    for (int i = begin; i < end; i++) {
+        const double more = share(i);
+        mine += more;
+        if (more > 0.0) last = i;
+    }
     __syncthreads();
     sums[threadIdx.x] = mine;
-    if (threadIdx.x == 0) *chosen = count;
+    if (threadIdx.x == 0) {
+        found[0] = count;
+        found[1] = 0;
+    }
     for (int step = 1; step < THREADS; step *= 2) {
         __syncthreads();
         const double before = (int)threadIdx.x >= step ? sums[threadIdx.x - step] : 0.0;
@@ -71,18 +80,17 @@ DEVICE int drawn(const float* values, int count, float most, double u, unsigned 
     __syncthreads();
     const double total = sums[THREADS - 1], target = fmin(u * total, nextafter(total, 0.0));
     double sum = threadIdx.x ? sums[threadIdx.x - 1] : 0.0;
-    if (sum <= target && target < sums[threadIdx.x]) {
-        int last = 0;
-        for (int i = begin; i < begin + each && i < count; i++) {
-            const double more = share(i);
-            if (more > 0.0) last = i;
-            sum += more;
-            if (sum > target && more > 0.0) break;
+    max_shared(&found[1], last);
+    if (last >= 0 && sum <= target && target < sums[threadIdx.x]) {
+        int at = begin;
+        for (; at < last; at++) {
+            sum += share(at);
+            if (sum > target) break;
         }
-        min_shared(chosen, last);
+        min_shared(&found[0], at);
     }
     __syncthreads();
-    return *chosen < count ? *chosen : count - 1;
+    return found[0] < count ? found[0] : found[1];
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS)
@@ -90,8 +98,8 @@ choose(const float* logits, const float* filtered, int vocabulary, const double*
        const long long* stop, int stops, unsigned char* active, unsigned char* live, long long* ids, long long* said,
        double* log_p) {
     __shared__ union { Sum sums[THREADS]; Best best[THREADS]; double shares[THREADS]; } between;
-    __shared__ unsigned int counts[256], found[2];
-    __shared__ int chosen;
+    __shared__ unsigned int counts[256], kept[2];
+    __shared__ int found[2];
     const int row = blockIdx.x, rows = gridDim.x;
     const float *said_by_model = logits + (long long)row * vocabulary, *values = filtered + (long long)row * vocabulary;
     Sum sum = {-1e30f, 0.0f};
@@ -111,9 +119,9 @@ choose(const float* logits, const float* filtered, int vocabulary, const double*
     int id = best.id;
     if (!GREEDY) {
         const unsigned int least =
-            TOP_K && TOP_K < vocabulary ? kth_largest(values, vocabulary, TOP_K, counts, found) : 0u;
+            TOP_K && TOP_K < vocabulary ? kth_largest(values, vocabulary, TOP_K, counts, kept) : 0u;
         const double u = uniform[*at * rows + row];
-        id = drawn(values, vocabulary, best.value / TEMPERATURE, u, least, between.shares, &chosen);
+        id = drawn(values, vocabulary, best.value / TEMPERATURE, u, least, between.shares, found);
     }
     if (threadIdx.x != 0) return;
     id = id < vocabulary ? id : vocabulary - 1;  // NaN: whoever asked will see it in log p

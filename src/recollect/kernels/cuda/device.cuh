@@ -40,6 +40,7 @@ DEVICE void relax() {}
 
 DEVICE void add_shared(unsigned int* at) { atomicAdd(at, 1u); }
 DEVICE void min_shared(int* at, int value) { atomicMin(at, value); }
+DEVICE void max_shared(int* at, int value) { atomicMax(at, value); }
 
 DEVICE float shuffle_xor(float value, int mask) { return __shfl_xor_sync(0xffffffffu, value, mask); }
 
