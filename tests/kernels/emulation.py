@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from recollect.kernels import single_step
-from recollect.kernels.launching import Launcher
+from recollect.kernels.launchers import Launcher
 
 SOURCES = Path(single_step.__file__).parent / "cuda"
 HERE = Path(__file__).parent

@@ -16,7 +16,7 @@ from torch import Tensor
 from recollect.generate import Settings, generate
 from recollect.generate.filters import apply_filters, draw
 from recollect.generate.looping import Loop, with_room
-from recollect.kernels import choosing, launching, single_step
+from recollect.kernels import choosing, launchers, single_step
 from recollect.kernels.choosing import Said, Way, choose
 from recollect.layers.attention import SelfAttention
 from recollect.layers.block import Block
@@ -42,7 +42,7 @@ def emulator(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Emulator
         assert os.environ.get("CI") != "true", "no g++"
         pytest.skip("no g++")
     found = Emulator(folder)
-    monkeypatch.setitem(launching.LAUNCHERS, "cpu", found.launcher())
+    monkeypatch.setitem(launchers.LAUNCHERS, "cpu", found.launcher())
     monkeypatch.setattr(single_step, "WARPS", 2)
     monkeypatch.setattr(torch, "empty_like", lambda t, **options: torch.full_like(t, poison(t), **options))
     yield found
@@ -228,7 +228,7 @@ def test_a_loop_of_kernels_says_what_the_model_says(family, emulator, monkeypatc
     for p in model.parameters():
         p.mul_(4 if p.dim() > 1 else 1)
     settings, prompt = Settings(tokens=12, temperature=0.9, top_k=8), [[3, 1, 4, 1, 5]]
-    monkeypatch.setitem(launching.LAUNCHERS, "cpu", emulator.launcher())
+    monkeypatch.setitem(launchers.LAUNCHERS, "cpu", emulator.launcher())
     with readable():
         want = generate(model, prompt, settings)[0]
         logits, memory = model(torch.tensor(prompt))

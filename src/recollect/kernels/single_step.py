@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from recollect.kernels.launching import Launcher, address, launcher_for, switch_off
+from recollect.kernels.launchers import Launcher, address, launcher_for, switch_off
 from recollect.memory import Memory
 
 if TYPE_CHECKING:
