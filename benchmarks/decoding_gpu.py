@@ -81,6 +81,7 @@ class StaticLoop:
 
     @torch.no_grad()
     def __call__(self, prompt: Tensor) -> list[Tensor]:
+        """Go on from prompts (B, PROMPT)."""
         ids = self._step(prompt, torch.arange(prompt.shape[1], device="cuda"))
         said = [ids]
         for place in range(PROMPT, PROMPT + TOKENS - 1):
