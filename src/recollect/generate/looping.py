@@ -8,6 +8,7 @@ how it is tested. Knows `forward` and `memory` only, no model.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from threading import RLock
@@ -20,14 +21,15 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.utils import _pytree
 
-from recollect.entry import without_looks
+from recollect.entry import ContractError, without_looks
 from recollect.generate.filters import apply_filters, drawn_there
-from recollect.generate.repeating import Survey, Unsettled, _is_same, _storage
+from recollect.generate.repeating import FEWEST, Survey, Unsettled, _is_same, _storage
 from recollect.generate.settings import Settings
 from recollect.growing import Growing
 from recollect.kernels.choosing import Said, Way, choose
 from recollect.kernels.single_step import check_meetings
 from recollect.memory import Memory
+from recollect.observe import is_readable
 
 BLOCK = 64  # turns between two looks of the CPU
 WARM_UP = 2  # turns before the capture, as libraries choose their kernels and allocate then
@@ -203,3 +205,66 @@ def with_room(memory: Memory, steps: int) -> tuple[Memory, int]:
     filled = max((part.slots for part in memory.within() if isinstance(part, Growing)), default=0)
     size = 1 << (max(filled + min(steps, max(filled, 1024)), 64) - 1).bit_length()
     return memory.reserve(size - filled, in_place=True), size - filled
+
+
+# ---- taking turns --------------------------------------------------------------------------------
+
+
+class Turns:
+    """The turns of one generation: by a loop where the model's turn can be captured, else they are the caller's.
+
+    `reader` has the memory and the logits before the first turn, and again after every call.
+    """
+
+    def __init__(self, reader: Any, settings: Settings) -> None:
+        self.reader, self.settings = reader, settings
+        self._survey = Survey(reader.model)
+        is_there = reader.device.type in KINDS and settings.tokens >= FEWEST and not is_readable()
+        self.may_loop = is_there and not self._survey.has_hooks and reader.model not in REFUSED
+        self._loop: Loop | None = None
+        self._room = self._wait = self._patience = 0  # turns that fit; turns to leave to the caller, and after those
+
+    def take(self, count: int, draws: Sequence[np.random.Generator], active: list[bool]) -> list[tuple[Any, Any]]:
+        """Take at most so many turns: ids and log p of each; none, where the caller must take one."""
+        loop = self._ready(count)
+        if loop is None:
+            return []
+        count = min(count, self._room, BLOCK)
+        uniform = np.stack([draw.random(count) for draw in draws], axis=1)
+        said, log_p = loop.say(uniform, active)
+        self._room -= count
+        self.reader.memory, self.reader.logits = loop.memory(), loop.logits
+        going = [turn for turn in zip(said, log_p, strict=True) if max(turn[0]) >= 0]
+        _check(going, self.settings.prohibited)
+        return going
+
+    def _ready(self, steps: int) -> Loop | None:
+        if not self.may_loop or self._wait > 0:
+            self._wait -= 1
+            return None
+        if self._room == 0:
+            self._renew(steps)
+        return self._loop
+
+    def _renew(self, steps: int) -> None:
+        """Find a loop with room for what is to come."""
+        reader = self.reader
+        memory, self._room = with_room(reader.memory, steps)
+        has_valid = bool(self.settings.stop) or len(reader.logits) > 1  # rows that have ended must keep what they know
+        self._loop = None
+        try:
+            self._loop = find_loop(self._survey, self, self.settings, memory, reader.logits, has_valid)
+            self.may_loop = self._loop is not None
+        except Unsettled:
+            self._room, self._wait, self._patience = 0, self._patience, 2 * self._patience + 1
+
+
+KINDS = ["cuda"]  # devices where it pays
+
+
+def _check(turns: list[tuple[list[int], list[float]]], prohibited: Sequence[int]) -> None:
+    for ids, log_p in turns:
+        for row, (i, p) in enumerate(zip(ids, log_p, strict=True)):
+            if not math.isfinite(p) or i in prohibited:
+                wanted = "finite logits for at least one id that is not prohibited"
+                raise ContractError(f"logits of row {row}", "NaN, infinity, or no id that may be chosen", wanted)
