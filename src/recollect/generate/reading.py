@@ -7,7 +7,7 @@ stretches, of which only each row's last logits are kept. The caller's memory is
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from itertools import chain
 from threading import Lock
 from typing import Any, TypeAlias
@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from recollect.entry import ContractError, check_ids
+from recollect.generate.compiling import cores, worth_compiling
 from recollect.generate.repeating import FEWEST, Step, Survey, Unsettled, recorded_step
 from recollect.growing import Growing
 from recollect.layer import SequenceLayer
@@ -67,7 +68,8 @@ def alone(rows: int) -> Iterator[None]:
     if rows == 1 and before > 1:
         torch.set_num_threads(1)
     try:
-        yield
+        with cores(before) if rows == 1 and before > 1 else nullcontext():
+            yield
     finally:
         if rows == 1 and before > 1:
             torch.set_num_threads(before)
@@ -93,7 +95,7 @@ class Reader:
         self.model, self.steps, self.room = model, steps, 0
         self._step: Step | None = None  # a recorded one, which then has the memory
         self._plain, self._patience = 0, patience  # steps read plainly since rows left; those before one is recorded
-        self._survey = Survey(model) if steps >= FEWEST else None
+        self._survey, self._many = Survey(model) if steps >= FEWEST else None, worth_compiling(steps)
         self._may_repeat = self._survey is not None and self._survey.may_repeat and not is_readable()
         self.device = home(model, memory)
         self.prompts = [_row(p, i, begin) for i, p in enumerate(_listed(prompts))]
@@ -150,7 +152,7 @@ class Reader:
         self._step = None
         assert self._survey is not None
         try:
-            step = recorded_step(self._survey, self, memory, len(self.logits), has_valid)
+            step = recorded_step(self._survey, self, memory, len(self.logits), has_valid, self._many)
         except Unsettled:
             step, self._plain, self._patience = None, 0, 2 * self._patience + 1
         else:
