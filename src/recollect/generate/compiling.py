@@ -20,11 +20,13 @@ from torch import Tensor
 
 from recollect.generate.c_operations import copy, emit
 from recollect.generate.c_source import Source, Uncovered
+from recollect.generate.choosing import MOST, Voice, functions
 from recollect.kernels.c_compiler import load
 
-MANY = 1000  # steps for which compiling is worth its while
+MANY = 250  # steps for which compiling is worth its while: half a second once, nothing from the cache
 REASONS: dict[str, str] = {}  # why something was not compiled: "uncovered", "compiler" or "differs"
 SHORTEST, LONGEST = 64, 1 << 14  # steps by one thread before several are tried again
+SOON = 0.1  # seconds after which Python must have its turn: somebody may want to interrupt
 
 _ASKED: ContextVar[bool] = ContextVar("asked", default=False)
 _CORES: ContextVar[int | None] = ContextVar("cores", default=None)
@@ -40,9 +42,9 @@ def compiled() -> Iterator[None]:
         _ASKED.reset(token)
 
 
-def worth_compiling(steps: int) -> bool:
+def worth_compiling(steps: int, rows: int) -> bool:
     """Whether a generation of so many steps is to be compiled: it depends on nothing else, as the bits do."""
-    return steps >= MANY or _ASKED.get()
+    return rows == 1 and (steps >= MANY or _ASKED.get())
 
 
 @contextmanager
@@ -55,33 +57,67 @@ def cores(count: int) -> Iterator[None]:
         _CORES.reset(token)
 
 
-class Compiled:
-    """A step in C, on tensors that stay where they are.
+class Threads:
+    """How many threads share a step: all that may, as long as that is quicker.
 
-    Threads share it as long as that is quicker: where other programs keep the cores busy, a thread that waits for its
-    core holds up all others, and a step of 0.05 ms takes 30. What a step says does not depend on their number.
+    Where other programs keep the cores busy, a thread that waits for its core holds up all others, and a step of 0.05
+    ms takes 30. What a step says does not depend on their number.
     """
+
+    def __init__(self) -> None:
+        self._alone, self._patience = 4, SHORTEST  # steps to be done by one thread; as many the next time
+        self._usual = math.inf  # seconds of a step by one thread
+        self._trusted = 1  # steps to be done by several before their time is looked at
+        self._last = 0.0  # seconds of a step
+
+    def plan(self, most: int) -> tuple[int, int]:
+        """Give how many threads do how many steps now, at most so many."""
+        most = min(most, MOST, max(int(SOON / self._last), 1) if self._last else 1)
+        if self._alone:
+            return 1, min(most, self._alone)
+        return _CORES.get() or torch.get_num_threads(), min(most, self._trusted)
+
+    def took(self, seconds: float, steps: int, threads: int) -> None:
+        """Learn from what was done."""
+        if steps == 0:
+            return
+        each = self._last = seconds / steps
+        if self._alone:
+            self._alone, self._usual = max(self._alone - steps, 0), min(self._usual, each)
+        elif each > 2 * self._usual and threads > 1:
+            self._alone, self._usual, self._trusted = self._patience, math.inf, 1
+            self._patience = min(2 * self._patience, LONGEST)
+        else:
+            self._patience, self._trusted = max(self._patience - steps, SHORTEST), min(2 * self._trusted, MOST)
+
+
+class Compiled:
+    """A step in C, on tensors that stay where they are."""
 
     def __init__(self, source: Source) -> None:
         self._held = list(source.held.values())  # pointers into them are all that C has
         self._table = (ctypes.c_void_p * len(self._held))(*source.pointers())
         self._does = load(source.text()).step
         self._does.argtypes, self._does.restype = (ctypes.c_void_p, ctypes.c_int), None
-        self._alone, self._patience = 4, SHORTEST  # steps to be done by one thread; as many the next time
-        self._usual = math.inf  # seconds by one thread
+        functions()  # what cannot be had is to be known now
+        self._threads = Threads()
 
     def __call__(self) -> None:
         """Do it once."""
-        threads = 1 if self._alone else _CORES.get() or torch.get_num_threads()
+        threads, _ = self._threads.plan(1)
         begin = perf_counter()
         self._does(self._table, threads)
-        took = perf_counter() - begin
-        if self._alone:
-            self._alone, self._usual = self._alone - 1, min(self._usual, took)
-        elif took > 2 * self._usual and threads > 1:
-            self._alone, self._usual, self._patience = self._patience, math.inf, min(2 * self._patience, LONGEST)
-        else:
-            self._patience = max(self._patience - 1, SHORTEST)
+        self._threads.took(perf_counter() - begin, 1, threads)
+
+    def speak(
+        self, voice: Voice, ids: Tensor, logits: Tensor, is_read: bool, most: int
+    ) -> tuple[list[int], list[float], bool]:
+        """Read `ids` (1, 1), unless it is read, and say the next, at most so many times; see `Voice`."""
+        threads, count = self._threads.plan(most)
+        begin = perf_counter()
+        said, log_p, all_read = voice.speak(self._does, self._table, threads, ids, logits, is_read, count)
+        self._threads.took(perf_counter() - begin, len(said) + all_read - is_read, threads)
+        return said, log_p, all_read
 
 
 def compile_step(operations: Sequence[Any], moves: Sequence[tuple[Tensor, Tensor]]) -> Compiled | None:

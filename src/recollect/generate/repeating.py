@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from torch.utils import _pytree
 
 from recollect.entry import ContractError, without_looks
+from recollect.generate.choosing import Voice
 from recollect.generate.compiling import REASONS, compile_step
 from recollect.generate.lowering import KINDS, Call, Packed, array
 from recollect.generate.recording import Operation, Recorder, storage_of, tensors_of
@@ -74,7 +75,7 @@ class Step:
         loaded, always = ([o for o, a in zip(operations, when, strict=True) if a == at] for at in (LOADED, ALWAYS))
         rows, moves = len(self.ids), _moves(moved, {storage_of(t) for t in self.leaves})
         self._on_load = [call for o in loaded for call in o.calls(rows, outside)]
-        self.whole = compile_step(always, moves) if self.many and rows == 1 else None
+        self.whole = compile_step(always, moves) if self.many and rows == 1 else None  # else threads pay
         if self.whole is None:
             self._on_step = [call for o in always for call in o.calls(rows, outside)]
             self._on_step += [(np.copyto, (array(to), array(new))) for to, new in moves]
@@ -108,6 +109,18 @@ class Step:
                 weight.renew()
         _do(self._on_step)
         return self.logits
+
+    @property
+    def speaks(self) -> bool:
+        """Whether it is compiled, with logits that can be chosen from in C."""
+        return self.whole is not None and self.logits.is_contiguous() and self.logits.is_floating_point()
+
+    def speak(self, voice: Voice, unread: int | None, most: int) -> tuple[list[int], list[float], bool]:
+        """Read an id, or go on from the logits, and say more; see `Voice`."""
+        assert self.whole is not None, "only where it `speaks`"
+        if unread is not None:
+            self._ids[0, 0] = unread
+        return self.whole.speak(voice, self.ids, self.logits, unread is None, most)
 
     def prove(self, model: nn.Module, memory: Memory) -> None:
         """Read other ids both ways: a model that decides in Python, unseen by torch, is found out here."""
