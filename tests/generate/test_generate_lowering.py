@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from recollect.generate.lowering import LOWERINGS, lower, packed, product
-from recollect.generate.repeating import in_place_form
+from recollect.generate.recording import in_place_form
 
 aten = torch.ops.aten
 

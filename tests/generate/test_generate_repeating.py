@@ -117,11 +117,12 @@ def test_the_last_reader_to_leave_puts_training_back():
     modules = list(model.modules())
     modules[-1].training = False
     first, second = reading.undisturbed(modules), reading.undisturbed(modules)
-    first.__enter__()
-    second.__enter__()
-    first.__exit__(None, None, None)
-    assert not any(module.training for module in modules)
-    second.__exit__(None, None, None)
+    with torch.enable_grad():  # in one thread, two that overlap leave gradients off
+        first.__enter__()
+        second.__enter__()
+        first.__exit__(None, None, None)
+        assert not any(module.training for module in modules)
+        second.__exit__(None, None, None)
     assert [module.training for module in modules] == [True] * (len(modules) - 1) + [False]
 
 

@@ -4,6 +4,7 @@ Nothing here asks which model it has: it reads with `logits, memory = model(ids,
 memories with their own verbs.
 """
 
+from recollect.generate.compiling import compiled
 from recollect.generate.filters import keep_min_p, keep_top_k, keep_top_p, scale_by_temperature
 from recollect.generate.sampling import Generation, Step, Stream, generate, stream
 from recollect.generate.scoring import score
@@ -22,6 +23,7 @@ __all__ = [
     "Stream",
     "TextStream",
     "beam",
+    "compiled",
     "generate",
     "generate_text",
     "keep_min_p",

@@ -6,8 +6,9 @@ stretches, of which only each row's last logits are kept. The caller's memory is
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from itertools import chain
 from threading import Lock
 from typing import Any, TypeAlias
@@ -17,6 +18,8 @@ import torch
 from torch import Tensor, nn
 
 from recollect.entry import ContractError, check_ids
+from recollect.generate.choosing import Voice
+from recollect.generate.compiling import cores
 from recollect.generate.repeating import FEWEST, Step, Survey, Unsettled, recorded_step
 from recollect.growing import Growing
 from recollect.layer import SequenceLayer
@@ -28,6 +31,7 @@ Prompts: TypeAlias = Sequence[Any] | Tensor  # of ids: lists, arrays or tensors
 
 STRETCH = 512  # steps of a prompt read at once: bounds the logits (B, T, V)
 ROOM = 48  # steps of room reserved at once, at least: most sentences are shorter
+LONG_ROOM = 256  # where each size of it is compiled
 PATIENCE = 4  # steps after rows have left before their shape is recorded: others may leave soon
 
 
@@ -67,7 +71,8 @@ def alone(rows: int) -> Iterator[None]:
     if rows == 1 and before > 1:
         torch.set_num_threads(1)
     try:
-        yield
+        with cores(before) if rows == 1 and before > 1 else nullcontext():
+            yield
     finally:
         if rows == 1 and before > 1:
             torch.set_num_threads(before)
@@ -77,7 +82,8 @@ class Reader:
     """A model in the middle of reading: its memory, and its logits (B, V) for what comes next.
 
     `steps` is how many more ids each row may come to read after its prompt; `logits` are the model's last ones
-    where a prompt is empty and its row goes on from `memory`. Steps may be recorded after `patience` of them.
+    where a prompt is empty and its row goes on from `memory`. Steps may be recorded after `patience` of them, and are
+    compiled where there are `many`.
     """
 
     def __init__(
@@ -89,11 +95,13 @@ class Reader:
         memory: Memory | None,
         logits: Tensor | None,
         patience: int = 0,
+        many: bool = False,
     ) -> None:
-        self.model, self.steps, self.room = model, steps, 0
+        self.model = model
+        self.room = 0 if model.growth == "linear" else math.inf  # what keeps its size needs none
         self._step: Step | None = None  # a recorded one, which then has the memory
         self._plain, self._patience = 0, patience  # steps read plainly since rows left; those before one is recorded
-        self._survey = Survey(model) if steps >= FEWEST else None
+        self._survey, self._many = Survey(model) if steps >= FEWEST else None, many
         self._may_repeat = self._survey is not None and self._survey.may_repeat and not is_readable()
         self.device = home(model, memory)
         self.prompts = [_row(p, i, begin) for i, p in enumerate(_listed(prompts))]
@@ -115,7 +123,6 @@ class Reader:
         if self._may_repeat and model.growth == "saturates":  # in its full size from the beginning
             self.memory = self.memory.reserve(1)
         if lengths and set(lengths) == {1}:  # as any other step
-            self.steps += 1
             self.logits = torch.zeros(len(lengths), model.width_out, device=self.device)
             self.read(torch.cat(self.prompts))
         else:
@@ -123,8 +130,7 @@ class Reader:
 
     def read(self, ids: Tensor, valid: Tensor | None = None) -> None:
         """Read one more id (B,) in each row, or in the valid ones (B,)."""
-        if self.model.growth == "linear":  # what keeps its size needs no room
-            self._make_room()
+        self._make_room()
         valid = None if valid is None or bool(valid.all()) else valid.to(self.device)
         step = self._recorded(valid is not None)
         if step is not None:
@@ -135,7 +141,24 @@ class Reader:
             valid = None if valid is None else valid[:, None]
             y, self.memory = self.model(ids[:, None].to(self.device), self.memory, valid=valid)
             said = _wide(y[:, 0])
+        self.room -= 1
         self.logits = said if valid is None else torch.where(valid.reshape(-1, 1), said, before)
+
+    def speak(self, voice: Voice, unread: int | None, most: int) -> tuple[list[int], list[float], bool]:
+        """Read an id where one is unread, and say the next, up to so many times, by a compiled step without Python.
+
+        Gives the ids, log p of each, and whether all of them have been read. No ids: it is for the caller to go on.
+        """
+        is_read = unread is None
+        if not is_read:
+            self._make_room()
+        step = None if is_read and self._step is None else self._recorded(False)
+        if step is None or not step.speaks or (is_read and self.logits is not step.logits):
+            return [], [], is_read
+        said, log_p, all_read = step.speak(voice, unread, int(min(most, self.room + is_read)))
+        self.room -= len(said) + all_read - is_read
+        self.logits = step.logits
+        return said, log_p, all_read
 
     def _recorded(self, has_valid: bool) -> Step | None:
         """Give the recorded step to read with, where there is one or it is time for it.
@@ -150,7 +173,7 @@ class Reader:
         self._step = None
         assert self._survey is not None
         try:
-            step = recorded_step(self._survey, self, memory, len(self.logits), has_valid)
+            step = recorded_step(self._survey, self, memory, len(self.logits), has_valid, self._many)
         except Unsettled:
             step, self._plain, self._patience = None, 0, 2 * self._patience + 1
         else:
@@ -183,9 +206,8 @@ class Reader:
         """Have room for one more step, to be written in place: this memory is nobody else's."""
         if self.room == 0:
             memory, self._step = self.memory.settled(), None
-            self.room = _room(memory)
-            self.memory = memory.reserve(self.room, in_place=True)
-        self.room, self.steps = self.room - 1, self.steps - 1
+            room = _room(memory, LONG_ROOM if self._many else ROOM)
+            self.room, self.memory = room, memory.reserve(room, in_place=True)
 
     def _own(self, memory: Memory | None) -> Memory:
         """Give a memory that may be written into: a given one is copied where it grows."""
@@ -219,14 +241,14 @@ class Reader:
         return said if logits is None else torch.where(count[:, None] > 0, said, logits)
 
 
-def _room(memory: Memory) -> int:
+def _room(memory: Memory, least: int) -> int:
     """Give the steps to make room for: up to 48, 96, 144, 208, 272, 400 … in all, so that like shapes come again.
 
     More is looked through in vain, less is copied more often.
     """
-    filled, size = max((part.slots for part in memory.within() if isinstance(part, Growing)), default=0), ROOM
+    filled, size = max((part.slots for part in memory.within() if isinstance(part, Growing)), default=0), least
     while size <= filled:
-        size += max(ROOM, 1 << size.bit_length() - 2)
+        size += max(least, 1 << size.bit_length() - 2)
     return size - filled
 
 

@@ -10,7 +10,6 @@ what depends on nothing that changes. Knows `forward` and `memory` only, no mode
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import partial
 from threading import RLock
 from typing import Any
 from weakref import WeakKeyDictionary, ref
@@ -19,101 +18,19 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.utils import _pytree
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from recollect.entry import ContractError, without_looks
-from recollect.generate.lowering import KINDS, Call, Packed, array, lower, product
+from recollect.generate.choosing import Voice
+from recollect.generate.compiling import REASONS, compile_step
+from recollect.generate.lowering import KINDS, Call, Packed, array
+from recollect.generate.recording import Operation, Recorder, storage_of, tensors_of
 from recollect.memory import Memory
 from recollect.observe import readable
 
 FEWEST = 16  # steps for which a recording is worth its while
 MOST = 16  # recordings kept for a model
 
-aten = torch.ops.aten
 NEVER, LOADED, ALWAYS = 0, 1, 2  # when an operation is done again: never, with another memory, with every id
-BY_SHAPE = (aten.new_zeros.default, aten.zeros_like.default, aten.ones_like.default, aten.full_like.default)
-DECIDES = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}
-
-
-class Operation:
-    """What torch did once: an operation, what it read, and what it gave."""
-
-    def __init__(self, does: Any, args: tuple[Any, ...], kwargs: dict[str, Any], given: Any) -> None:
-        self.does, self.args, self.kwargs = does, args, kwargs
-        self.read = [] if does in BY_SHAPE else _tensors((args, kwargs))
-        self.given = _tensors(given)
-        written = [
-            a for a, s in zip(args, does._schema.arguments, strict=False) if s.alias_info and s.alias_info.is_write
-        ]
-        self.written = _tensors(written)
-
-    @property
-    def is_view(self) -> bool:
-        """Whether it only looks at what it read."""
-        seen = {_storage(t) for t in self.read}
-        return not self.written and bool(self.given) and all(_storage(t) in seen for t in self.given)
-
-    @property
-    def decides(self) -> bool:
-        """Whether what happens next, or a shape, depends on values."""
-        is_gather = self.does is aten.index.Tensor and all(t.dtype != torch.bool for t in self.read[1:])
-        return bool(DECIDES & set(self.does.tags)) and not is_gather
-
-    def calls(self, rows: int, outside: set[int]) -> list[Call]:
-        """Give the calls that do it again, in place; `outside` are the weights' storages."""
-        if self.does in (aten.mm.default, aten.addmm.default):
-            *bias, x, y = self.args
-            found = product(self.given[0], x, y, bias[0] if bias else None, _storage(y) in outside)
-        elif rows > 1 and self.does in BETTER_TOGETHER:
-            found = None
-        else:
-            found = lower(self.does, self.args, self.kwargs, self.given)
-        return [self._by_torch()] if found is None else found
-
-    def _by_torch(self) -> Call:
-        """Let torch write into the tensors it gave, where it has a form for that; else copy."""
-        inside = in_place_form(self.does)
-        if self.written or inside is None:
-            return self._again, ()
-        return partial(inside[0], **self.kwargs, **dict(zip(inside[1], self.given, strict=True))), self.args
-
-    def _again(self) -> None:
-        given = self.does(*self.args, **self.kwargs)
-        if not self.written:
-            for old, new in zip(self.given, _tensors(given), strict=True):
-                old.copy_(new)
-
-
-def in_place_form(does: Any) -> tuple[Any, list[str]] | None:
-    """Give the form of an operation that takes its results' places, and their names."""
-    wanted = [(a.name, str(a.type)) for a in does._schema.arguments]
-    for name in (f"{does._overloadname}_out", "out"):
-        form = getattr(does.overloadpacket, name, None)
-        if form is not None and [(a.name, str(a.type)) for a in form._schema.arguments if not a.is_out] == wanted:
-            return form, [a.name for a in form._schema.arguments if a.is_out]
-    return None
-
-
-# With many rows threads pay.
-BETTER_TOGETHER = (aten.bmm.default, aten._softmax.default, aten.native_layer_norm.default, aten.relu.default)
-
-
-class Recorder(TorchDispatchMode):
-    """Writes down what torch does."""
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        return False  # to skip it would first import it, a second's work
-
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.operations: list[Operation] = []
-
-    def __torch_dispatch__(self, does: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Do it, and write it down."""
-        given = does(*args, **(kwargs or {}))
-        self.operations.append(Operation(does, args, kwargs or {}, given))
-        return given
 
 
 class Unrepeatable(Exception):
@@ -127,7 +44,7 @@ class Unsettled(Unrepeatable):
 class Step:
     """A recorded step: ids (B,) and the memory in, logits (B, V) and the memory out, all of it in place."""
 
-    def __init__(self, model: nn.Module, memory: Memory, rows: int, has_valid: bool) -> None:
+    def __init__(self, model: nn.Module, memory: Memory, rows: int, has_valid: bool, many: bool = False) -> None:
         leaves, self.structure = _pytree.tree_flatten(memory)
         lists = {id(t) for t in _lists(memory)}
         self.leaves = [_by_head(t) if id(t) in lists else t.clone() for t in leaves]
@@ -142,6 +59,7 @@ class Step:
             raise Unsettled("the memory does not keep its shape")
         if any(o.decides for o in recorder.operations):
             raise Unrepeatable("it decides by value")
+        self.many = many  # it was to be compiled
         self._arrange(recorder.operations, given)
         self._ids, self._valid = array(self.ids), array(self.valid)
         self.owner: Callable[[], object | None] = lambda: None
@@ -150,16 +68,20 @@ class Step:
     def _arrange(self, operations: list[Operation], given: list[Tensor]) -> None:
         """Say what is done when a memory is loaded, and what with every id."""
         moved = [(old, new) for old, new in zip(self.leaves, given, strict=True) if not _is_same(old, new)]
-        changing = [*(old for old, _ in moved), self.ids, *_tensors(self.valid)]
+        changing = [*(old for old, _ in moved), self.ids, *tensors_of(self.valid)]
         operations = _needed(operations, [self.logits, *given])
         outside = _outside(operations, [*changing, *self.leaves])
         when = _when(operations, outside, changing, self.leaves)
-        self._on_load, self._on_step = (
-            [call for o, a in zip(operations, when, strict=True) if a == at for call in o.calls(len(self.ids), outside)]
-            for at in (LOADED, ALWAYS)
-        )
+        loaded, always = ([o for o, a in zip(operations, when, strict=True) if a == at] for at in (LOADED, ALWAYS))
+        rows, moves = len(self.ids), _moves(moved, {storage_of(t) for t in self.leaves})
+        self._on_load = [call for o in loaded for call in o.calls(rows, outside)]
+        self.whole = compile_step(always, moves) if self.many and rows == 1 else None  # else threads pay
+        if self.whole is None:
+            self._on_step = [call for o in always for call in o.calls(rows, outside)]
+            self._on_step += [(np.copyto, (array(to), array(new))) for to, new in moves]
+        else:
+            self._on_step = [(self.whole, ())]
         self._packed = [arg for _, args in self._on_step for arg in args if isinstance(arg, Packed)]
-        self._on_step += _moves(moved, {_storage(t) for t in self.leaves})
 
     def fits(self, memory: Memory, rows: int, has_valid: bool) -> bool:
         """Whether it can go on from a memory: it has the recorded shapes."""
@@ -187,6 +109,18 @@ class Step:
                 weight.renew()
         _do(self._on_step)
         return self.logits
+
+    @property
+    def speaks(self) -> bool:
+        """Whether it is compiled, with logits that can be chosen from in C."""
+        return self.whole is not None and self.logits.is_contiguous() and self.logits.is_floating_point()
+
+    def speak(self, voice: Voice, unread: int | None, most: int) -> tuple[list[int], list[float], bool]:
+        """Read an id, or go on from the logits, and say more; see `Voice`."""
+        assert self.whole is not None, "only where it `speaks`"
+        if unread is not None:
+            self._ids[0, 0] = unread
+        return self.whole.speak(voice, self.ids, self.logits, unread is None, most)
 
     def prove(self, model: nn.Module, memory: Memory) -> None:
         """Read other ids both ways: a model that decides in Python, unseen by torch, is found out here."""
@@ -234,18 +168,21 @@ class Survey:
 PLAIN = (int, float, str, tuple, type(None))
 
 
-def recorded_step(survey: Survey, owner: object, memory: Memory, rows: int, has_valid: bool) -> Step | None:
+def recorded_step(
+    survey: Survey, owner: object, memory: Memory, rows: int, has_valid: bool, many: bool = False
+) -> Step | None:
     """Give a recorded step that is nobody else's, and that has been seen to do what the model does; None: it does not.
 
-    A recording belongs to its owner as long as that lives.
+    A recording belongs to its owner as long as that lives. `many`: it is compiled, where it can be.
     """
     with _LOCK:  # of two threads one records, the other waits
         steps = _RECORDED.setdefault(survey.model, [])
         if any(step.print != survey.print for step in steps):
             steps.clear()
-        found = next((step for step in steps if step.owner() is None and step.fits(memory, rows, has_valid)), None)
+        free = (step for step in steps if step.owner() is None and step.many == many)
+        found = next((step for step in free if step.fits(memory, rows, has_valid)), None)
         if found is None:
-            found = _record(survey, memory, rows, has_valid)
+            found = _record(survey, memory, rows, has_valid, many)
             if found is None:
                 return None
             steps.append(found)
@@ -255,10 +192,9 @@ def recorded_step(survey: Survey, owner: object, memory: Memory, rows: int, has_
     return found
 
 
-def _record(survey: Survey, memory: Memory, rows: int, has_valid: bool) -> Step | None:
+def _record(survey: Survey, memory: Memory, rows: int, has_valid: bool, many: bool) -> Step | None:
     try:
-        found = Step(survey.model, memory, rows, has_valid)
-        found.prove(survey.model, memory)
+        found = _proved(survey.model, memory, rows, has_valid, many)
     except (ContractError, Unsettled):
         raise
     except Exception as error:  # whatever it is, the model itself can still be asked
@@ -268,10 +204,25 @@ def _record(survey: Survey, memory: Memory, rows: int, has_valid: bool) -> Step 
     return found
 
 
+def _proved(model: nn.Module, memory: Memory, rows: int, has_valid: bool, many: bool) -> Step:
+    """Record a step, and see that it does what the model does; where only numpy's form does, it is that."""
+    step = Step(model, memory, rows, has_valid, many)
+    try:
+        step.prove(model, memory)
+    except Unrepeatable as error:
+        if step.whole is None:
+            raise
+        REASONS["differs"] = str(error)
+        step = Step(model, memory, rows, has_valid)
+        step.prove(model, memory)
+    step.many = many
+    return step
+
+
 def _outside(operations: list[Operation], own: list[Tensor]) -> set[int]:
     """Give the storages of what is read but neither made here nor a step's own: weights."""
-    made = {_storage(t) for o in operations for t in o.given if not o.is_view}
-    return {_storage(t) for o in operations for t in o.read} - made - {_storage(t) for t in own}
+    made = {storage_of(t) for o in operations for t in o.given if not o.is_view}
+    return {storage_of(t) for o in operations for t in o.read} - made - {storage_of(t) for t in own}
 
 
 def _when(operations: list[Operation], outside: set[int], changing: list[Tensor], leaves: list[Tensor]) -> list[int]:
@@ -280,45 +231,37 @@ def _when(operations: list[Operation], outside: set[int], changing: list[Tensor]
     What comes from outside, the weights, may change at any time, and nothing would say so: fused optimisers write to
     them without a trace. What is made of them is made anew with every id.
     """
-    level = dict.fromkeys(outside, ALWAYS) | {_storage(t): LOADED for t in leaves}
-    level |= {_storage(t): ALWAYS for t in changing}
-    level |= {_storage(t): ALWAYS for o in operations for t in o.written}
+    level = dict.fromkeys(outside, ALWAYS) | {storage_of(t): LOADED for t in leaves}
+    level |= {storage_of(t): ALWAYS for t in changing}
+    level |= {storage_of(t): ALWAYS for o in operations for t in o.written}
     when = []
     for o in operations:
-        at = max((level.get(_storage(t), NEVER) for t in (*o.read, *o.given)), default=NEVER)
+        at = max((level.get(storage_of(t), NEVER) for t in (*o.read, *o.given)), default=NEVER)
         at = ALWAYS if torch.Tag.nondeterministic_seeded in o.does.tags else at
         for t in o.given:
-            level[_storage(t)] = max(at, level.get(_storage(t), NEVER))
+            level[storage_of(t)] = max(at, level.get(storage_of(t), NEVER))
         when.append(NEVER if o.is_view else at)
     return when
 
 
 def _needed(operations: list[Operation], wanted: list[Tensor]) -> list[Operation]:
     """Leave out what nothing wanted depends on."""
-    storages, kept = {_storage(t) for t in wanted}, []
+    storages, kept = {storage_of(t) for t in wanted}, []
     for o in reversed(operations):
-        if any(_storage(t) in storages for t in (*o.given, *o.written)):
-            storages |= {_storage(t) for t in o.read}
+        if any(storage_of(t) in storages for t in (*o.given, *o.written)):
+            storages |= {storage_of(t) for t in o.read}
             kept.append(o)
     return kept[::-1]
 
 
-def _moves(moved: list[tuple[Tensor, Tensor]], homes: set[int]) -> list[Call]:
-    """Bring what a step remembers to where the next one looks for it."""
-    aside: list[Call] = []
+def _moves(moved: list[tuple[Tensor, Tensor]], homes: set[int]) -> list[tuple[Tensor, Tensor]]:
+    """Say what is copied (to, from) to bring what a step remembers to where the next one looks for it."""
+    aside = []
     for i, (old, new) in enumerate(moved):
-        if _storage(new) in homes:  # it looks at a place that may be overwritten before it is read
+        if storage_of(new) in homes:  # it looks at a place that may be overwritten before it is read
             moved[i] = old, new.clone()
-            aside.append((moved[i][1].copy_, (new,)))
-    return aside + [(np.copyto, (array(old), array(new))) for old, new in moved]
-
-
-def _tensors(tree: Any) -> list[Tensor]:
-    return [t for t in _pytree.tree_leaves(tree) if isinstance(t, Tensor)]
-
-
-def _storage(t: Tensor) -> int:
-    return t.untyped_storage()._cdata
+            aside.append((moved[i][1], new))
+    return aside + moved
 
 
 def _lists(memory: Memory) -> Iterator[Tensor]:
@@ -338,5 +281,5 @@ def _is_near(a: Tensor, b: Tensor) -> bool:
 
 def _is_same(a: Tensor, b: Tensor) -> bool:
     return a is b or (
-        _storage(a) == _storage(b) and a.stride() == b.stride() and a.storage_offset() == b.storage_offset()
+        storage_of(a) == storage_of(b) and a.stride() == b.stride() and a.storage_offset() == b.storage_offset()
     )

@@ -19,6 +19,8 @@ import torch
 from torch import Tensor
 
 from recollect.entry import ContractError
+from recollect.generate.choosing import Voice
+from recollect.generate.compiling import worth_compiling
 from recollect.generate.filters import apply_filters, check_logits, draw, likeliest, prohibit
 from recollect.generate.reading import Model, Prompts, Reader, alone, undisturbed
 from recollect.generate.settings import Settings
@@ -79,11 +81,14 @@ class Stream(Iterator[Step]):
         rows: Sequence[int] | None = None,
     ) -> None:
         self.settings, self._modules = settings or Settings(), list(model.modules())
+        asked = self.settings.tokens, self.settings.begin, memory, logits
+        many = worth_compiling(self.settings.tokens, len(prompts))
         with undisturbed(self._modules), alone(len(prompts)):
-            self._reader = Reader(model, prompts, self.settings.tokens, self.settings.begin, memory, logits)
+            self._reader = Reader(model, prompts, *asked, many=many)
         count = len(self._reader.prompts)
         _check_choices(self.settings, self._reader.logits)
         self._generators = [np.random.default_rng([self.settings.seed, row]) for row in _numbers(rows, count)]
+        self._voice = Voice(self.settings, self._generators[0], model.width_out) if many else None
         self._unread: list[int] | None = None  # ids said but not yet read, −1 for none
         self._said = 0
         going = self.settings.tokens > 0
@@ -92,18 +97,43 @@ class Stream(Iterator[Step]):
     def __next__(self) -> Step:
         if all(self.reasons):
             raise StopIteration
-        active = [reason is None for reason in self.reasons]
+        return self._say(1)[0]
+
+    def rest(self) -> list[Step]:
+        """Go on to the end at once: quicker than step by step, where steps are compiled."""
+        said: list[Step] = []
+        while not all(self.reasons):
+            said += self._say(self.settings.tokens - self._said)
+        return said
+
+    def _say(self, most: int) -> list[Step]:
+        """Say at least one step and at most so many."""
         with undisturbed(self._modules), alone(len(self.reasons)):
-            self._catch_up()
-            ids, logprobs = self._choose(active)
-        self._said += 1
-        for row, said in enumerate(ids):
+            steps = self._say_many(most) or [self._say_one()]
+        self._said += len(steps)
+        for row, said in enumerate(steps[-1].said):
             if said >= 0 and said in self.settings.stop:
                 self.reasons[row] = "stop"
             elif said >= 0 and self._said == self.settings.tokens:
                 self.reasons[row] = "length"
-        self._unread = ids
-        return Step(ids, logprobs)
+        return steps
+
+    def _say_one(self) -> Step:
+        self._catch_up()
+        self._unread, logprobs = self._choose([reason is None for reason in self.reasons])
+        return Step(self._unread, logprobs)
+
+    def _say_many(self, most: int) -> list[Step]:
+        """Say some steps of a single row without Python between them; none where that cannot be."""
+        if self._voice is None:
+            return []
+        unread = None if self._unread is None else self._unread[0]
+        said, logprobs, all_read = self._reader.speak(self._voice, unread, most)
+        if all_read:
+            self._unread = None
+        elif said:
+            self._unread = said[-1:]
+        return [Step([i], [p]) for i, p in zip(said, logprobs, strict=True)]
 
     def halt(self, row: int) -> None:
         """End a row for a reason of the caller's; what it has said stays said."""
@@ -176,7 +206,7 @@ def generate(
 ) -> list[Generation]:
     """Go on from many prompts at once, to the end: what `stream` says, collected."""
     steps = Stream(model, prompts, settings, memory, logits=logits, rows=rows)
-    return collect(steps, list(steps))
+    return collect(steps, steps.rest())
 
 
 def collect(steps: Stream, said: list[Step]) -> list[Generation]:

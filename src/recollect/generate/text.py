@@ -93,14 +93,16 @@ class TextStream(Iterator[list[str]]):
 
     def __init__(self, steps: Stream, decodings: list[Decoding], stop: Sequence[str] = ()) -> None:
         count = len(steps.reasons)
-        self._steps, self._said, self._decodings = steps, list[Step](), decodings
+        self._steps, self._said, self._decodings, self._may_halt = steps, list[Step](), decodings, bool(stop)
         self._watches = [StopStrings(stop) for _ in range(count)]
         self._texts = [""] * count
 
     def __next__(self) -> list[str]:
-        step = next(self._steps)
+        return self._take(next(self._steps))
+
+    def _take(self, step: Step) -> list[str]:
         self._said.append(step)
-        pieces = [self._piece(row, i) if i >= 0 else "" for row, i in enumerate(step.ids.tolist())]
+        pieces = [self._piece(row, i) if i >= 0 else "" for row, i in enumerate(step.said)]
         self._texts = [text + piece for text, piece in zip(self._texts, pieces, strict=True)]
         return pieces
 
@@ -115,8 +117,8 @@ class TextStream(Iterator[list[str]]):
 
     def finish(self) -> list[Passage]:
         """Run to the end, and give what each row wrote."""
-        for _ in self:
-            pass
+        for step in self._steps if self._may_halt else self._steps.rest():
+            self._take(step)
         generations = collect(self._steps, self._said)
         return [Passage(text, generation) for text, generation in zip(self._texts, generations, strict=True)]
 

@@ -1,0 +1,199 @@
+"""Choosing an id from one row of logits, and saying many in a row, in C: filters.py without Python between two ids.
+
+A compiled step and this choice are called in turn until as many ids are said as were asked for, a stop id is among
+them, or nothing can be chosen; what is wrong then, Python says.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from functools import lru_cache
+from string import Template
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from recollect.generate.c_functions import PRELUDE
+from recollect.generate.settings import Settings
+from recollect.kernels.c_compiler import load
+
+MOST = 64  # ids said at once
+
+_HEAD = """
+typedef void work(void **p, int threads);
+typedef struct {
+    int64_t width, is_greedy, top_k, stops, prohibitions; /* top_k 0: all */
+    double temperature, top_p, min_p;                     /* 1, 1 and 0: as without */
+    const int64_t *stop, *prohibited;
+    void *kept; double *summed; int64_t *order; /* room for `width` each */
+} choice;
+"""
+
+_TEMPLATE = Template("""
+#define EACH for (long j = 0; j < n; j++)
+static inline $T most_$S(const $T *x, long n) {
+    $T most = -INFINITY;
+    _Pragma("omp simd reduction(max:most)") EACH most = x[j] > most ? x[j] : most;
+    return most;
+}
+static $T largest_$S($T *x, long n, long k) { /* the k-th: Hoare's selection */
+    for (long low = 0, high = n - 1; low < high;) {
+        $T middle = x[(low + high) / 2];
+        long i = low, j = high;
+        while (i <= j) {
+            while (x[i] > middle) i++;
+            while (x[j] < middle) j--;
+            if (i <= j) { $T other = x[i]; x[i++] = x[j]; x[j--] = other; }
+        }
+        if (k - 1 <= j) high = j; else if (k - 1 >= i) low = i; else break;
+    }
+    return x[k - 1];
+}
+static void keep_top_k_$S($T *x, long n, long k, $T *room) {
+    EACH room[j] = x[j];
+    $T kth = largest_$S(room, n, k < n ? k : n);
+    EACH x[j] = x[j] < kth ? -INFINITY : x[j];
+}
+static void sink_$S(const $T *x, int64_t *order, long count, long at) { /* in a heap: likelier ids, then lower, first */
+    int64_t id = order[at];
+    for (long next = 2 * at + 1; next < count; at = next, next = 2 * at + 1) {
+        #define BEFORE(a, b) (x[a] > x[b] || (x[a] == x[b] && (a) < (b)))
+        if (next + 1 < count && BEFORE(order[next + 1], order[next])) next++;
+        if (BEFORE(id, order[next])) break;
+        #undef BEFORE
+        order[at] = order[next];
+    }
+    order[at] = id;
+}
+static void keep_top_p_$S($T *x, long n, double p, int64_t *order) {
+    double most = most_$S(x, n), sum = 0, before = 0;
+    long count = 0;
+    EACH if (x[j] > -INFINITY) { order[count++] = j; sum += exp_d(x[j] - most); }
+    for (long at = count / 2 - 1; at >= 0; at--) sink_$S(x, order, count, at);
+    while (count && before < p) { /* the likeliest leaves the heap */
+        before += exp_d(x[order[0]] - most) / sum;
+        order[0] = order[--count];
+        if (count) sink_$S(x, order, count, 0);
+    }
+    for (long i = 0; i < count; i++) x[order[i]] = -INFINITY;
+}
+static void keep_min_p_$S($T *x, long n, double p, $T *room) {
+    $T most = most_$S(x, n), sum = 0;
+    _Pragma("omp simd reduction(+:sum)") EACH { room[j] = exp_$S(x[j] - most); sum += room[j]; }
+    $T least = ($T)p * (1 / sum);
+    EACH x[j] = room[j] / sum < least ? -INFINITY : x[j];
+}
+static int64_t draw_$S(const $T *x, long n, double uniform, double *summed) {
+    double most = most_$S(x, n), sum = 0;
+    _Pragma("omp simd") EACH summed[j] = exp_d(x[j] - most);
+    EACH summed[j] = sum += summed[j];
+    double target = uniform * sum, last = nextafter(sum, 0);
+    target = target < last ? target : last;
+    int64_t id = 0;
+    EACH id += summed[j] <= target;
+    return id < n ? id : n - 1;
+}
+static int64_t choose_$S(const $T *said, const choice *c, double uniform, double *log_p) { /* -1: it cannot */
+    long n = c->width;
+    $T *x = c->kept;
+    int is_broken = 0;
+    double sum = 0;
+    _Pragma("omp simd reduction(|:is_broken)") EACH { x[j] = said[j]; is_broken |= !(said[j] < INFINITY); }
+    double most = most_$S(said, n);
+    if (is_broken || most == -INFINITY) return -1;
+    _Pragma("omp simd reduction(+:sum)") EACH sum += exp_d(said[j] - most);
+    for (long i = 0; i < c->prohibitions; i++) x[c->prohibited[i]] = -INFINITY;
+    int64_t id = 0;
+    if (c->is_greedy) {
+        $T best = most_$S(x, n);
+        while (x[id] != best) id++;
+    } else {
+        if (most_$S(x, n) == -INFINITY) return -1;
+        if (c->temperature != 1) EACH x[j] /= ($T)c->temperature;
+        if (c->top_k) keep_top_k_$S(x, n, c->top_k, (void *)c->summed);
+        if (c->top_p < 1) keep_top_p_$S(x, n, c->top_p, c->order);
+        if (c->min_p > 0) keep_min_p_$S(x, n, c->min_p, (void *)c->summed);
+        id = draw_$S(x, n, uniform, c->summed);
+    }
+    *log_p = said[id] - most - log(sum);
+    return x[id] > -INFINITY ? id : -1;
+}
+int64_t speak_$S(work *step, void **p, int threads, int64_t *unread, const $T *logits, int is_read, const choice *c,
+                 const double *uniform, int64_t count, int64_t *said, double *log_p) {
+    for (int64_t i = 0; i < count; i++) {
+        if (i || !is_read) step(p, threads);
+        int64_t id = choose_$S(logits, c, uniform[i], log_p + i);
+        if (id < 0) return -1 - i;
+        said[i] = *unread = id;
+        for (long j = 0; j < c->stops; j++) if (c->stop[j] == id) return i + 1;
+    }
+    return count;
+}
+#undef EACH
+""")
+TEXT = PRELUDE + _HEAD + "".join(_TEMPLATE.substitute(T=T, S=S) for T, S in (("float", "f"), ("double", "d")))
+
+
+class _Choice(ctypes.Structure):
+    _fields_ = [
+        *((name, ctypes.c_int64) for name in ("width", "is_greedy", "top_k", "stops", "prohibitions")),
+        *((name, ctypes.c_double) for name in ("temperature", "top_p", "min_p")),
+        *((name, ctypes.c_void_p) for name in ("stop", "prohibited", "kept", "summed", "order")),
+    ]
+
+
+class Voice:
+    """What one row says: its settings, its generator, and C to choose with."""
+
+    def __init__(self, settings: Settings, generator: np.random.Generator, width: int) -> None:
+        self._generator, self._is_greedy = generator, settings.greedy
+        ids = [np.array(ids, dtype=np.int64) for ids in (settings.stop, settings.prohibited)]
+        room = [np.empty(width, dtype) for dtype in (np.float64, np.float64, np.int64)]
+        self._held = *ids, *room
+        self._choice = _Choice(
+            *(width, settings.greedy, settings.top_k or 0, *map(len, ids)),
+            *(settings.temperature, settings.top_p or 1.0, settings.min_p or 0.0),
+            *(values.ctypes.data for values in self._held),
+        )
+        self._uniform, self._log_p = np.zeros(MOST), np.empty(MOST)
+        self._said = np.empty(MOST, dtype=np.int64)
+        self._places = [array.ctypes.data for array in (self._uniform, self._said, self._log_p)]
+
+    def speak(
+        self, step: Any, table: Any, threads: int, ids: Tensor, logits: Tensor, is_read: bool, count: int
+    ) -> tuple[list[int], list[float], bool]:
+        """Read an id, unless it is read, and say the next, `count` times, at most `MOST`.
+
+        Gives the ids, log p of each, and whether all of them have been read: nothing could be chosen after them.
+        """
+        count = min(count, MOST)  # more would be written behind the end
+        before = None if self._is_greedy else self._generator.bit_generator.state
+        if before is not None:
+            self._uniform[:count] = self._generator.random(count)
+        uniform, said, log_p = self._places
+        ended = functions()[logits.dtype](
+            *(step, table, threads, ids.data_ptr(), logits.data_ptr(), is_read),
+            *(ctypes.byref(self._choice), uniform, count, said, log_p),
+        )
+        done = ended if ended >= 0 else -1 - ended
+        if before is not None and done < count:  # as if the rest had not been drawn
+            self._generator.bit_generator.state = before
+            self._generator.random(done)
+        return self._said[:done].tolist(), self._log_p[:done].tolist(), ended < 0
+
+
+@lru_cache
+def functions() -> dict[torch.dtype, Any]:
+    """Give `speak` for each kind of logits."""
+    library, kinds = load(TEXT), {torch.float32: "f", torch.float64: "d"}
+    functions = {dtype: getattr(library, f"speak_{letter}") for dtype, letter in kinds.items()}
+    place, whole = ctypes.c_void_p, ctypes.c_int64
+    for function in functions.values():
+        function.argtypes = (
+            *(place, place, ctypes.c_int, place, place, ctypes.c_int, place),
+            *(place, whole, place, place),
+        )
+        function.restype = whole
+    return functions
