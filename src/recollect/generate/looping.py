@@ -23,7 +23,8 @@ from torch.utils import _pytree
 
 from recollect.entry import ContractError, without_looks
 from recollect.generate.filters import apply_filters, drawn_there
-from recollect.generate.repeating import FEWEST, Survey, Unsettled, _is_same, _storage
+from recollect.generate.recording import storage_of
+from recollect.generate.repeating import FEWEST, Survey, Unrepeatable, Unsettled, is_same
 from recollect.generate.settings import Settings
 from recollect.growing import Growing
 from recollect.kernels.choosing import Said, Way, choose
@@ -154,9 +155,9 @@ def _way(settings: Settings) -> tuple[Any, ...]:
 
 def _copy_all(to: list[Tensor], new: list[Tensor]) -> None:
     """Copy tensors into others, some of which they may look at."""
-    homes = {_storage(t) for t in to}
-    moved = [(old, t) for old, t in zip(to, new, strict=True) if not _is_same(old, t)]
-    sources = [t.clone() if _storage(t) in homes else t for _, t in moved]
+    homes = {storage_of(t) for t in to}
+    moved = [(old, t) for old, t in zip(to, new, strict=True) if not is_same(old, t)]
+    sources = [t.clone() if storage_of(t) in homes else t for _, t in moved]
     for (old, _), t in zip(moved, sources, strict=True):
         old.copy_(t)
 
@@ -187,12 +188,27 @@ def find_loop(
 
 def _make(survey: Survey, settings: Settings, memory: Memory, logits: Tensor, has_valid: bool) -> Loop | None:
     try:
-        return Loop(survey.model, settings, memory, logits, has_valid)
+        found = Loop(survey.model, settings, memory, logits, has_valid)
+        _prove(found, survey.model, memory, logits)
+        return found
     except Unsettled:
         raise
     except Exception as error:  # whatever it is, the model itself can still be asked
         REFUSED[survey.model] = f"{type(error).__name__}: {error}"
         return None
+
+
+def _prove(loop: Loop, model: nn.Module, memory: Memory, logits: Tensor) -> None:
+    """Take two turns both ways: a model that decides in Python, unseen by a graph, is found out here."""
+    loop.load(memory, logits)
+    own = _pytree.tree_map(Tensor.clone, memory)
+    valid = torch.ones(len(logits), 1, dtype=torch.bool, device=logits.device) if loop.has_valid else None
+    for uniform in (0.3, 0.7):
+        loop.say(np.full((1, len(logits)), uniform), [True] * len(logits))
+        y, own = model(loop.into.ids[:, None], own, valid=valid)
+        apart = float((y[:, 0].double() - loop.logits.double()).abs().max() / y.double().abs().max().clamp(min=1e-3))
+        if apart > (1e-3 if torch.finfo(y.dtype).bits > 16 else 0.1):
+            raise Unrepeatable(f"a turn of the loop differs from the model's by {apart:.1e} of the largest logit")
 
 
 def with_room(memory: Memory, steps: int) -> tuple[Memory, int]:
@@ -210,6 +226,14 @@ def with_room(memory: Memory, steps: int) -> tuple[Memory, int]:
 # ---- taking turns --------------------------------------------------------------------------------
 
 
+KINDS = ("cuda",)  # devices where it pays
+
+
+def may_loop(reader: Any, settings: Settings) -> bool:
+    """Whether a reader's model may be read in a loop: it depends on this generation alone."""
+    return reader.device.type in KINDS and settings.tokens >= FEWEST and not is_readable()
+
+
 class Turns:
     """The turns of one generation: by a loop where the model's turn can be captured, else they are the caller's.
 
@@ -219,47 +243,42 @@ class Turns:
     def __init__(self, reader: Any, settings: Settings) -> None:
         self.reader, self.settings = reader, settings
         self._survey = Survey(reader.model)
-        is_there = reader.device.type in KINDS and settings.tokens >= FEWEST and not is_readable()
-        self.may_loop = is_there and not self._survey.has_hooks and reader.model not in REFUSED
+        self._is_off = self._survey.has_hooks or reader.model in REFUSED
         self._loop: Loop | None = None
         self._room = self._wait = self._patience = 0  # turns that fit; turns to leave to the caller, and after those
 
-    def take(self, count: int, draws: Sequence[np.random.Generator], active: list[bool]) -> list[tuple[Any, Any]]:
-        """Take at most so many turns: ids and log p of each; none, where the caller must take one."""
-        loop = self._ready(count)
-        if loop is None:
-            return []
-        count = min(count, self._room, BLOCK)
-        uniform = np.stack([draw.random(count) for draw in draws], axis=1)
-        said, log_p = loop.say(uniform, active)
-        self._room -= count
-        self.reader.memory, self.reader.logits = loop.memory(), loop.logits
-        going = [turn for turn in zip(said, log_p, strict=True) if max(turn[0]) >= 0]
-        _check(going, self.settings.prohibited)
-        return going
-
-    def _ready(self, steps: int) -> Loop | None:
-        if not self.may_loop or self._wait > 0:
+    def take(
+        self, most: int, left: int, draws: Sequence[np.random.Generator], active: list[bool]
+    ) -> list[tuple[list[int], list[float]]]:
+        """Take at most so many turns of those left: ids and log p of each; none, where the caller must take one."""
+        if self._is_off or self._wait > 0:
             self._wait -= 1
-            return None
+            return []
         if self._room == 0:
-            self._renew(steps)
-        return self._loop
+            self._renew(left)
+        if self._loop is None:
+            return []
+        count = min(most, self._room, BLOCK)
+        uniform = np.stack([draw.random(count) for draw in draws], axis=1)
+        said, log_p = self._loop.say(uniform, active)
+        self._room -= count
+        self.reader.go_on_from(self._loop.memory(), self._loop.logits)
+        turns = [turn for turn in zip(said, log_p, strict=True) if max(turn[0]) >= 0]
+        _check(turns, self.settings.prohibited)
+        return turns
 
-    def _renew(self, steps: int) -> None:
+    def _renew(self, left: int) -> None:
         """Find a loop with room for what is to come."""
-        reader = self.reader
-        memory, self._room = with_room(reader.memory, steps)
+        reader, self._loop = self.reader, None
+        memory, room = with_room(reader.memory, left)
         has_valid = bool(self.settings.stop) or len(reader.logits) > 1  # rows that have ended must keep what they know
-        self._loop = None
         try:
             self._loop = find_loop(self._survey, self, self.settings, memory, reader.logits, has_valid)
-            self.may_loop = self._loop is not None
         except Unsettled:
-            self._room, self._wait, self._patience = 0, self._patience, 2 * self._patience + 1
-
-
-KINDS = ["cuda"]  # devices where it pays
+            self._wait, self._patience = self._patience, 2 * self._patience + 1
+        else:
+            self._is_off = self._loop is None
+            self._room = room
 
 
 def _check(turns: list[tuple[list[int], list[float]]], prohibited: Sequence[int]) -> None:

@@ -192,6 +192,11 @@ class Reader:
         if self._step is not None:
             self._step.load(memory)
 
+    def go_on_from(self, memory: Memory, logits: Tensor) -> None:
+        """Take over what somebody else has read on."""
+        self._step = None
+        self.memory, self.logits = memory, logits
+
     def select(self, rows: Rows) -> None:
         """Take rows of memory and logits, with repeats."""
         memory, self._step = self.memory.select(rows), None

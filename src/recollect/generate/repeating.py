@@ -67,7 +67,7 @@ class Step:
 
     def _arrange(self, operations: list[Operation], given: list[Tensor]) -> None:
         """Say what is done when a memory is loaded, and what with every id."""
-        moved = [(old, new) for old, new in zip(self.leaves, given, strict=True) if not _is_same(old, new)]
+        moved = [(old, new) for old, new in zip(self.leaves, given, strict=True) if not is_same(old, new)]
         changing = [*(old for old, _ in moved), self.ids, *tensors_of(self.valid)]
         operations = _needed(operations, [self.logits, *given])
         outside = _outside(operations, [*changing, *self.leaves])
@@ -161,8 +161,10 @@ class Survey:
         settings = [[(k, v) for k, v in vars(m).items() if isinstance(v, PLAIN)] for m in modules]
         self.print = [(id(t), t.data_ptr()) for t in held], settings
         is_plain = all(t.device.type == "cpu" and t.dtype in KINDS for t in held)
-        has_hooks = any(m._forward_hooks or m._forward_pre_hooks for m in modules)
-        self.may_repeat = is_plain and not has_hooks and not torch.is_autocast_enabled("cpu") and model not in _REFUSED
+        self.has_hooks = any(m._forward_hooks or m._forward_pre_hooks for m in modules)
+        self.may_repeat = (
+            is_plain and not self.has_hooks and not torch.is_autocast_enabled("cpu") and model not in _REFUSED
+        )
 
 
 PLAIN = (int, float, str, tuple, type(None))
@@ -279,7 +281,8 @@ def _is_near(a: Tensor, b: Tensor) -> bool:
     return torch.allclose(a.double(), b.double(), 1e-3, 1e-4, equal_nan=True)
 
 
-def _is_same(a: Tensor, b: Tensor) -> bool:
+def is_same(a: Tensor, b: Tensor) -> bool:
+    """Whether two tensors are one place in memory, seen alike."""
     return a is b or (
         storage_of(a) == storage_of(b) and a.stride() == b.stride() and a.storage_offset() == b.storage_offset()
     )

@@ -22,6 +22,7 @@ from recollect.entry import ContractError
 from recollect.generate.choosing import Voice
 from recollect.generate.compiling import worth_compiling
 from recollect.generate.filters import apply_filters, check_logits, draw, likeliest, prohibit
+from recollect.generate.looping import Turns, may_loop
 from recollect.generate.reading import Model, Prompts, Reader, alone, undisturbed
 from recollect.generate.settings import Settings
 from recollect.memory import Memory
@@ -89,6 +90,7 @@ class Stream(Iterator[Step]):
         _check_choices(self.settings, self._reader.logits)
         self._generators = [np.random.default_rng([self.settings.seed, row]) for row in _numbers(rows, count)]
         self._voice = Voice(self.settings, self._generators[0], model.width_out) if many else None
+        self._turns = Turns(self._reader, self.settings) if may_loop(self._reader, self.settings) else None
         self._unread: list[int] | None = None  # ids said but not yet read, −1 for none
         self._said = 0
         going = self.settings.tokens > 0
@@ -110,13 +112,17 @@ class Stream(Iterator[Step]):
         """Say at least one step and at most so many."""
         with undisturbed(self._modules), alone(len(self.reasons)):
             steps = self._say_many(most) or [self._say_one()]
-        self._said += len(steps)
-        for row, said in enumerate(steps[-1].said):
+        for step in steps:
+            self._said += 1
+            self._end_rows(step.said)
+        return steps
+
+    def _end_rows(self, ids: list[int]) -> None:
+        for row, said in enumerate(ids):
             if said >= 0 and said in self.settings.stop:
                 self.reasons[row] = "stop"
             elif said >= 0 and self._said == self.settings.tokens:
                 self.reasons[row] = "length"
-        return steps
 
     def _say_one(self) -> Step:
         self._catch_up()
@@ -124,7 +130,9 @@ class Stream(Iterator[Step]):
         return Step(self._unread, logprobs)
 
     def _say_many(self, most: int) -> list[Step]:
-        """Say some steps of a single row without Python between them; none where that cannot be."""
+        """Say some steps without Python between them; none where that cannot be."""
+        if self._turns is not None:
+            return self._take_turns(self._turns, most)
         if self._voice is None:
             return []
         unread = None if self._unread is None else self._unread[0]
@@ -134,6 +142,12 @@ class Stream(Iterator[Step]):
         elif said:
             self._unread = said[-1:]
         return [Step([i], [p]) for i, p in zip(said, logprobs, strict=True)]
+
+    def _take_turns(self, turns: Turns, most: int) -> list[Step]:
+        self._catch_up()
+        active = [reason is None for reason in self.reasons]
+        left = self.settings.tokens - self._said
+        return [Step(*turn) for turn in turns.take(most, left, self._generators, active)]
 
     def halt(self, row: int) -> None:
         """End a row for a reason of the caller's; what it has said stays said."""
