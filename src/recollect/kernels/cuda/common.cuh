@@ -1,0 +1,88 @@
+// What the forward and the backward walk share: sizes, activations, and waits that end.
+//
+// The host sets, for each plan:
+//   CELL        0 LSTM, 1 GRU (reset after), 2 RNN with tanh, 3 RNN with relu
+//   HALF        0 bf16, 1 fp16
+//   ROWS        batch rows of a group, 8, 16, 32 or 64: the columns of every product
+//   BLOCKS      blocks of a group; each owns UNITS hidden units
+//   CLUSTER     blocks of a cluster
+//   THROUGH_L2  1: blocks exchange through the second-level cache, 0: a group is one cluster and exchanges inside it
+//   WIDE, DEEP  warpgroups that split the product's rows, and its depth k
+//   CHUNKS      pieces in which a warpgroup awaits its share of k; PER_CHUNK blocks fill one
+#pragma once
+#include "hardware.cuh"
+
+constexpr int SLOTS = CELL < 2 ? 4 : 1;  // values of a unit that the input gives, in memory one beside the other
+constexpr int COLUMN_TILES = ROWS / 8;
+constexpr int TILE_BYTES = ROWS * 32;  // 16 of k for all rows
+constexpr int WARPGROUPS = WIDE * DEEP, THREADS = WARPGROUPS * 128;
+constexpr int COUNTER_GAP = 32;  // words between counters, so that each has its own line
+constexpr u64 PATIENCE = 2000000000;  // nanoseconds after which a wait gives up
+
+DEVICE float sigmoid(float x) { return one_over(1.0f + exp2_of(-1.44269504f * x)); }
+DEVICE float hyperbolic(float x) { return 1.0f - 2.0f * one_over(1.0f + exp2_of(2.88539008f * x)); }
+
+struct Words {  // one unit's slots
+    u16 at[SLOTS];
+};
+DEVICE Words load_words(const u16* from) {
+    Words words;
+#if CELL < 2
+    const u64 all = *(const u64*)from;
+    for (int s = 0; s < SLOTS; ++s) words.at[s] = (u16)(all >> 16 * s);
+#else
+    words.at[0] = *from;
+#endif
+    return words;
+}
+DEVICE void store_words(u16* to, const float* values) {
+#if CELL < 2
+    u64 all = 0;
+    for (int s = 0; s < SLOTS; ++s) all |= (u64)narrow(values[s]) << 16 * s;
+    *(u64*)to = all;
+#else
+    *to = narrow(values[0]);
+#endif
+}
+
+// Where element k of a row lies in the layout that products read.
+DEVICE int place(int k, int row) { return (k / 8 * ROWS + row) * 8 + k % 8; }
+
+// A wait that takes too long gives up: it says so, and from then on this thread waits for nothing. All threads still walk
+// to the end, so that no barrier is left short; what they write is rubbish, and the host raises.
+struct Guard {
+    u32 *failed, *told;
+    bool gave_up;
+
+    template <class Ready>
+    DEVICE void until(Ready ready) {
+        if (gave_up || ready()) return;
+        const u64 start = nanoseconds();
+        for (u32 tries = 1; !ready(); ++tries) {
+            if (tries % 64 == 0 && (peek(failed) != 0 || nanoseconds() - start > PATIENCE)) {
+                tell(failed);
+                tell(told);
+                gave_up = true;
+                return;
+            }
+        }
+    }
+};
+
+// The weights of this thread, for as long as the kernel runs: tiles of 64 x 16, in the order of wgmma's fragments.
+template <int COUNT>
+DEVICE void load_weights(u32 (*weights)[4], const u16* packed, int block) {
+    const int warpgroup = thread_index() / 128, thread = thread_index() % 128;
+    const u32* from = (const u32*)packed + ((u64)(block * WARPGROUPS + warpgroup) * COUNT * 128 + thread) * 4;
+#pragma unroll
+    for (int i = 0; i < COUNT; ++i) {
+#pragma unroll
+        for (int r = 0; r < 4; ++r) weights[i][r] = from[i * 512 + r];
+    }
+}
+
+// How many blocks fill a chunk: the last ones may lie beyond the group.
+DEVICE u32 fillers(int chunk) {
+    const int first = chunk * PER_CHUNK, last = first + PER_CHUNK;
+    return (last < BLOCKS ? last : BLOCKS) - (first < BLOCKS ? first : BLOCKS);
+}

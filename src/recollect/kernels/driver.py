@@ -1,0 +1,116 @@
+"""The CUDA driver, through ctypes: loads compiled kernels and launches them on torch's current stream."""
+
+from __future__ import annotations
+
+import ctypes
+from functools import lru_cache
+from importlib.resources import files
+from threading import Lock
+from typing import Any
+
+import torch
+
+from recollect.kernels import nvrtc
+from recollect.kernels.plans import Chip, Plan
+
+MAX_DYNAMIC_SHARED_BYTES, NON_PORTABLE_CLUSTERS = 8, 14  # CUfunction_attribute
+COOPERATIVE, CLUSTER_DIMENSION = 2, 4  # CUlaunchAttributeID
+
+
+class DriverError(RuntimeError):
+    """The driver refused."""
+
+
+class _Attribute(ctypes.Structure):
+    _fields_ = (("id", ctypes.c_int), ("pad", ctypes.c_char * 4), ("value", ctypes.c_uint * 16))
+
+
+class _Config(ctypes.Structure):
+    _fields_ = (
+        ("grid", ctypes.c_uint * 3),
+        ("block", ctypes.c_uint * 3),
+        ("shared_bytes", ctypes.c_uint),
+        ("stream", ctypes.c_void_p),
+        ("attributes", ctypes.POINTER(_Attribute)),
+        ("attribute_count", ctypes.c_uint),
+    )
+
+
+class Cuda:
+    """One GPU, as the recurrent kernels need it."""
+
+    def __init__(self, device: torch.device) -> None:
+        properties = torch.cuda.get_device_properties(device)
+        self.device = device
+        self.arch = f"sm_{properties.major}{properties.minor}a"
+        self.chip = Chip(properties.multi_processor_count, properties.shared_memory_per_block_optin)
+        self.told = torch.zeros(1, dtype=torch.int32, pin_memory=True)  # a kernel that gave up writes here
+        self._functions: dict[Plan, ctypes.c_void_p] = {}
+        self._fits: dict[Plan, bool] = {}
+        self._lock = Lock()
+
+    def fits(self, plan: Plan) -> bool:
+        """Whether all that must run together can: a cluster at all, and at once what exchanges through the cache."""
+        if plan not in self._fits:
+            at_once = ctypes.c_int()
+            config = _configure(plan, None)
+            _check(
+                _driver().cuOccupancyMaxActiveClusters(
+                    ctypes.byref(at_once), self._function(plan), ctypes.byref(config)
+                )
+            )
+            self._fits[plan] = at_once.value * plan.cluster >= plan.grid
+        return self._fits[plan]
+
+    def launch(self, plan: Plan, arguments: ctypes.Structure) -> None:
+        """Launch on the current stream; the driver refuses what could not run together."""
+        stream = torch.cuda.current_stream(self.device).cuda_stream
+        config = _configure(plan, stream)
+        parameters = (ctypes.c_void_p * 1)(ctypes.addressof(arguments))
+        _check(_driver().cuLaunchKernelEx(ctypes.byref(config), self._function(plan), parameters, None))
+
+    def _function(self, plan: Plan) -> ctypes.c_void_p:
+        with self._lock:
+            if plan not in self._functions:
+                self._functions[plan] = self._load(plan)
+            return self._functions[plan]
+
+    def _load(self, plan: Plan) -> ctypes.c_void_p:
+        code = nvrtc.build(sources(), f"{plan.direction}.cu", plan.macros, self.arch)
+        module, function = ctypes.c_void_p(), ctypes.c_void_p()
+        torch.zeros(1, device=self.device)  # so that torch's context is this thread's
+        _check(_driver().cuModuleLoadData(ctypes.byref(module), code))
+        _check(_driver().cuModuleGetFunction(ctypes.byref(function), module, f"recurrent_{plan.direction}".encode()))
+        _check(_driver().cuFuncSetAttribute(function, MAX_DYNAMIC_SHARED_BYTES, plan.shared_bytes))
+        if plan.cluster > 8:
+            _check(_driver().cuFuncSetAttribute(function, NON_PORTABLE_CLUSTERS, 1))
+        return function
+
+
+@lru_cache
+def sources() -> dict[str, str]:
+    """Give the kernels' sources by file name."""
+    folder = files("recollect.kernels") / "cuda"
+    return {path.name: path.read_text(encoding="utf-8") for path in folder.iterdir() if path.name.endswith((".cu", ".cuh"))}
+
+
+def _configure(plan: Plan, stream: int | None) -> _Config:
+    attributes = []
+    if plan.cluster > 1:
+        attributes.append(_Attribute(id=CLUSTER_DIMENSION, value=(plan.cluster, 1, 1)))
+    if plan.through_l2:
+        attributes.append(_Attribute(id=COOPERATIVE, value=(1,)))
+    array = (_Attribute * max(1, len(attributes)))(*attributes)
+    return _Config((plan.grid, 1, 1), (plan.threads, 1, 1), plan.shared_bytes, stream, array, len(attributes))
+
+
+@lru_cache
+def _driver() -> Any:
+    return ctypes.CDLL("libcuda.so.1")
+
+
+def _check(status: int) -> None:
+    if status:
+        text = ctypes.c_char_p()
+        _driver().cuGetErrorString(status, ctypes.byref(text))
+        raise DriverError(f"the CUDA driver answered {status}: {(text.value or b'unknown').decode()}")
