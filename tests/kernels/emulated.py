@@ -15,6 +15,7 @@ from recollect.kernels.plans import Chip, Plan
 
 HERE = Path(__file__).parent / "emulator"
 COMPILER = shutil.which("g++")
+ALONE = ("-fvisibility=hidden", "-fno-gnu-unique")  # several plans live in one process
 
 
 class Emulator:
@@ -51,6 +52,17 @@ def build(folder: Path, plan: Plan) -> ctypes.CDLL:
     if not library.exists():
         for file, text in sources().items():
             (folder / file).write_text(text, encoding="utf-8")
-        command = [COMPILER or "g++", "-std=c++17", "-O1", "-fPIC", "-shared", "-w", f"-I{HERE}", f"-I{folder}", *flags]
+        command = [
+            COMPILER or "g++",
+            "-std=c++17",
+            "-O1",
+            "-fPIC",
+            "-shared",
+            "-w",
+            *ALONE,
+            f"-I{HERE}",
+            f"-I{folder}",
+            *flags,
+        ]
         subprocess.run([*command, str(HERE / "launch.cpp"), "-o", str(library)], check=True)
     return ctypes.CDLL(str(library))

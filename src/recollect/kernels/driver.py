@@ -43,7 +43,8 @@ class Cuda:
         properties = torch.cuda.get_device_properties(device)
         self.device = device
         self.arch = f"sm_{properties.major}{properties.minor}a"
-        self.chip = Chip(properties.multi_processor_count, properties.shared_memory_per_block_optin)
+        shared_bytes = getattr(properties, "shared_memory_per_block_optin", Chip.shared_bytes)
+        self.chip = Chip(properties.multi_processor_count, shared_bytes)
         self.told = torch.zeros(1, dtype=torch.int32, pin_memory=True)  # a kernel that gave up writes here
         self._functions: dict[Plan, ctypes.c_void_p] = {}
         self._fits: dict[Plan, bool] = {}
@@ -91,7 +92,9 @@ class Cuda:
 def sources() -> dict[str, str]:
     """Give the kernels' sources by file name."""
     folder = files("recollect.kernels") / "cuda"
-    return {path.name: path.read_text(encoding="utf-8") for path in folder.iterdir() if path.name.endswith((".cu", ".cuh"))}
+    return {
+        path.name: path.read_text(encoding="utf-8") for path in folder.iterdir() if path.name.endswith((".cu", ".cuh"))
+    }
 
 
 def _configure(plan: Plan, stream: int | None) -> _Config:

@@ -1,10 +1,12 @@
 """Weights in the order in which the kernels' threads hold them.
 
-A tile of 64 x 16 lies in the registers of 128 threads: in warp w, lane 4 q + c, register 2 k + h, half e of the register
-is row 16 w + 8 h + q, column 8 k + 2 c + e (PTX: fragments of wgmma's A). So packing is one permutation of axes.
+A tile of 64 x 16 lies in the registers of 128 threads: in warp w, lane 4 q + c, register 2 k + h, half e of a register is
+row 16 w + 8 h + q, column 8 k + 2 c + e (PTX: fragments of wgmma's A). So packing is one permutation of axes.
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
@@ -15,6 +17,24 @@ from recollect.kernels.plans import Plan
 HIDDEN_SLOTS = {"lstm": (0, 1, 2, 3), "gru": (0, 1, None, 2), "rnn_tanh": (0,), "rnn_relu": (0,)}
 INPUT_SLOTS = {"lstm": (0, 1, 2, 3), "gru": (0, 1, 2, None), "rnn_tanh": (0,), "rnn_relu": (0,)}
 SENT_GATES = {"lstm": (0, 1, 2, 3), "gru": (0, 1, 2), "rnn_tanh": (0,), "rnn_relu": (0,)}
+
+
+@dataclass(frozen=True)
+class Weights:
+    """A recurrent layer's weights in torch's layout, the gates' rows one below the other."""
+
+    input: Tensor  # (G·H, D)
+    hidden: Tensor  # (G·H, H)
+    input_bias: Tensor | None  # (G·H,)
+    hidden_bias: Tensor | None
+
+
+def join_biases(cell: str, weights: Weights) -> Tensor | None:
+    """Add both biases, slot by slot (H·S,); the GRU's candidate keeps its two apart."""
+    if weights.input_bias is None or weights.hidden_bias is None:
+        return None
+    both = to_slots(weights.input_bias, INPUT_SLOTS[cell]) + to_slots(weights.hidden_bias, HIDDEN_SLOTS[cell])
+    return both.flatten()
 
 
 def to_slots(weight: Tensor, slots: tuple[int | None, ...]) -> Tensor:
@@ -38,7 +58,7 @@ def pack_forward(weight: Tensor, plan: Plan) -> Tensor:
     units, depth = plan.blocks * plan.units, 16 * plan.deep * plan.depth
     hidden, slots, _ = slotted.shape
     whole = F.pad(slotted, (0, depth - hidden, 0, 4 - slots, 0, units - hidden))  # (units, 4, k)
-    #                    block, tile, warp, unit of the warp, high and low bit of the slot, part, tile, half, pair, which
+    # block, tile of rows, warp, unit of the warp, high and low bit of the slot; part, tile of k, half, pair, which
     axes = whole.reshape(plan.blocks, plan.wide, 4, 4, 2, 2, plan.deep, plan.depth, 2, 4, 2)
     return axes.permute(0, 6, 1, 7, 2, 3, 5, 9, 8, 4, 10).contiguous()
 

@@ -1,9 +1,7 @@
 """Recurrent layers in one launch: a kernel keeps W_hh in registers and walks all steps (Diamos et al. 2016).
 
-    y, h, c = walk(cell, logits, weight_hh, hidden, cell_state, lengths)
-
-`logits` (T, B, H, S) are W_ih x + b of all steps, one large product before the walk; gradients of everything but h and c
-are large products after it. For Hopper GPUs, bf16 and fp16. `REASONS` says why it is not used where it is not.
+W_ih x + b of all steps is one large product before the walk, and the gradients of weights and inputs are large products
+after it. For Hopper GPUs, in bf16 and fp16. `REASONS` says why it is not used where it is not.
 """
 
 from __future__ import annotations
@@ -14,13 +12,14 @@ from threading import local
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from recollect.kernels.driver import Cuda, DriverError
 from recollect.kernels.launching import Machine, Seen, run_backward, run_forward
 from recollect.kernels.nvrtc import NoCudaCompiler
-from recollect.kernels.packing import HIDDEN_SLOTS, from_slots
+from recollect.kernels.packing import HIDDEN_SLOTS, INPUT_SLOTS, Weights, from_slots, join_biases, to_slots
 from recollect.kernels.plans import Plan, offer
 
 REASONS: dict[str, str] = {}  # by device: why the plain path is taken there
@@ -54,7 +53,7 @@ def disabled() -> Iterator[None]:
 
 def takes(cell: str, x: Tensor, hidden: int) -> bool:
     """Whether a kernel can read x (B, T, D), and pays."""
-    if not _switch.on or x.shape[1] < FEWEST_STEPS or x.numel() == 0 or torch.compiler.is_compiling():
+    if torch.compiler.is_compiling() or not _switch.on or x.shape[1] < FEWEST_STEPS or x.numel() == 0:
         return False
     dtype = compute_dtype(x)
     directions = ("forward", "backward") if torch.is_grad_enabled() else ("forward",)
@@ -69,8 +68,6 @@ def compute_dtype(x: Tensor) -> torch.dtype:
 
 def find_machine(device: torch.device) -> Machine | None:
     """Give what runs kernels on a device, or None and a reason."""
-    if device.type == "cuda" and device.index is None:
-        device = torch.device("cuda", torch.cuda.current_device())
     if device not in _machines and str(device) not in REASONS:
         if device.type != "cuda":
             REASONS[str(device)] = "not a CUDA device"
@@ -81,7 +78,9 @@ def find_machine(device: torch.device) -> Machine | None:
     return _machines.get(device)
 
 
-def find_plan(direction: str, cell: str, dtype: torch.dtype, batch: int, hidden: int, device: torch.device) -> Plan | None:
+def find_plan(
+    direction: str, cell: str, dtype: torch.dtype, batch: int, hidden: int, device: torch.device
+) -> Plan | None:
     """Give the fastest plan that fits, compiled; None and a reason where there is none."""
     machine = find_machine(device)
     key = (direction, cell, dtype, batch, hidden, device)
@@ -103,7 +102,34 @@ def check() -> None:
         if machine.told.item():
             machine.told.zero_()
             REASONS[str(device)] = "a kernel gave up waiting"
-            raise KernelGaveUp(f"a recurrent kernel on {device} gave up waiting for its other blocks; its results are wrong")
+            raise KernelGaveUp(
+                f"a recurrent kernel on {device} gave up waiting for its other blocks; its results are wrong"
+            )
+
+
+def read(
+    cell: str,
+    x: Tensor,
+    weights: Weights,
+    hidden: Tensor,
+    cell_state: Tensor | None,
+    valid: Tensor | None,
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Read x (B, T, D): y (B, T, H), and in float32 the last h and c (B, H)."""
+    steps, batch = x.shape[1], len(x)
+    weight = to_slots(weights.input, INPUT_SLOTS[cell])  # (H, S, D)
+    by_time = x.transpose(0, 1).reshape(steps * batch, -1)  # (T·B, D)
+    flat = F.linear(by_time, weight.flatten(0, 1), join_biases(cell, weights))
+    lengths = None if valid is None else valid.sum(1, dtype=torch.int32)
+    y, last_hidden, last_cell = walk(
+        cell,
+        flat.view(steps, batch, *weight.shape[:2]),
+        weights.hidden.to(flat.dtype),
+        hidden.float().contiguous(),
+        None if cell_state is None else cell_state.float().contiguous(),
+        lengths,
+    )
+    return y.transpose(0, 1), last_hidden, last_cell
 
 
 def walk(
@@ -111,10 +137,12 @@ def walk(
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """Give y (T, B, H), and in float32 the last h and c (B, H); rows stand still from their length on.
 
-    `logits` is written over: it is the walk's own.
+    `logits` (T, B, H, S) are W_ih x + b, a unit's slots beside each other. They are written over.
     """
     check()
-    result: tuple[Tensor, Tensor, Tensor | None] = _Walk.apply(cell, logits, weight_hh, hidden, cell_state, lengths)
+    result: tuple[Tensor, Tensor, Tensor | None] = _Walk.apply(  # type: ignore[no-untyped-call]
+        cell, logits, weight_hh, hidden, cell_state, lengths
+    )
     return result
 
 

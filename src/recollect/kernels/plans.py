@@ -118,7 +118,19 @@ class Plan:
     @property
     def macros(self) -> dict[str, int]:
         """What the source is compiled with."""
-        names = ("rows", "blocks", "cluster", "through_l2", "wide", "deep", "chunks", "per_chunk", "tiles", "high", "half")
+        names = (
+            "rows",
+            "blocks",
+            "cluster",
+            "through_l2",
+            "wide",
+            "deep",
+            "chunks",
+            "per_chunk",
+            "tiles",
+            "high",
+            "half",
+        )
         return {"CELL": CELLS.index(self.cell), **{name.upper(): int(getattr(self, name)) for name in names}}
 
 

@@ -38,6 +38,7 @@ class GRU(Recurrence[Hidden]):
             raise ValueError(f"reset: seen {reset!r}, wanted 'before' or 'after'")
         super().__init__(width, hidden, bias=bias, **factory)
         self.reset = reset
+        self.kernel = "gru" if reset == "after" else None
 
     def initial_memory(self, batch_size: int, like: Tensor | None = None) -> Hidden:
         """Begin with h_0 = 0."""

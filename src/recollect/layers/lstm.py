@@ -26,7 +26,7 @@ class LSTM(Recurrence[HiddenCell]):
     has no effect.
     """
 
-    gates = 4
+    gates, kernel = 4, "lstm"
 
     def __init__(self, width: int, hidden: int, *, bias: bool = True, forget_bias: float = 1.0, **factory: Any) -> None:
         self.forget_bias = forget_bias

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import torch
 from torch import Tensor, nn
 
+from recollect.kernels import persistent
+from recollect.kernels.packing import Weights
 from recollect.layer import SequenceLayer
 from recollect.memory import Memory
 from recollect.observe import note
@@ -47,6 +49,7 @@ class Recurrence(SequenceLayer[H]):
     """
 
     gates: int  # G
+    kernel: str | None = None  # the cell's name among our own kernels
     bias_ih: nn.Parameter | None
     bias_hh: nn.Parameter | None
 
@@ -119,9 +122,18 @@ class Recurrence(SequenceLayer[H]):
         return torch.cat(outputs, dim=1), memory
 
     def fast(self, x: Tensor, memory: H, valid: Tensor | None) -> tuple[Tensor, H]:
-        """Use the fused kernel where there is one and it pays."""
+        """Use our own kernel or the library's fused one, where there is one and it pays."""
+        if self.kernel is not None and persistent.takes(self.kernel, x, self.hidden):
+            return self._walk(self.kernel, x, memory, valid)
         result = self.fused(x, memory, valid) if self._pays(x) else None
         return self.read(x, memory, valid) if result is None else result
+
+    def _walk(self, kernel: str, x: Tensor, memory: H, valid: Tensor | None) -> tuple[Tensor, H]:
+        weights = Weights(self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh)
+        before = {name: part for name, part, _ in memory._parts()}
+        y, hidden, cell = persistent.read(kernel, x, weights, memory.hidden, before.get("cell"), valid)
+        after = {"hidden": hidden} if cell is None else {"hidden": hidden, "cell": cell}
+        return y, type(memory)(**{name: part.to(before[name].dtype) for name, part in after.items()})
 
     def _pays(self, x: Tensor) -> bool:
         # Fused kernels reject empty inputs and cost more than a few plain steps; in bf16 and fp16, which autocast

@@ -34,6 +34,7 @@ class RNN(Recurrence[Hidden]):
             raise ValueError(f"nonlinearity: seen {nonlinearity!r}, wanted 'tanh' or 'relu'")
         super().__init__(width, hidden, bias=bias, **factory)
         self.nonlinearity = nonlinearity
+        self.kernel = f"rnn_{nonlinearity}"
 
     def initial_memory(self, batch_size: int, like: Tensor | None = None) -> Hidden:
         """Begin with h_0 = 0."""

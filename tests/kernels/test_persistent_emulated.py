@@ -1,0 +1,120 @@
+"""The persistent kernels on an emulated chip: the same source, host code and gradients as on a GPU, against float64."""
+
+from __future__ import annotations
+
+import os
+from copy import deepcopy
+
+import pytest
+import torch
+from emulated import COMPILER, Emulator
+
+from recollect import GRU, LSTM, RNN
+from recollect.kernels import persistent, plans
+from recollect.observe import readable
+
+pytestmark = pytest.mark.skipif(COMPILER is None and os.environ.get("CI") != "true", reason="no g++")
+
+CPU = torch.device("cpu")
+KINDS = {
+    "lstm": LSTM,
+    "gru": GRU,
+    "rnn_tanh": RNN,
+    "rnn_relu": lambda *sizes: RNN(*sizes, nonlinearity="relu"),
+}
+
+
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("emulated")
+
+
+@pytest.fixture
+def emulate(folder, monkeypatch):
+    """Put a chip of so many multiprocessors in the CPU's place."""
+
+    def start(multiprocessors, through_l2=False):
+        machine = Emulator(folder, plans.Chip(multiprocessors))
+        monkeypatch.setattr(persistent, "_machines", {CPU: machine})
+        monkeypatch.setattr(persistent, "_plans", {})
+        monkeypatch.setattr(persistent, "REASONS", {})
+        monkeypatch.setattr(persistent, "FEWEST_STEPS", 1)
+        if through_l2:
+            monkeypatch.setattr(plans, "WIDEST", 0)
+        return machine
+
+    return start
+
+
+def draw(layer, batch, steps, dtype, *, ragged):
+    """Inputs, a memory, a mask and what the outputs are weighed with, all numbers that the dtype holds."""
+    x = torch.randn(batch, steps, layer.width)
+    memory = layer.initial_memory(batch)
+    parts = {name: torch.randn_like(part) for name, part, _ in memory._parts()}
+    lengths = torch.randint(0, steps + 1, (batch,))
+    lengths[0] = steps
+    valid = torch.arange(steps) < lengths[:, None] if ragged else None
+    weighs = [torch.randn(batch, steps, layer.width_out), *(torch.randn_like(part) for part in parts.values())]
+    return x.to(dtype), {name: part.to(dtype) for name, part in parts.items()}, valid, weighs
+
+
+def read(layer, x, parts, valid, weighs):
+    """Outputs, final memory and all gradients, by name."""
+    x = x.clone().requires_grad_()
+    parts = {name: part.clone().requires_grad_() for name, part in parts.items()}
+    memory = type(layer.initial_memory(1))(**parts)
+    y, after = layer(x, memory, valid=valid)
+    results = {"y": y} | {f"last {name}": part for name, part, _ in after._parts()}
+    sum((r.double() * w.double()).sum() for r, w in zip(results.values(), weighs, strict=True)).backward()
+    gradients = {"dx": x.grad} | {f"d{name}": part.grad for name, part in parts.items()}
+    gradients |= {f"d{name}": p.grad for name, p in layer.named_parameters()}
+    return {name: value.detach().double() for name, value in (results | gradients).items()}
+
+
+def worst(found, exact):
+    """The largest error of each, relative to the largest value."""
+    return {name: ((found[name] - exact[name]).abs().max() / exact[name].abs().max()).item() for name in exact}
+
+
+def compare(kind, width, hidden, batch, steps, dtype, *, ragged=True):
+    torch.manual_seed(hidden * batch + steps)
+    layer = KINDS[kind](width, hidden).to(dtype)
+    given = draw(layer, batch, steps, dtype, ragged=ragged)
+    found = read(layer, *given)
+    with readable():
+        plain = read(deepcopy(layer), *given)
+        x, parts, valid, weighs = given
+        wide = {name: part.double() for name, part in parts.items()}
+        exact = read(deepcopy(layer).double(), x.double(), wide, valid, weighs)
+    errors, allowed = worst(found, exact), worst(plain, exact)
+    unit = torch.finfo(dtype).eps
+    for name, error in errors.items():
+        assert error <= max(1.5 * allowed[name], unit), (name, error, allowed[name])
+
+
+@pytest.fixture(autouse=True)
+def poison():
+    """Fill what is allocated and not written with NaN."""
+    torch.use_deterministic_algorithms(True)
+    yield
+    torch.use_deterministic_algorithms(False)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_inside_clusters(emulate, kind):
+    machine = emulate(12)
+    compare(kind, 5, 72, 20, 5, torch.bfloat16)
+    assert {(p.direction, p.through_l2, p.groups, p.cluster) for p in machine.launched} == {
+        ("forward", False, 3, 3),
+        ("backward", False, 3, 3),
+    }
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_through_the_cache(emulate, kind):
+    machine = emulate(20, through_l2=True)
+    compare(kind, 5, 72, 20, 5, torch.bfloat16)
+    assert [(p.direction, p.through_l2, p.groups, p.rows, p.blocks) for p in machine.launched] == [
+        ("forward", True, 3, 8, 5),
+        ("backward", True, 2, 16, 8),
+    ]
