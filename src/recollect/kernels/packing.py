@@ -1,7 +1,7 @@
 """Weights in the order in which the kernels' threads hold them.
 
-A tile of 64 x 16 lies in the registers of 128 threads: in warp w, lane 4 q + c, register 2 k + h, half e of a register is
-row 16 w + 8 h + q, column 8 k + 2 c + e (PTX: fragments of wgmma's A). So packing is one permutation of axes.
+A tile of 64 x 16 lies in the registers of 128 threads: half e of register 2 k + h in lane 4 q + c of warp w is row
+16 w + 8 h + q, column 8 k + 2 c + e (PTX: fragments of wgmma's A). So packing is one permutation of axes.
 """
 
 from __future__ import annotations

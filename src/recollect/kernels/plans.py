@@ -21,9 +21,8 @@ from dataclasses import dataclass
 CELLS = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 SENT = {"lstm": 4, "gru": 3, "rnn_tanh": 1, "rnn_relu": 1}  # slots of a unit that W_hh multiplies in backward
 ROWS = (8, 16, 32, 64)  # rows of a group: the columns of a product
-TILES_PER_THREAD = 32  # of weights, 4 registers each: more leave no room for the sums
+REGISTERS = 208  # of a thread's 255, for weights and sums: more leave no room for the rest
 WIDEST = 512  # hidden units that one cluster of 16 blocks can hold
-LARGEST_CLUSTER = 16
 COUNTER_GAP = 32
 
 
@@ -73,6 +72,11 @@ class Plan:
         return self.depth * self.high
 
     @property
+    def registers(self) -> int:
+        """Registers for weights and sums."""
+        return 4 * self.weight_tiles + self.high * self.rows // 2
+
+    @property
     def threads(self) -> int:
         """Threads of a block."""
         return 128 * self.wide * self.deep
@@ -118,27 +122,15 @@ class Plan:
     @property
     def macros(self) -> dict[str, int]:
         """What the source is compiled with."""
-        names = (
-            "rows",
-            "blocks",
-            "cluster",
-            "through_l2",
-            "wide",
-            "deep",
-            "chunks",
-            "per_chunk",
-            "tiles",
-            "high",
-            "half",
-        )
-        return {"CELL": CELLS.index(self.cell), **{name.upper(): int(getattr(self, name)) for name in names}}
+        fields = {name: value for name, value in vars(self).items() if name not in ("direction", "cell", "groups")}
+        return {"CELL": CELLS.index(self.cell), **{name.upper(): int(value) for name, value in fields.items()}}
 
 
 def offer(direction: str, cell: str, half: bool, batch: int, hidden: int, chip: Chip) -> Iterator[Plan]:
     """Give the plans that the chip has memory for, the fastest first; none where `hidden` is too large."""
     inside = _inside_cluster(direction, cell, half, batch, hidden) if hidden <= WIDEST else iter(())
     for plan in (*inside, *_through_l2(direction, cell, half, batch, hidden, chip)):
-        if plan.shared_bytes <= chip.shared_bytes and plan.weight_tiles <= TILES_PER_THREAD:
+        if plan.shared_bytes <= chip.shared_bytes and plan.registers <= REGISTERS:
             yield plan
 
 
@@ -146,27 +138,27 @@ def _inside_cluster(direction: str, cell: str, half: bool, batch: int, hidden: i
     blocks = _ceil(hidden, 32)
     high = 1 if direction == "forward" else _ceil(blocks, 4)
     for rows in ROWS:
-        if direction == "backward" and rows * high > 128:  # more sums than registers
-            return
         yield Plan(
             direction, cell, half, rows, _ceil(batch, rows), blocks, blocks, False, wide=2, deep=1, tiles=2, high=high
         )
+        if rows >= batch:
+            return
 
 
 def _through_l2(direction: str, cell: str, half: bool, batch: int, hidden: int, chip: Chip) -> Iterator[Plan]:
     cluster = 1 if direction == "forward" else 4
     blocks = _ceil(_ceil(hidden, 16), cluster) * cluster
     share = blocks // cluster  # blocks that fill a block's share of k
-    deep = 2 if blocks <= 64 else 3
-    chunks = 2 if share >= 4 * deep else 1
-    per_chunk = _ceil(share, deep * chunks)
+    chunks = 2 if share >= 8 else 1
+    per_chunk = _ceil(share, 2 * chunks)
     most = chip.multiprocessors // blocks
     if most == 0:
         return
     covering = [rows for rows in ROWS if rows * most >= batch]
-    for rows in covering or reversed(ROWS):  # else the batch is read in slices, one launch each
+    in_slices = [rows for rows in reversed(ROWS) if rows not in covering]  # of the batch, one launch each
+    for rows in covering + in_slices:
         groups = min(_ceil(batch, rows), most)
-        yield Plan(direction, cell, half, rows, groups, blocks, cluster, True, 1, deep, chunks, per_chunk)
+        yield Plan(direction, cell, half, rows, groups, blocks, cluster, True, 1, 2, chunks, per_chunk)
 
 
 def _ceil(a: int, b: int) -> int:

@@ -153,7 +153,7 @@ DEVICE u32 chunk_barrier(const Shared& shared, int chunk) { return shared.barrie
 DEVICE void await_sums(const Shared& shared, Guard& guard, int turn) {
     const u32 barrier = sums_barrier(shared, turn);
     guard.until([&] { return barrier_passed(barrier, (turn - 1) / 2 % 2); });
-    if (thread_index() == 0) barrier_expect(barrier, SUMS_BYTES);  // for the turn after next
+    if (thread_index() == 0 && !guard.gave_up) barrier_expect(barrier, SUMS_BYTES);  // for the turn after next
 }
 
 DEVICE void add_sums(const Shared& shared, const Item& item, int turn, float* pair) {
@@ -199,7 +199,7 @@ DEVICE void announce(const Backward& a, const Place& me) {
     block_sync();
     if (thread_index() == 0) raise(a.counters + (me.group * SHARES + me.block / PER_CHUNK) * COUNTER_GAP);
 #else
-    fence_async();
+    fence_for_products();
     block_sync();
 #endif
 }
@@ -216,7 +216,7 @@ DEVICE void fetch_share(const Backward& a, const Place& me, const Shared& shared
             bool asked = false;
             guard.until([&] {
                 if (!asked && look(counter) >= wanted) {
-                    fence_async();
+                    fence_for_copies();
                     barrier_expect(chunk_barrier(shared, own), CHUNK_BYTES);
                     copy_bulk(shared_address(shared.share) + own * CHUNK_BYTES, from, CHUNK_BYTES, chunk_barrier(shared, own));
                     asked = true;
@@ -240,6 +240,7 @@ DEVICE void multiply(const Place& me, const Shared& shared, Guard& guard, const 
 #if THROUGH_L2
         const u32 barrier = chunk_barrier(shared, me.part * CHUNKS + piece);
         guard.until([&] { return barrier_passed(barrier, turn % 2); });
+        warp_sync();
 #endif
         wgmma_fence();
 #pragma unroll
@@ -344,7 +345,7 @@ KERNEL(THREADS) recurrent_backward(const Backward a) {
 #endif
         float sums[HIGH * CHAINS][COLUMN_TILES * 4];
         multiply(me, shared, guard, weights, turn, sums);
-        send_sums(me, shared, turn + 1, sums);
+        if (!guard.gave_up) send_sums(me, shared, turn + 1, sums);
     }
     await_sums(shared, guard, a.steps);
 #pragma unroll

@@ -124,7 +124,7 @@ DEVICE void fetch_state(const Forward& a, const Place& me, const Shared& shared,
             bool asked = false;
             guard.until([&] {
                 if (!asked && look(counter) >= wanted) {
-                    fence_async();
+                    fence_for_copies();
                     barrier_expect(state_barrier(shared, chunk), CHUNK_BYTES);
                     copy_bulk(shared_address(shared.state) + offset, from, CHUNK_BYTES, state_barrier(shared, chunk));
                     asked = true;
@@ -142,12 +142,15 @@ DEVICE void await_state(const Place& me, const Shared& shared, Guard& guard, int
 #if THROUGH_L2
     const u32 barrier = state_barrier(shared, me.part * CHUNKS + chunk);
     guard.until([&] { return barrier_passed(barrier, (step - 1) % 2); });
+    warp_sync();
 #else
     if (CLUSTER == 1) return;
     const u32 barrier = state_barrier(shared, step % 2);
     guard.until([&] { return barrier_passed(barrier, (step - 1) / 2 % 2); });
-    if (thread_index() == 0) barrier_expect(barrier, (CLUSTER - 1) * SLICE_BYTES);  // for the step after next
-    fence_async();
+    if (thread_index() == 0 && !guard.gave_up)
+        barrier_expect(barrier, (CLUSTER - 1) * SLICE_BYTES);  // for the step after next
+    fence_for_products();
+    warp_sync();
 #endif
 }
 
@@ -219,7 +222,8 @@ DEVICE void trade(bool odd, const float* sums, float* slots) {
 }
 
 // h goes to whoever needs it. With one thread's word all of the block's stores are seen.
-DEVICE void send_state(const Forward& a, const Place& me, const Shared& shared, const Element* mine, int step) {
+DEVICE void send_state(const Forward& a, const Place& me, const Shared& shared, const Guard& guard, const Element* mine,
+                       int step) {
 #if THROUGH_L2
     u16* to = a.exchange + (u64)(step % 2 * a.groups + me.group) * (STATE_BYTES / 2);
 #else
@@ -233,10 +237,11 @@ DEVICE void send_state(const Forward& a, const Place& me, const Shared& shared, 
     const int chunk = me.block / PER_CHUNK;
     if (thread_index() == 0) raise(a.counters + (me.group * DEEP * CHUNKS + chunk) * COUNTER_GAP);
 #else
-    fence_async();
+    fence_for_products();
     block_sync();
     const u32 slice = shared_address(to) + me.block * SLICE_BYTES, barrier = state_barrier(shared, step % 2);
     const u32* words = (const u32*)((u8*)to + me.block * SLICE_BYTES);
+    if (guard.gave_up) return;
     for (int i = thread_index(); i < (CLUSTER - 1) * (SLICE_BYTES / 16); i += THREADS) {
         const int piece = i % (SLICE_BYTES / 16), peer = (me.block + 1 + i / (SLICE_BYTES / 16)) % CLUSTER;
         store_async(address_in(slice + piece * 16, peer), words + piece * 4, address_in(barrier, peer));
@@ -269,7 +274,7 @@ KERNEL(THREADS) recurrent_forward(const Forward a) {
     Element mine[MINE];
     begin(a, me, mine);
     load_first_state(a, me, (u16*)shared.state);
-    fence_async();
+    fence_for_products();
     block_sync();
     if (CLUSTER > 1) cluster_sync();
 
@@ -295,7 +300,7 @@ KERNEL(THREADS) recurrent_forward(const Forward a) {
             step(next, slots, kept[i]);
             if (t < mine[i].length) mine[i].hidden = next.hidden, mine[i].cell = next.cell;
         }
-        if (t + 1 < a.steps) send_state(a, me, shared, mine, t + 1);
+        if (t + 1 < a.steps) send_state(a, me, shared, guard, mine, t + 1);
 #pragma unroll
         for (int i = 0; i < MINE; ++i) {
             if (mine[i].real) {

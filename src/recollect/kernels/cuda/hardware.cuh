@@ -81,10 +81,11 @@ DEVICE u32 address_in(u32 address, int rank) {  // the same place in another blo
     return there;
 }
 DEVICE void cluster_sync() {
-    asm volatile("barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned;" ::: "memory");
+    asm volatile("barrier.cluster.arrive.release; barrier.cluster.wait.acquire;" ::: "memory");
 }
-// Plain stores become visible to wgmma and bulk copies, which reach memory another way.
-DEVICE void fence_async() { asm volatile("fence.proxy.async;" ::: "memory"); }
+// Plain stores become visible to wgmma, and to bulk copies, which reach memory another way.
+DEVICE void fence_for_products() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+DEVICE void fence_for_copies() { asm volatile("fence.proxy.async.global;" ::: "memory"); }
 
 DEVICE void barrier_init(u32 barrier, u32 arrivals) {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
