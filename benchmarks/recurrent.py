@@ -15,6 +15,7 @@ import argparse
 import statistics
 import sys
 from collections.abc import Callable, Iterator
+from copy import deepcopy
 from itertools import product
 from typing import Any
 
@@ -25,7 +26,7 @@ from common import save_result
 from recollect import GRU, LSTM, RNN
 from recollect.kernels import launching, persistent
 
-STEPS = 1024
+STEPS, DEVICE = 1024, torch.device("cuda", 0)
 KINDS = {"lstm": LSTM, "gru": GRU, "rnn_tanh": RNN}
 QUICK = [("lstm", "bfloat16", 64, 1024), ("lstm", "bfloat16", 64, 512), ("lstm", "bfloat16", 64, 256)]
 QUICK += [("gru", "bfloat16", 64, 1024), ("lstm", "float16", 16, 1024), ("rnn_tanh", "float16", 64, 256)]
@@ -73,10 +74,10 @@ def measure(case: Case, rounds: int) -> Iterator[dict[str, Any]]:
     cell, name, batch, hidden = case
     dtype = getattr(torch, name)
     torch.manual_seed(0)
-    ours = KINDS[cell](hidden, hidden, device="cuda").to(dtype)
+    ours = KINDS[cell](hidden, hidden, device=DEVICE).to(dtype)
     theirs = ours.to_torch()
-    x = torch.randn(batch, STEPS, hidden, device="cuda").to(dtype).requires_grad_()
-    weigh = torch.randn(batch, STEPS, hidden, device="cuda").to(dtype)
+    x = torch.randn(batch, STEPS, hidden, device=DEVICE).to(dtype).requires_grad_()
+    weigh = torch.randn(batch, STEPS, hidden, device=DEVICE).to(dtype)
     if not persistent.takes(cell, x, hidden):
         print(case, "is not taken:", persistent.REASONS, flush=True)
         return
@@ -126,9 +127,8 @@ def captured(work: Callable[[], Any]) -> Callable[[], Any]:
 def walk(layer: Any, cell: str, batch: int, dtype: torch.dtype, *, back: bool) -> Callable[[], Any]:
     """The walk forward alone, or the walk back alone."""
     slots = 1 if cell.startswith("rnn") else 4
-    device = torch.device("cuda", torch.cuda.current_device())
-    logits = torch.randn(STEPS, batch, layer.hidden, slots, device=device).to(dtype)
-    hidden = torch.zeros(batch, layer.hidden, device=device)
+    logits = torch.randn(STEPS, batch, layer.hidden, slots, device=DEVICE).to(dtype)
+    hidden = torch.zeros(batch, layer.hidden, device=DEVICE)
     state = torch.zeros_like(hidden) if cell == "lstm" else None
     weight = layer.weight_hh.detach()
     forward, machine = persistent._ready("forward", cell, logits)
@@ -146,17 +146,15 @@ def walk(layer: Any, cell: str, batch: int, dtype: torch.dtype, *, back: bool) -
 
 def plan(case: Case, *, trains: bool) -> str:
     cell, name, batch, hidden = case
-    device = torch.device("cuda", torch.cuda.current_device())
     direction = "backward" if trains else "forward"
-    p = persistent.find_plan(direction, cell, getattr(torch, name), batch, hidden, device)
+    p = persistent.find_plan(direction, cell, getattr(torch, name), batch, hidden, DEVICE)
     assert p is not None
     return f"{p.groups} x {p.blocks} blocks, {p.rows} rows, clusters of {p.cluster}{', L2' if p.through_l2 else ''}"
 
 
 def compare(ours: nn.Module, theirs: nn.RNNBase, x: Tensor, weigh: Tensor) -> dict[str, list[float]]:
     """Relative errors of y, dx and dW_hh: ours, torch's."""
-    wide = KINDS[type(theirs).__name__.lower().replace("rnn", "rnn_tanh")].from_torch(theirs).double().to_torch()
-    exact = results(wide, x.detach().double().requires_grad_(), weigh.double())
+    exact = results(deepcopy(theirs).double(), x.detach().double().requires_grad_(), weigh.double())
     found, library = results(ours, x, weigh), results(theirs, x, weigh)
     return {
         name: [((r[name].double() - exact[name]).norm() / exact[name].norm()).item() for r in (found, library)]
