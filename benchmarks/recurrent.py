@@ -139,7 +139,7 @@ def walk(layer: Any, cell: str, batch: int, dtype: torch.dtype, *, back: bool) -
     if not back:
         return ahead
     y, cells, _, _ = ahead()
-    seen, d_y = launching.Seen(logits, cells, y, weight, state, None), torch.randn_like(y[1:])
+    seen, d_y = launching.Seen(logits, cells, y, weight, None), torch.randn_like(y[1:])
     backward, _ = persistent._ready("backward", cell, logits)
     return lambda: launching.run_backward(machine, backward, seen, d_y, None, None)
 

@@ -122,6 +122,7 @@ def test_through_the_cache(emulate, kind):
 
 def test_in_chunks_and_slices_of_the_batch(emulate, monkeypatch):
     monkeypatch.setattr(plans, "ROWS", (8,))
+    monkeypatch.setattr(plans, "TILES_PER_CHUNK", 2)
     machine = emulate(16, through_l2=True)
     compare("lstm", 3, 128, 20, 3, torch.float16, ragged=False)
     forward, backward = machine.launched[0], machine.launched[-1]

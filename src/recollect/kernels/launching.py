@@ -42,7 +42,7 @@ class BackwardArguments(ctypes.Structure):
     """`Backward` of backward.cu."""
 
     _fields_ = (
-        *((name, ctypes.c_void_p) for name in ("gates", "cells", "outputs", "weights", "cell", "lengths", "d_outputs")),
+        *((name, ctypes.c_void_p) for name in ("gates", "cells", "outputs", "weights", "lengths", "d_outputs")),
         *((name, ctypes.c_void_p) for name in ("d_last_hidden", "d_last_cell", "d_logits", "d_hidden", "d_cell")),
         *((name, ctypes.c_void_p) for name in ("exchange", "counters", "failed", "told")),
         *((name, ctypes.c_uint64) for name in ("step_stride", "row_stride")),
@@ -55,10 +55,9 @@ class Seen:
     """What the walk forward leaves for the walk back."""
 
     gates: Tensor  # (T, B, H, S)
-    cells: Tensor | None  # (T, B, H)
-    y: Tensor  # (T + 1, B, H)
+    cells: Tensor | None  # (T + 1, B, H), c_0 first
+    y: Tensor  # (T + 1, B, H), h_0 first
     weight_hh: Tensor
-    cell_state: Tensor | None  # c_0 (B, H)
     lengths: Tensor | None
 
 
@@ -76,7 +75,7 @@ def run_forward(
     """Walk forward: y (T + 1, B, H) with h_0 first, every c where kept, the last h and c. Gates replace logits."""
     steps, batch, width, _ = logits.shape
     y = logits.new_empty(steps + 1, batch, width)
-    cells = logits.new_empty(steps, batch, width) if cell_state is not None and keeps else None
+    cells = torch.empty_like(y) if cell_state is not None and keeps else None
     last_hidden = logits.new_empty(batch, width, dtype=torch.float32)
     last_cell = None if cell_state is None else torch.empty_like(last_hidden)
     weights = pack_forward(weight_hh.detach().to(logits.dtype), plan)
@@ -106,7 +105,7 @@ def run_backward(
     """Walk back: the gradients at all logits (T, B, H, S), at h_0 and c_0 (B, H)."""
     d_logits = torch.empty_like(seen.gates)
     d_hidden = seen.y.new_empty(seen.y.shape[1:], dtype=torch.float32)
-    d_cell = None if seen.cell_state is None else torch.empty_like(d_hidden)
+    d_cell = None if seen.cells is None else torch.empty_like(d_hidden)
     d_y = _readable(d_y, seen.y.dtype)
     d_last_hidden, d_last_cell = (_readable(t, torch.float32, whole=True) for t in (d_last_hidden, d_last_cell))
     weights = pack_backward(seen.weight_hh.to(seen.y.dtype), plan)
@@ -114,7 +113,7 @@ def run_backward(
         space = Workspace(plan, seen.y.device)
         arguments = BackwardArguments(
             **_by_step(first, gates=seen.gates, cells=seen.cells, outputs=seen.y, d_outputs=d_y, d_logits=d_logits),
-            **_by_row(first, cell=seen.cell_state, lengths=seen.lengths, d_hidden=d_hidden, d_cell=d_cell),
+            **_by_row(first, lengths=seen.lengths, d_hidden=d_hidden, d_cell=d_cell),
             **_by_row(first, d_last_hidden=d_last_hidden, d_last_cell=d_last_cell),
             **space.addresses(machine),
             weights=weights.data_ptr(),

@@ -164,15 +164,15 @@ class _Walk(torch.autograd.Function):
         )
         ctx.cell = cell
         ctx.set_materialize_grads(False)
-        ctx.save_for_backward(logits, cells, y, weight_hh, cell_state, lengths)
+        ctx.save_for_backward(logits, cells, y, weight_hh, lengths)
         return y[1:], last_hidden, last_cell
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, d_y: Tensor | None, d_hidden: Tensor | None, d_cell: Tensor | None) -> tuple[Any, ...]:
-        gates, cells, y, weight_hh, cell_state, lengths = ctx.saved_tensors
+        gates, cells, y, weight_hh, lengths = ctx.saved_tensors
         plan, machine = _ready("backward", ctx.cell, gates)
-        seen = Seen(gates, cells, y, weight_hh, cell_state, lengths)
+        seen = Seen(gates, cells, y, weight_hh, lengths)
         d_logits, d_first, d_cell = run_backward(machine, plan, seen, d_y, d_hidden, d_cell)
         d_weight = weight_gradient(ctx.cell, d_logits, y) if ctx.needs_input_grad[2] else None
         return None, d_logits, d_weight, d_first, d_cell, None

@@ -24,6 +24,7 @@ ROWS = (8, 16, 32, 64)  # rows of a group: the columns of a product
 REGISTERS = 208  # of a thread's 255, for weights and sums: more leave no room for the rest
 WIDEST = 512  # hidden units that one cluster of 16 blocks can hold
 COUNTER_GAP = 32
+TILES_PER_CHUNK = 8  # of k, at least: the product begins when the first chunk is there
 
 
 @dataclass(frozen=True)
@@ -149,7 +150,8 @@ def _through_l2(direction: str, cell: str, half: bool, batch: int, hidden: int, 
     cluster = 1 if direction == "forward" else 4
     blocks = _ceil(_ceil(hidden, 16), cluster) * cluster
     share = blocks // cluster  # blocks that fill a block's share of k
-    chunks = 2 if share >= 8 else 1
+    sent = 1 if direction == "forward" else SENT[cell]
+    chunks = max(1, min(4, share * sent // 2 // TILES_PER_CHUNK, share // 2))
     per_chunk = _ceil(share, 2 * chunks)
     most = chip.multiprocessors // blocks
     if most == 0:

@@ -135,6 +135,7 @@ float widen(u16 bits);
 #define SHARED_MEMORY(name) u8* name = emulator::chip->now->block->memory.data()
 
 inline int thread_index() { return emulator::chip->now->index; }
+inline int warpgroup_index() { return emulator::chip->now->index / 128; }
 inline int block_index() { return emulator::chip->now->block->index; }
 inline void block_sync() {
     auto* block = emulator::chip->now->block;

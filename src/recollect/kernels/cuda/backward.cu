@@ -24,10 +24,9 @@ constexpr int MINE = (ITEMS + THREADS - 1) / THREADS;
 constexpr int SHARES = THROUGH_L2 ? CLUSTER * DEEP * CHUNKS : 1;  // chunks of a group
 
 struct Backward {
-    const u16 *gates, *cells;     // (T, B, H, SLOTS), (T, B, H)
-    const u16* outputs;           // (T + 1, B, H)
+    const u16* gates;             // (T, B, H, SLOTS)
+    const u16 *cells, *outputs;   // (T + 1, B, H)
     const u16* weights;           // packed
-    const float* cell;            // (B, H): c_0
     const int* lengths;           // (B,), or null
     const u16* d_outputs;         // (T, B, H) by its strides, or null
     const float *d_last_hidden, *d_last_cell;  // (B, H), or null
@@ -55,17 +54,17 @@ struct Seen {  // of one step: read ahead
 DEVICE void step_back(Element& e, const Seen& seen, float d_hidden, float* d_logits, float* sent) {
     const float before = widen(seen.before);
 #if CELL == 0
-    const float i = widen(seen.gates.at[0]), f = widen(seen.gates.at[1]), g = widen(seen.gates.at[2]);
-    const float o = widen(seen.gates.at[3]), squashed = hyperbolic(e.cell);
+    const float i = seen.gates.at(0), f = seen.gates.at(1), g = seen.gates.at(2);
+    const float o = seen.gates.at(3), squashed = hyperbolic(e.cell);
     const float d_cell = e.d_cell + d_hidden * o * (1.0f - squashed * squashed);
     d_logits[0] = d_cell * g * i * (1.0f - i), d_logits[1] = d_cell * before * f * (1.0f - f);
     d_logits[2] = d_cell * i * (1.0f - g * g), d_logits[3] = d_hidden * squashed * o * (1.0f - o);
     for (int s = 0; s < 4; ++s) sent[s] = d_logits[s];
     e.d_hidden = 0.0f, e.d_cell = d_cell * f;
 #elif CELL == 1
-    const float r = widen(seen.gates.at[0]), z = widen(seen.gates.at[1]), n = widen(seen.gates.at[2]);
+    const float r = seen.gates.at(0), z = seen.gates.at(1), n = seen.gates.at(2);
     const float d_candidate = d_hidden * (1.0f - z) * (1.0f - n * n);
-    d_logits[0] = d_candidate * widen(seen.gates.at[3]) * r * (1.0f - r);
+    d_logits[0] = d_candidate * seen.gates.at(3) * r * (1.0f - r);
     d_logits[1] = d_hidden * (before - n) * z * (1.0f - z);
     d_logits[2] = d_candidate, d_logits[3] = d_candidate * r;
     sent[0] = d_logits[0], sent[1] = d_logits[1], sent[2] = d_logits[3];
@@ -84,7 +83,7 @@ struct Place {
 DEVICE Place find_place() {
     Place me;
     me.group = block_index() / BLOCKS, me.block = block_index() % BLOCKS, me.rank = me.block % CLUSTER;
-    me.warpgroup = thread_index() / 128, me.part = me.warpgroup / WIDE;
+    me.warpgroup = warpgroup_index(), me.part = me.warpgroup / WIDE;
     me.thread = thread_index() % 128, me.warp = me.thread / 32, me.lane = me.thread % 32;
     return me;
 }
@@ -111,16 +110,13 @@ DEVICE u64 element_at(const Backward& a, const Place& me, const Item& item, int 
 
 DEVICE Seen see(const Backward& a, const Place& me, const Item& item, int r, int step) {
     Seen seen;
-    const u64 at = element_at(a, me, item, r, step), below = at - (u64)a.batch * a.width;
+    const u64 at = element_at(a, me, item, r, step);
+    const u64 row = me.group * ROWS + item.row + r;
     seen.gates = Words();
     if (CELL < 2) seen.gates = load_words(a.gates + at * SLOTS);
+    seen.before = CELL == 0 ? a.cells[at] : a.outputs[CELL == 1 ? at : at + (u64)a.batch * a.width];
     seen.d_output = 0;
-    if (a.d_outputs)
-        seen.d_output = a.d_outputs[step * a.step_stride + (me.group * ROWS + item.row + r) * a.row_stride + unit_of(me, item)];
-    if (CELL == 0)
-        seen.before = step > 0 ? a.cells[below] : narrow(a.cell[element_at(a, me, item, r, 0)]);
-    else
-        seen.before = a.outputs[CELL == 1 ? at : at + (u64)a.batch * a.width];
+    if (a.d_outputs) seen.d_output = a.d_outputs[step * a.step_stride + row * a.row_stride + unit_of(me, item)];
     return seen;
 }
 
@@ -136,7 +132,7 @@ DEVICE void begin(const Backward& a, const Place& me, int i, Element* pair, Seen
         e.length = a.lengths ? a.lengths[me.group * ROWS + item.row + r] : a.steps;
         if (a.d_last_hidden) e.d_hidden = a.d_last_hidden[at];
         if (CELL == 0 && a.d_last_cell) e.d_cell = a.d_last_cell[at];
-        if (CELL == 0) e.cell = widen(a.cells[element_at(a, me, item, r, a.steps - 1)]);
+        if (CELL == 0) e.cell = widen(a.cells[element_at(a, me, item, r, a.steps)]);
         seen[r] = see(a, me, item, r, a.steps - 1);
     }
 }
@@ -174,10 +170,9 @@ DEVICE void work(const Backward& a, const Place& me, const Shared& shared, int t
     if (turn > 0) add_sums(shared, item, turn, flow);
 #if THROUGH_L2
     u16* to = a.exchange + (u64)(turn % 2 * a.groups + me.group) * (CLUSTER * (SHARE_BYTES / 2));
-    const int first = me.block * TILES * SENT;
+    to += place((me.block * TILES + item.tile) * SENT * 16 + item.unit, item.row);
 #else
-    u16* to = (u16*)(shared.share + turn % 2 * SHARE_BYTES);
-    const int first = 0;
+    u16* to = (u16*)(shared.share + turn % 2 * SHARE_BYTES) + place(item.tile * SENT * 16 + item.unit, item.row);
 #endif
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
@@ -189,8 +184,7 @@ DEVICE void work(const Backward& a, const Place& me, const Shared& shared, int t
         if (a.steps - 1 - turn < e.length) step_back(e, seen[r], d_hidden, d_logits[r], sent);
         if (CELL == 0) e.cell = widen(seen[r].before);
 #pragma unroll
-        for (int s = 0; s < SENT; ++s)
-            to[place((first + item.tile * SENT + s) * 16 + item.unit, item.row + r)] = narrow(sent[s]);
+        for (int s = 0; s < SENT; ++s) to[place(s * 16, r)] = narrow(sent[s]);
     }
 }
 

@@ -22,31 +22,29 @@ constexpr u64 PATIENCE = 4000000000;  // nanoseconds after which a wait gives up
 DEVICE float sigmoid(float x) { return one_over(1.0f + exp2_of(-1.44269504f * x)); }
 DEVICE float hyperbolic(float x) { return 1.0f - 2.0f * one_over(1.0f + exp2_of(2.88539008f * x)); }
 
-struct Words {  // one unit's slots
-    u16 at[SLOTS];
+// One unit's slots as they lie in memory. They are taken apart where they are used, not where they are loaded: the first use
+// waits for the load.
+struct Words {
+#if CELL < 2
+    u64 all;
+#else
+    u16 all;
+#endif
+    DEVICE float at(int slot) const { return widen((u16)(all >> 16 * slot)); }
 };
 DEVICE Words load_words(const u16* from) {
     Words words;
-#if CELL < 2
-    const u64 all = *(const u64*)from;
-    for (int s = 0; s < SLOTS; ++s) words.at[s] = (u16)(all >> 16 * s);
-#else
-    words.at[0] = *from;
-#endif
+    words.all = *(const decltype(words.all)*)from;
     return words;
 }
 DEVICE void store_words(u16* to, const float* values) {
-#if CELL < 2
-    u64 all = 0;
-    for (int s = 0; s < SLOTS; ++s) all |= (u64)narrow(values[s]) << 16 * s;
-    *(u64*)to = all;
-#else
-    *to = narrow(values[0]);
-#endif
+    Words words = Words();
+    for (int s = 0; s < SLOTS; ++s) words.all |= (decltype(words.all))narrow(values[s]) << 16 * s;
+    *(decltype(words.all)*)to = words.all;
 }
 
 // Where element k of a row lies in the layout that products read.
-DEVICE int place(int k, int row) { return (k / 8 * ROWS + row) * 8 + k % 8; }
+DEVICE u32 place(u32 k, u32 row) { return (k / 8 * ROWS + row) * 8 + k % 8; }
 
 // A wait that takes too long gives up: it says so, and from then on this thread waits for nothing. All threads still walk
 // to the end, so that no barrier is left short; what they write is rubbish, and the host raises.
@@ -72,7 +70,7 @@ struct Guard {
 // The weights of this thread, for as long as the kernel runs: tiles of 64 x 16, in the order of wgmma's fragments.
 template <int COUNT>
 DEVICE void load_weights(u32 (*weights)[4], const u16* packed, int block) {
-    const int warpgroup = thread_index() / 128, thread = thread_index() % 128;
+    const int warpgroup = warpgroup_index(), thread = thread_index() % 128;
     const u32* from = (const u32*)packed + ((u64)(block * WARPGROUPS + warpgroup) * COUNT * 128 + thread) * 4;
 #pragma unroll
     for (int i = 0; i < COUNT; ++i) {

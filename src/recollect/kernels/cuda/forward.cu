@@ -24,7 +24,7 @@ struct Forward {
     const u16* weights;  // packed
     const float *hidden, *cell;  // (B, H)
     const int* lengths;          // (B,), or null
-    u16 *outputs, *cells;        // (T + 1, B, H), (T, B, H): cells only where `keeps`
+    u16 *outputs, *cells;        // (T + 1, B, H), what was given first; cells only where `keeps`
     float *last_hidden, *last_cell;  // (B, H)
     u16* exchange;                   // (2, groups, k / 8, ROWS, 8), zero
     u32 *counters, *failed, *told;   // zero
@@ -41,20 +41,20 @@ struct Element {  // a unit in a row of the batch: what this thread remembers of
 // One step of one element; gives what backward needs to see again.
 DEVICE void step(Element& e, const float* from_hidden, float* kept) {
 #if CELL == 0
-    const float i = sigmoid(from_hidden[0] + widen(e.logits.at[0])), f = sigmoid(from_hidden[1] + widen(e.logits.at[1]));
-    const float g = hyperbolic(from_hidden[2] + widen(e.logits.at[2]));
-    const float o = sigmoid(from_hidden[3] + widen(e.logits.at[3]));
+    const float i = sigmoid(from_hidden[0] + e.logits.at(0)), f = sigmoid(from_hidden[1] + e.logits.at(1));
+    const float g = hyperbolic(from_hidden[2] + e.logits.at(2));
+    const float o = sigmoid(from_hidden[3] + e.logits.at(3));
     e.cell = f * e.cell + i * g;
     e.hidden = o * hyperbolic(e.cell);
     kept[0] = i, kept[1] = f, kept[2] = g, kept[3] = o;
 #elif CELL == 1  // the fourth slot is W_hn h + b_hn, which the reset gate multiplies
-    const float r = sigmoid(from_hidden[0] + widen(e.logits.at[0])), z = sigmoid(from_hidden[1] + widen(e.logits.at[1]));
-    const float inner = from_hidden[3] + widen(e.logits.at[3]);
-    const float n = hyperbolic(widen(e.logits.at[2]) + r * inner);
+    const float r = sigmoid(from_hidden[0] + e.logits.at(0)), z = sigmoid(from_hidden[1] + e.logits.at(1));
+    const float inner = from_hidden[3] + e.logits.at(3);
+    const float n = hyperbolic(e.logits.at(2) + r * inner);
     e.hidden = n + z * (e.hidden - n);
     kept[0] = r, kept[1] = z, kept[2] = n, kept[3] = inner;
 #else
-    const float total = from_hidden[0] + widen(e.logits.at[0]);
+    const float total = from_hidden[0] + e.logits.at(0);
     e.hidden = CELL == 2 ? hyperbolic(total) : (total > 0.0f ? total : 0.0f);
     kept[0] = e.hidden;
 #endif
@@ -68,7 +68,7 @@ struct Place {  // who this thread is
 DEVICE Place find_place() {
     Place me;
     me.group = block_index() / BLOCKS, me.block = block_index() % BLOCKS;
-    me.warpgroup = thread_index() / 128, me.part = me.warpgroup / WIDE;
+    me.warpgroup = warpgroup_index(), me.part = me.warpgroup / WIDE;
     me.thread = thread_index() % 128, me.warp = me.thread / 32, me.lane = me.thread % 32;
     me.odd = me.lane / 4 % 2;
     me.unit = me.block * UNITS + me.warpgroup % WIDE * 16 + me.warp * 4 + me.lane / 8;
@@ -93,6 +93,7 @@ DEVICE void begin(const Forward& a, const Place& me, Element* mine) {
         e.hidden = a.hidden[element_at(a, me, e, 0)];
         if (CELL == 0) e.cell = a.cell[element_at(a, me, e, 0)];
         a.outputs[element_at(a, me, e, 0)] = narrow(e.hidden);
+        if (a.keeps && CELL == 0) a.cells[element_at(a, me, e, 0)] = narrow(e.cell);
         if (a.steps > 0) e.logits = load_words(a.logits + element_at(a, me, e, 0) * SLOTS);
     }
 }
@@ -306,7 +307,7 @@ KERNEL(THREADS) recurrent_forward(const Forward a) {
             if (mine[i].real) {
                 a.outputs[element_at(a, me, mine[i], t + 1)] = narrow(mine[i].hidden);
                 if (a.keeps && CELL < 2) store_words(a.logits + element_at(a, me, mine[i], t) * SLOTS, kept[i]);
-                if (a.keeps && CELL == 0) a.cells[element_at(a, me, mine[i], t)] = narrow(mine[i].cell);
+                if (a.keeps && CELL == 0) a.cells[element_at(a, me, mine[i], t + 1)] = narrow(mine[i].cell);
             }
             mine[i].logits = ahead[i];
         }

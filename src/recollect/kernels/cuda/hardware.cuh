@@ -14,6 +14,7 @@ typedef unsigned long long u64;
 #define SHARED_MEMORY(name) extern __shared__ __align__(128) u8 name[]
 
 DEVICE int thread_index() { return threadIdx.x; }
+DEVICE int warpgroup_index() { return __shfl_sync(0xffffffffu, threadIdx.x / 128, 0); }  // known to be a warp's
 DEVICE int block_index() { return blockIdx.x; }
 DEVICE void block_sync() { __syncthreads(); }
 DEVICE void warp_sync() { __syncwarp(); }
@@ -98,7 +99,7 @@ DEVICE bool barrier_passed(u32 barrier, u32 parity) {
     u32 passed;
     asm volatile(
         "{ .reg .pred p;"
-        "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%1], %2;"
+        "mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;"
         "selp.u32 %0, 1, 0, p; }"
         : "=r"(passed)
         : "r"(barrier), "r"(parity)
