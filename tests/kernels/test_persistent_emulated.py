@@ -110,13 +110,25 @@ def test_inside_clusters(emulate, kind):
     ]
 
 
-@pytest.mark.parametrize("kind", ["lstm", "gru", "rnn_tanh"])
+@pytest.mark.parametrize("kind", ["lstm", "gru"])
 def test_through_the_cache(emulate, kind):
     machine = emulate(20, through_l2=True)
     compare(kind, 5, 72, 20, 5, torch.bfloat16)
     assert [(p.direction, p.through_l2, p.groups, p.rows, p.blocks) for p in machine.launched] == [
         ("forward", True, 3, 8, 5),
         ("backward", True, 2, 16, 8),
+    ]
+
+
+@pytest.mark.parametrize("kind", ["lstm", "gru"])
+def test_words_that_say_whether_they_are_new(emulate, monkeypatch, kind):
+    monkeypatch.setattr(plans, "PREFER_TAGS", True)
+    monkeypatch.setattr(plans, "TILES_PER_CHUNK", 2)
+    machine = emulate(20, through_l2=True)
+    compare(kind, 5, 120, 20, 6, torch.bfloat16)
+    assert [(p.direction, p.tagged, p.groups, p.rows, p.chunks) for p in machine.launched] == [
+        ("forward", True, 2, 16, 2),
+        ("backward", True, 2, 16, 1),
     ]
 
 
@@ -200,3 +212,21 @@ def test_a_block_that_never_comes_is_not_waited_for(emulate, through_l2):
         layer(x)
         with pytest.raises(persistent.KernelGaveUp, match="gave up"):
             layer(x)
+
+
+FAULTS = {
+    "a state that is not awaited": (False, "await_state(me, shared, guard, step, piece);", ""),
+    "a chunk that is not awaited": (True, "look(counter) >= wanted", "true"),
+    "sums that are not awaited": (False, "if (turn > 0) await_sums(shared, guard, turn);", ""),
+    "a product that is not awaited": (False, "    wgmma_wait();\n", ""),
+    "one buffer where two are needed": (False, "step % BUFFERS * STATE_BYTES", "0 * STATE_BYTES"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_the_emulator_sees(emulate, fault):
+    through_l2, right, wrong = FAULTS[fault]
+    machine = emulate(20, through_l2=through_l2)
+    machine.fault = (right, wrong)
+    with pytest.raises(AssertionError):
+        compare("lstm", 5, 72, 8, 4, torch.bfloat16)

@@ -16,7 +16,7 @@ Backward sends four gates instead of one state. If every block read all of them,
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 CELLS = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 SENT = {"lstm": 4, "gru": 3, "rnn_tanh": 1, "rnn_relu": 1}  # slots of a unit that W_hh multiplies in backward
@@ -24,6 +24,7 @@ ROWS = (8, 16, 32, 64)  # rows of a group: the columns of a product
 REGISTERS = 208  # of a thread's 255, for weights and sums: more leave no room for the rest
 WIDEST = 512  # hidden units that one cluster of 16 blocks can hold
 COUNTER_GAP = 32
+PREFER_TAGS = False  # by the cost model tags save 0.5 µs a step, but this is not yet measured
 TILES_PER_CHUNK = 8  # of k, at least: the product begins when the first chunk is there
 
 
@@ -53,6 +54,7 @@ class Plan:
     per_chunk: int = 1
     tiles: int = 1  # sixteens of units of a block
     high: int = 1  # backward: tiles of 64 units of a warpgroup
+    tagged: bool = False  # through the cache: words say themselves whether they are new, no counters
 
     @property
     def units(self) -> int:
@@ -74,8 +76,9 @@ class Plan:
 
     @property
     def registers(self) -> int:
-        """Registers for weights and sums."""
-        return 4 * self.weight_tiles + self.high * self.rows // 2
+        """Registers for weights, sums and, without counters, what a thread carries of two chunks."""
+        carried = 8 * _ceil(self.depth // self.chunks * self.rows * 2, 128) if self.tagged else 0
+        return 4 * self.weight_tiles + self.high * self.rows // 2 + carried
 
     @property
     def threads(self) -> int:
@@ -103,7 +106,7 @@ class Plan:
         buffers = 1 if self.through_l2 else 2
         columns, groups = self.rows // 8, self.wide * self.deep
         if self.direction == "forward":
-            sums = groups * columns * 2048 if self.deep > 1 else 0
+            sums = groups * columns * 2048 * (1 + self.tagged) if self.deep > 1 else 0
         else:
             sums = 2 * self.cluster * self.deep * self.tiles * columns * 512
         return buffers * self.share_bytes + sums + 8 * (2 + self.deep * self.chunks)
@@ -160,7 +163,10 @@ def _through_l2(direction: str, cell: str, half: bool, batch: int, hidden: int, 
     in_slices = [rows for rows in reversed(ROWS) if rows not in covering]  # of the batch, one launch each
     for rows in covering + in_slices:
         groups = min(_ceil(batch, rows), most)
-        yield Plan(direction, cell, half, rows, groups, blocks, cluster, True, 1, 2, chunks, per_chunk)
+        plan = Plan(direction, cell, half, rows, groups, blocks, cluster, True, 1, 2, chunks, per_chunk)
+        if PREFER_TAGS:
+            yield replace(plan, tagged=True)
+        yield plan
 
 
 def _ceil(a: int, b: int) -> int:

@@ -6,12 +6,10 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <cstdio>
-#include <cstdlib>
 #include <cstring>
-#include <deque>
 #include <functional>
 #include <memory>
+#include <stdexcept>
 #include <vector>
 
 #include "fiber.h"
@@ -24,6 +22,8 @@ typedef unsigned long long u64;
 #define __align__(n)
 struct float2 { float x, y; };
 struct float4 { float x, y, z, w; };
+struct ulonglong2 { u64 x, y; };
+inline ulonglong2 make_ulonglong2(u64 x, u64 y) { return {x, y}; }
 inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
 
 namespace emulator {
@@ -55,7 +55,7 @@ struct Thread {
     Block* block;
     int index;
     bool done = false;
-    float traded = 0;
+    u64 traded = 0;
     std::vector<Product> products;
 };
 
@@ -67,11 +67,12 @@ struct Cluster {
 
 struct Block {
     int index, rank;
+    u64 asleep = 0;  // until this round
     Cluster* cluster;
     std::vector<u8> memory;
     std::vector<std::unique_ptr<Thread>> threads;
     Meeting meeting;
-    std::vector<Meeting> warps, warpgroups;
+    std::vector<Meeting> warps, warpgroups, named;
 };
 
 struct Late {
@@ -96,6 +97,8 @@ struct Chip {
     bool silent = false;  // block 1 tells the others nothing
     Thread* now = nullptr;
     Fiber home;
+    bool in_fiber = false;
+    const char* fault = nullptr;
 };
 
 inline Chip* chip = nullptr;
@@ -113,9 +116,11 @@ inline void meet(Meeting& meeting, int count, const std::function<void()>& last 
     while (meeting.turn == turn) give_way();
 }
 
+// A thread that does what it may not stops here, and the chip with it.
 inline void broken(const char* what) {
-    std::fprintf(stderr, "emulator: %s\n", what);
-    std::abort();
+    chip->fault = what;
+    if (!chip->in_fiber) throw std::runtime_error(what);
+    for (;;) give_way();
 }
 
 inline u8* at(Block* block, u32 address, u32 bytes) {
@@ -149,11 +154,16 @@ inline void warp_sync() {
     auto* thread = emulator::chip->now;
     emulator::meet(thread->block->warps[thread->index / 32], 32);
 }
-inline float from_lane_xor(float value, int mask) {
+inline void warpgroup_sync(int warpgroup) {
+    emulator::meet(emulator::chip->now->block->named[warpgroup], 128);
+}
+template <class T>
+inline T from_lane_xor(T value, int mask) {
     auto* thread = emulator::chip->now;
-    thread->traded = value;
+    std::memcpy(&thread->traded, &value, sizeof(T));
     warp_sync();
-    const float other = thread->block->threads[thread->index ^ mask]->traded;
+    T other;
+    std::memcpy(&other, &thread->block->threads[thread->index ^ mask]->traded, sizeof(T));
     warp_sync();
     return other;
 }
@@ -201,6 +211,16 @@ inline bool is_mute() { return emulator::chip->silent && block_index() == 1; }
 inline void raise(u32* counter) { *counter += !is_mute(); }
 inline u32 peek(const u32* word) { return *word; }
 inline void tell(u32* word) { *word = 1; }
+
+inline void load_pair(u64* pair, const u64* from) {
+    emulator::give_way();
+    pair[0] = from[0];
+    emulator::give_way();  // the halves may be of different age
+    pair[1] = from[1];
+}
+inline void store_whole(u64* to, u64 word) {
+    if (!is_mute()) *to = word;
+}
 
 inline u32 shared_address(const void* pointer) {
     auto* block = emulator::chip->now->block;
@@ -331,6 +351,7 @@ inline void build(Chip& made, int grid, int cluster, int threads, int shared, co
         block->index = i, block->rank = i % cluster, block->cluster = made.clusters.back().get();
         block->memory.assign(shared, 0xff);  // NaN, whatever reads it
         block->warps.resize(threads / 32), block->warpgroups.resize(threads / 128);
+        block->named.resize(threads / 128);
         block->cluster->blocks.push_back(block.get());
         block->cluster->threads += threads;
         for (int t = 0; t < threads; ++t) {
@@ -348,7 +369,7 @@ inline void build(Chip& made, int grid, int cluster, int threads, int shared, co
     }
 }
 
-// Run a grid to its end: 0, or 1 where it stands still. Blocks take turns in a drawn order.
+// Run a grid to its end: 0; 1 where it stands still, 2 where something was left over, 3 where a thread did what it may not. Blocks take turns in a drawn order.
 inline int run(int grid, int cluster, int threads, int shared, u32 seed, bool silent,
                const std::function<void()>& kernel) {
     Chip made;
@@ -361,14 +382,24 @@ inline int run(int grid, int cluster, int threads, int shared, u32 seed, bool si
     for (bool busy = true; busy; ++made.rounds) {
         busy = false;
         if (made.rounds > 2000000) return 1;
+        if (made.fault) return 3;
         std::shuffle(order.begin(), order.end(), made.draw);
-        for (Block* block : order)
+        for (Block* block : order) {
+            if (made.draw() % 16 == 0) block->asleep = made.rounds + made.draw() % 64;  // no block may count on another's pace
             for (auto& thread : block->threads) {
                 if (thread->done) continue;
-                busy = true, made.now = thread.get();
+                busy = true;
+                if (block->asleep > made.rounds) break;
+                made.now = thread.get(), made.in_fiber = true;
                 switch_fiber(made.home, thread->fiber);
+                made.in_fiber = false;
             }
-        run_late();
+        }
+        try {
+            run_late();
+        } catch (const std::runtime_error&) {
+            return 3;
+        }
     }
     chip = nullptr;
     return made.late.empty() ? 0 : 2;

@@ -184,12 +184,20 @@ DEVICE void work(const Backward& a, const Place& me, const Shared& shared, int t
         if (a.steps - 1 - turn < e.length) step_back(e, seen[r], d_hidden, d_logits[r], sent);
         if (CELL == 0) e.cell = widen(seen[r].before);
 #pragma unroll
-        for (int s = 0; s < SENT; ++s) to[place(s * 16, r)] = narrow(sent[s]);
+        for (int s = 0; s < SENT; ++s) {
+#if TAGGED
+            const u64 four = four_lanes(narrow(sent[s]), me.lane);
+            if (me.lane / 8 == s) store_whole((u64*)(to + place(s * 16, r) - me.lane / 8), tagged<0>(four, tag_of(turn / 2)));
+#else
+            to[place(s * 16, r)] = narrow(sent[s]);
+#endif
+        }
     }
 }
 
 DEVICE void announce(const Backward& a, const Place& me) {
-#if THROUGH_L2
+#if TAGGED
+#elif THROUGH_L2
     block_sync();
     if (thread_index() == 0) raise(a.counters + (me.group * SHARES + me.block / PER_CHUNK) * COUNTER_GAP);
 #else
@@ -198,7 +206,7 @@ DEVICE void announce(const Backward& a, const Place& me) {
 #endif
 }
 
-#if THROUGH_L2
+#if THROUGH_L2 && !TAGGED
 DEVICE void fetch_share(const Backward& a, const Place& me, const Shared& shared, Guard& guard, int turn) {
     if (me.warpgroup % WIDE == 0 && me.warp == 0) {
         if (me.lane < CHUNKS) {
@@ -224,18 +232,12 @@ DEVICE void fetch_share(const Backward& a, const Place& me, const Shared& shared
 #endif
 
 // sums (HIGH * 64, ROWS) = W' dgates over this warpgroup's share of k.
-DEVICE void multiply(const Place& me, const Shared& shared, Guard& guard, const u32 (*weights)[4], int turn,
-                     float (*sums)[COLUMN_TILES * 4]) {
+DEVICE void multiply(const Backward& a, const Place& me, const Shared& shared, Guard& guard, const u32 (*weights)[4],
+                     int turn, float (*sums)[COLUMN_TILES * 4]) {
     constexpr int PIECES = THROUGH_L2 ? CHUNKS : 1, PIECE = DEPTH / PIECES;
     const u32 buffer = shared_address(shared.share) + turn % BUFFERS * SHARE_BYTES;
     const u64 share = describe(buffer + me.part * DEPTH * TILE_BYTES);
-#pragma unroll
-    for (int piece = 0; piece < PIECES; ++piece) {
-#if THROUGH_L2
-        const u32 barrier = chunk_barrier(shared, me.part * CHUNKS + piece);
-        guard.until([&] { return barrier_passed(barrier, turn % 2); });
-        warp_sync();
-#endif
+    auto use = [&](int piece) {
         wgmma_fence();
 #pragma unroll
         for (int i = 0; i < PIECE; ++i) {
@@ -247,8 +249,27 @@ DEVICE void multiply(const Place& me, const Shared& shared, Guard& guard, const 
             }
         }
         wgmma_commit();
+    };
+#if TAGGED
+    const u32 offset = me.part * DEPTH * TILE_BYTES;
+    const u64 ours = (u64)(turn % 2 * a.groups + me.group) * CLUSTER + me.rank;
+    carry<0, CHUNK_BYTES>(guard, (const u8*)a.exchange + ours * SHARE_BYTES + offset, shared.share + offset,
+                          (me.rank * DEEP + me.part) * CHUNKS, tag_of(turn / 2), me.warpgroup, me.thread, use);
+#else
+#pragma unroll
+    for (int piece = 0; piece < PIECES; ++piece) {
+#if THROUGH_L2
+        const u32 barrier = chunk_barrier(shared, me.part * CHUNKS + piece);
+        guard.until([&] { return barrier_passed(barrier, turn % 2); });
+        warp_sync();
+#endif
+        use(piece);
     }
+#endif
     wgmma_wait();
+#if TAGGED
+    warpgroup_sync(me.warpgroup);  // before anyone writes over what another warp still multiplies
+#endif
 #pragma unroll
     for (int high = 0; high < HIGH * CHAINS; ++high)
 #pragma unroll
@@ -334,11 +355,11 @@ KERNEL(THREADS) recurrent_backward(const Backward a) {
                 if (t > 0) seen[i][r] = see(a, me, item, r, t - 1);
             }
         }
-#if THROUGH_L2
+#if THROUGH_L2 && !TAGGED
         fetch_share(a, me, shared, guard, turn);
 #endif
         float sums[HIGH * CHAINS][COLUMN_TILES * 4];
-        multiply(me, shared, guard, weights, turn, sums);
+        multiply(a, me, shared, guard, weights, turn, sums);
         if (!guard.gave_up) send_sums(me, shared, turn + 1, sums);
     }
     await_sums(shared, guard, a.steps);

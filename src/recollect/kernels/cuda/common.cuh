@@ -9,6 +9,7 @@
 //   THROUGH_L2  1: blocks exchange through the second-level cache, 0: a group is one cluster and exchanges inside it
 //   WIDE, DEEP  warpgroups that split the product's rows, and its depth k
 //   CHUNKS      pieces in which a warpgroup awaits its share of k; PER_CHUNK blocks fill one
+//   TAGGED      1: what goes through the cache says itself whether it is new, 0: counters say it
 #pragma once
 #include "hardware.cuh"
 
@@ -84,3 +85,92 @@ DEVICE u32 fillers(int chunk) {
     const int first = chunk * PER_CHUNK, last = first + PER_CHUNK;
     return (last < BLOCKS ? last : BLOCKS) - (first < BLOCKS ? first : BLOCKS);
 }
+
+#if TAGGED
+// --- Exchange without counters -----------------------------------------------------------------------------------
+// A fence, a counter and a look at it cost three ways to the cache and back. Instead, one bit in each word of four values
+// changes whenever the word is written anew; a reader asks again until it has. The bit is BIT of the first value: 14, the
+// highest of the exponent, where no value reaches 2 (it is never set then), else 0, the last of the mantissa, and that
+// value is rounded to one bit less.
+
+DEVICE u32 tag_of(int use) { return (use + 1) % 2; }  // memory begins as zeros: the first use is 1
+
+template <int BIT>
+DEVICE u64 tagged(u64 four, u32 tag) {
+    u32 first = (u32)four & 0xffff;
+    if (BIT == 0) first += first >> 1 & 1;  // to nearest, ties to even
+    first = (first & (0xffff & ~(1u << BIT))) | tag << BIT;
+    return (four & ~0xffffull) | first;
+}
+
+// Four lanes, 8 apart, hold one value each: all get the four, in the lanes' order.
+DEVICE u64 four_lanes(u16 value, int lane) {
+    const u32 other = from_lane_xor((u32)value, 8), low = lane & 8 ? other : value, high = lane & 8 ? value : other;
+    const u32 pair = low | high << 16, across = from_lane_xor(pair, 16);
+    return lane & 16 ? (u64)pair << 32 | across : (u64)across << 32 | pair;
+}
+
+// What one thread of a warpgroup carries of a chunk from the cache to shared memory.
+template <int BIT, int BYTES>
+struct Carried {
+    static constexpr int COUNT = (BYTES / 16 + 127) / 128;
+    u64 words[COUNT][2];
+
+    DEVICE static bool fresh(const u64* pair, u32 tag) {
+        return ((pair[0] >> BIT & 1) == tag) && ((pair[1] >> BIT & 1) == tag);
+    }
+    // Only what `filled` bytes hold is ever written; the rest of the chunk is zero.
+    DEVICE void ask(const u8* chunk, int thread, int filled) {
+#pragma unroll
+        for (int i = 0; i < COUNT; ++i) {
+            const int at = (i * 128 + thread) * 16;
+            words[i][0] = words[i][1] = 0;
+            if (at < filled) load_pair(words[i], (const u64*)(chunk + at));
+        }
+    }
+    DEVICE bool stale(int i, int thread, int filled, u32 tag) const {
+        return (i * 128 + thread) * 16 < filled && !fresh(words[i], tag);
+    }
+    DEVICE void await(Guard& guard, const u8* chunk, int thread, int filled, u32 tag) {
+        bool again = false;
+        guard.until([&] {
+#pragma unroll
+            for (int i = 0; i < COUNT; ++i)  // all that is stale is asked for before any of it is looked at
+                if (again && stale(i, thread, filled, tag))
+                    load_pair(words[i], (const u64*)(chunk + (i * 128 + thread) * 16));
+            again = true;
+            bool all = true;
+#pragma unroll
+            for (int i = 0; i < COUNT; ++i) all = all && !stale(i, thread, filled, tag);
+            return all;
+        });
+    }
+    DEVICE void put(u8* to, int thread) {
+#pragma unroll
+        for (int i = 0; i < COUNT; ++i) {
+            const int at = (i * 128 + thread) * 16;
+            if (at >= BYTES) continue;
+            const u64 clear = ~(1ull << BIT);
+            *(ulonglong2*)(to + at) = make_ulonglong2(words[i][0] & clear, words[i][1] & clear);
+        }
+    }
+};
+
+// Bring chunk after chunk to shared memory, the next on its way while one is awaited; `use(i)` runs when chunk i is there.
+template <int BIT, int BYTES, class Use>
+DEVICE void carry(Guard& guard, const u8* from, u8* to, int first_chunk, u32 tag, int warpgroup, int thread, Use use) {
+    constexpr int PER_BLOCK = BYTES / PER_CHUNK;
+    Carried<BIT, BYTES> carried[2];
+    carried[0].ask(from, thread, fillers(first_chunk) * PER_BLOCK);
+#pragma unroll
+    for (int i = 0; i < CHUNKS; ++i) {
+        if (i + 1 < CHUNKS)
+            carried[(i + 1) % 2].ask(from + (i + 1) * BYTES, thread, fillers(first_chunk + i + 1) * PER_BLOCK);
+        carried[i % 2].await(guard, from + i * BYTES, thread, fillers(first_chunk + i) * PER_BLOCK, tag);
+        carried[i % 2].put(to + i * BYTES, thread);
+        fence_for_products();
+        warpgroup_sync(warpgroup);
+        use(i);
+    }
+}
+#endif

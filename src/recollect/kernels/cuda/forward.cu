@@ -18,6 +18,8 @@ constexpr int STATE_BYTES = DEEP * DEPTH * TILE_BYTES;
 constexpr int CHUNK_BYTES = THROUGH_L2 ? PER_CHUNK * WIDE * TILE_BYTES : 0;
 constexpr int SLICE_BYTES = WIDE * TILE_BYTES;
 constexpr int SUMS_BYTES = DEEP > 1 ? WARPGROUPS * COLUMN_TILES * 2048 : 0;
+constexpr int BOARDS = TAGGED ? 2 : 1;  // of sums: without counters the block meets once a step, not twice
+constexpr int BIT = CELL == 0 || CELL == 2 ? 14 : 0;  // |h| < 2 for the LSTM and the RNN with tanh, whatever h_0 is
 
 struct Forward {
     u16 *logits;         // (T, B, H, SLOTS): W_ih x + b, and the gates afterwards where `keeps`
@@ -113,7 +115,7 @@ struct Shared {
 
 DEVICE u32 state_barrier(const Shared& shared, int i) { return shared.barriers + 8 * i; }
 
-#if THROUGH_L2
+#if THROUGH_L2 && !TAGGED
 // A lane for each chunk: when all its blocks have written, copy it here.
 DEVICE void fetch_state(const Forward& a, const Place& me, const Shared& shared, Guard& guard, int step) {
     if (me.warpgroup % WIDE == 0 && me.warp == 0) {
@@ -156,14 +158,12 @@ DEVICE void await_state(const Place& me, const Shared& shared, Guard& guard, int
 }
 
 // sums (64, ROWS) = W h over this warpgroup's share of k.
-DEVICE void multiply(const Place& me, const Shared& shared, Guard& guard, const u32 (*weights)[4], int step,
-                     float (*sums)[COLUMN_TILES * 4]) {
+DEVICE void multiply(const Forward& a, const Place& me, const Shared& shared, Guard& guard, const u32 (*weights)[4],
+                     int step, float (*sums)[COLUMN_TILES * 4]) {
     constexpr int PIECES = THROUGH_L2 ? CHUNKS : 1, PIECE = DEPTH / PIECES;
     const u32 buffer = shared_address(shared.state) + step % BUFFERS * STATE_BYTES;
     const u64 state = describe(buffer + me.part * DEPTH * TILE_BYTES);
-#pragma unroll
-    for (int piece = 0; piece < PIECES; ++piece) {
-        await_state(me, shared, guard, step, piece);
+    auto use = [&](int piece) {
         wgmma_fence();
 #pragma unroll
         for (int i = 0; i < PIECE; ++i) {
@@ -171,7 +171,24 @@ DEVICE void multiply(const Place& me, const Shared& shared, Guard& guard, const 
             wgmma(sums[tile % CHAINS], weights[tile], state + (u64)(tile * TILE_BYTES >> 4), tile >= CHAINS);
         }
         wgmma_commit();
+    };
+#if TAGGED
+    if (step > 0) {
+        const u32 offset = me.part * DEPTH * TILE_BYTES;
+        const u8* from = (const u8*)a.exchange + (u64)(step % 2 * a.groups + me.group) * STATE_BYTES + offset;
+        carry<BIT, CHUNK_BYTES>(guard, from, shared.state + offset, me.part * CHUNKS, tag_of((step - 1) / 2), me.warpgroup,
+                                me.thread, use);
+    } else {
+#pragma unroll
+        for (int piece = 0; piece < PIECES; ++piece) use(piece);
     }
+#else
+#pragma unroll
+    for (int piece = 0; piece < PIECES; ++piece) {
+        await_state(me, shared, guard, step, piece);
+        use(piece);
+    }
+#endif
     wgmma_wait();
 #pragma unroll
     for (int i = 0; i < COLUMN_TILES * 4; ++i) {
@@ -181,7 +198,7 @@ DEVICE void multiply(const Place& me, const Shared& shared, Guard& guard, const 
 }
 
 // The warpgroups that share rows add up; each finishes its own column tiles.
-DEVICE void gather(const Place& me, const Shared& shared, const float* sums, float (*mine)[4]) {
+DEVICE void gather(const Place& me, const Shared& shared, int step, const float* sums, float (*mine)[4]) {
 #pragma unroll
     for (int i = 0; i < MINE; ++i) {
 #pragma unroll
@@ -195,7 +212,7 @@ DEVICE void gather(const Place& me, const Shared& shared, const float* sums, flo
         }
     }
 #if DEEP > 1
-    float4* board = (float4*)shared.sums;  // [warpgroup][column tile][thread]
+    float4* board = (float4*)(shared.sums + step % BOARDS * SUMS_BYTES);  // [warpgroup][column tile][thread]
 #pragma unroll
     for (int tile = 0; tile < COLUMN_TILES; ++tile)
         if (tile % DEEP != me.part)
@@ -222,7 +239,7 @@ DEVICE void trade(bool odd, const float* sums, float* slots) {
     slots[2] = odd ? second : sums[2], slots[3] = odd ? sums[3] : second;
 }
 
-// h goes to whoever needs it. With one thread's word all of the block's stores are seen.
+// h goes to whoever needs it.
 DEVICE void send_state(const Forward& a, const Place& me, const Shared& shared, const Guard& guard, const Element* mine,
                        int step) {
 #if THROUGH_L2
@@ -230,11 +247,21 @@ DEVICE void send_state(const Forward& a, const Place& me, const Shared& shared, 
 #else
     u16* to = (u16*)(shared.state + step % 2 * STATE_BYTES);
 #endif
+#if TAGGED
+#pragma unroll
+    for (int i = 0; i < MINE; ++i) {
+        const u64 four = four_lanes(narrow(mine[i].hidden), me.lane);
+        if (i * DEEP + me.part < COLUMN_TILES && me.lane / 8 == i % 4)
+            store_whole((u64*)(to + place(me.unit / 4 * 4, mine[i].row)), tagged<BIT>(four, tag_of((step - 1) / 2)));
+    }
+#else
 #pragma unroll
     for (int i = 0; i < MINE; ++i)
         if (i * DEEP + me.part < COLUMN_TILES) to[place(me.unit, mine[i].row)] = narrow(mine[i].hidden);
-#if THROUGH_L2
-    block_sync();
+#endif
+#if TAGGED
+#elif THROUGH_L2
+    block_sync();  // with one thread's word all of the block's stores are seen
     const int chunk = me.block / PER_CHUNK;
     if (thread_index() == 0) raise(a.counters + (me.group * DEEP * CHUNKS + chunk) * COUNTER_GAP);
 #else
@@ -254,7 +281,7 @@ DEVICE Shared lay_out(u8* memory) {
     Shared shared;
     shared.state = memory;
     shared.sums = memory + BUFFERS * STATE_BYTES;
-    shared.barriers = shared_address(memory + BUFFERS * STATE_BYTES + SUMS_BYTES);
+    shared.barriers = shared_address(memory + BUFFERS * STATE_BYTES + BOARDS * SUMS_BYTES);
     const int count = THROUGH_L2 ? DEEP * CHUNKS : 2;
     if (thread_index() == 0) {
         for (int i = 0; i < count; ++i) barrier_init(state_barrier(shared, i), 1);
@@ -287,12 +314,12 @@ KERNEL(THREADS) recurrent_forward(const Forward a) {
             if (mine[i].real && t + 1 < a.steps)
                 ahead[i] = load_words(a.logits + element_at(a, me, mine[i], t + 1) * SLOTS);
         }
-#if THROUGH_L2
+#if THROUGH_L2 && !TAGGED
         if (t > 0) fetch_state(a, me, shared, guard, t);
 #endif
         float sums[CHAINS][COLUMN_TILES * 4], own[MINE][4], kept[MINE][4];
-        multiply(me, shared, guard, weights, t, sums);
-        gather(me, shared, sums[0], own);
+        multiply(a, me, shared, guard, weights, t, sums);
+        gather(me, shared, t, sums[0], own);
 #pragma unroll
         for (int i = 0; i < MINE; ++i) {
             Element next = mine[i];

@@ -18,7 +18,11 @@ DEVICE int warpgroup_index() { return __shfl_sync(0xffffffffu, threadIdx.x / 128
 DEVICE int block_index() { return blockIdx.x; }
 DEVICE void block_sync() { __syncthreads(); }
 DEVICE void warp_sync() { __syncwarp(); }
-DEVICE float from_lane_xor(float value, int mask) { return __shfl_xor_sync(0xffffffffu, value, mask); }
+DEVICE void warpgroup_sync(int warpgroup) { asm volatile("bar.sync %0, 128;" ::"r"(warpgroup + 1) : "memory"); }
+template <class T>
+DEVICE T from_lane_xor(T value, int mask) {
+    return __shfl_xor_sync(0xffffffffu, value, mask);
+}
 DEVICE u64 nanoseconds() {
     u64 now;
     asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
@@ -73,6 +77,14 @@ DEVICE u32 peek(const u32* word) {
     return value;
 }
 DEVICE void tell(u32* word) { asm volatile("st.relaxed.sys.global.u32 [%0], 1;" ::"l"(word) : "memory"); }
+
+// Words of 8 bytes come and go whole, in no order: what they hold must say whether it is new.
+DEVICE void load_pair(u64* pair, const u64* from) {
+    asm volatile("ld.relaxed.gpu.global.v2.u64 {%0, %1}, [%2];" : "=l"(pair[0]), "=l"(pair[1]) : "l"(from) : "memory");
+}
+DEVICE void store_whole(u64* to, u64 word) {
+    asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" ::"l"(to), "l"(word) : "memory");
+}
 
 // --- shared memory, the cluster's too ------------------------------------------------------------------------------
 DEVICE u32 shared_address(const void* pointer) { return (u32)__cvta_generic_to_shared(pointer); }
