@@ -31,7 +31,7 @@ class Emulator:
         self.fault: tuple[str, str] | None = None  # a piece of the source, and what to put in its place
 
     def fits(self, plan: Plan) -> bool:
-        return plan.grid <= self.chip.multiprocessors or not plan.through_l2
+        return plan.grid <= self.chip.multiprocessors
 
     def launch(self, plan: Plan, arguments: ctypes.Structure) -> None:
         self.launched.append(plan)

@@ -51,24 +51,34 @@ class Cuda:
         self._lock = Lock()
 
     def fits(self, plan: Plan) -> bool:
-        """Whether all that must run together can: a cluster at all, and at once what exchanges through the cache."""
+        """Whether all blocks can run at once, and the driver takes the launch: one of no steps tries it."""
         if plan not in self._fits:
-            at_once = ctypes.c_int()
-            config = _configure(plan, None)
-            _check(
-                _driver().cuOccupancyMaxActiveClusters(
-                    ctypes.byref(at_once), self._function(plan), ctypes.byref(config)
-                )
-            )
-            self._fits[plan] = at_once.value * plan.cluster >= plan.grid
+            nothing = (ctypes.c_byte * 1024)()
+            with torch.cuda.device(self.device):
+                enough = self._blocks_at_once(plan) >= plan.grid
+                self._fits[plan] = enough and self._start(plan, ctypes.addressof(nothing)) == 0
         return self._fits[plan]
 
     def launch(self, plan: Plan, arguments: ctypes.Structure) -> None:
-        """Launch on the current stream; the driver refuses what could not run together."""
-        stream = torch.cuda.current_stream(self.device).cuda_stream
-        config = _configure(plan, stream)
-        parameters = (ctypes.c_void_p * 1)(ctypes.addressof(arguments))
-        _check(_driver().cuLaunchKernelEx(ctypes.byref(config), self._function(plan), parameters, None))
+        """Launch on the current stream."""
+        with torch.cuda.device(self.device):
+            _check(self._start(plan, ctypes.addressof(arguments)))
+
+    def _start(self, plan: Plan, arguments: int) -> int:
+        config = _configure(plan, torch.cuda.current_stream(self.device).cuda_stream)
+        parameters = (ctypes.c_void_p * 1)(arguments)
+        status: int = _driver().cuLaunchKernelEx(ctypes.byref(config), self._function(plan), parameters, None)
+        return status
+
+    def _blocks_at_once(self, plan: Plan) -> int:
+        count, function = ctypes.c_int(), self._function(plan)
+        if plan.cluster == 1:
+            size = (plan.threads, ctypes.c_size_t(plan.shared_bytes))
+            _check(_driver().cuOccupancyMaxActiveBlocksPerMultiprocessor(ctypes.byref(count), function, *size))
+            return count.value * self.chip.multiprocessors
+        config = _configure(plan, None)
+        status = _driver().cuOccupancyMaxActiveClusters(ctypes.byref(count), function, ctypes.byref(config))
+        return 0 if status else count.value * plan.cluster  # a cluster that large may be refused
 
     def _function(self, plan: Plan) -> ctypes.c_void_p:
         with self._lock:
