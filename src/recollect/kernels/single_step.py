@@ -175,7 +175,7 @@ class _Weights(ctypes.Structure):
 def step_recurrence(
     layer: Recurrence[Any], cell: str, x: Tensor, memory: Hidden, valid: Tensor | None
 ) -> tuple[Tensor, Hidden] | None:
-    """Read one step x (B, 1, D) with an RNN ("tanh", "relu"), a "gru" or an "lstm"; None where there is no kernel."""
+    """Read one step x (B, 1, D) with one of `CELLS`; None where there is no kernel."""
     launcher, rows = launcher_for(x), len(x)
     sizes = layer.width, layer.hidden
     if launcher is None or not _is_single(x) or layer.width is None or any(s is None or s % 8 for s in sizes):
@@ -195,7 +195,7 @@ def step_recurrence(
     return after["hidden"][:, None], type(memory)(**after)
 
 
-CELLS = ("tanh", "relu", "gru", "lstm")
+CELLS = ("rnn_tanh", "rnn_relu", "gru", "lstm")
 
 
 # ---- places to meet ------------------------------------------------------------------------------

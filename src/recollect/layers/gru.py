@@ -38,15 +38,11 @@ class GRU(Recurrence[Hidden]):
             raise ValueError(f"reset: seen {reset!r}, wanted 'before' or 'after'")
         super().__init__(width, hidden, bias=bias, **factory)
         self.reset = reset
+        self.kernel = "gru" if reset == "after" else None
 
     def initial_memory(self, batch_size: int, like: Tensor | None = None) -> Hidden:
         """Begin with h_0 = 0."""
         return Hidden(hidden=torch.zeros(batch_size, self.hidden, **self._like(like)))
-
-    @property
-    def cell(self) -> str | None:
-        """Only with the reset after."""
-        return "gru" if self.reset == "after" else None
 
     def step(self, from_x: Tensor, memory: Hidden) -> tuple[Hidden, dict[str, Tensor]]:
         """One step of the equations above."""

@@ -26,7 +26,7 @@ class LSTM(Recurrence[HiddenCell]):
     has no effect.
     """
 
-    gates = 4
+    gates, kernel = 4, "lstm"
 
     def __init__(self, width: int, hidden: int, *, bias: bool = True, forget_bias: float = 1.0, **factory: Any) -> None:
         self.forget_bias = forget_bias
@@ -45,11 +45,6 @@ class LSTM(Recurrence[HiddenCell]):
         """Begin with h_0 = c_0 = 0."""
         hidden, cell = (torch.zeros(batch_size, self.hidden, **self._like(like)) for _ in range(2))
         return HiddenCell(hidden=hidden, cell=cell)
-
-    @property
-    def cell(self) -> str | None:
-        """Long short-term memory."""
-        return "lstm"
 
     def step(self, from_x: Tensor, memory: HiddenCell) -> tuple[HiddenCell, dict[str, Tensor]]:
         """One step of the equations above."""

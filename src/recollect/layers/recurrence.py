@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import torch
 from torch import Tensor, nn
 
+from recollect.kernels import persistent
+from recollect.kernels.packing import Weights
 from recollect.kernels.single_step import step_recurrence
 from recollect.layer import SequenceLayer
 from recollect.memory import Memory
@@ -48,6 +50,7 @@ class Recurrence(SequenceLayer[H]):
     """
 
     gates: int  # G
+    kernel: str | None = None  # the cell's name among our own kernels
     bias_ih: nn.Parameter | None
     bias_hh: nn.Parameter | None
 
@@ -98,11 +101,6 @@ class Recurrence(SequenceLayer[H]):
         """Give torch's h, or (h, c), for our memory."""
         return _bridge().memory_to_torch(self, memory)
 
-    @property
-    def cell(self) -> str | None:
-        """Its name among the kernels for single steps, where there is one."""
-        return None
-
     def step(self, from_x: Tensor, memory: H) -> tuple[H, dict[str, Tensor]]:
         """Renew the memory from W_ih x_t + b_ih (B, G·H); also give the inner values by name."""
         raise NotImplementedError
@@ -125,11 +123,20 @@ class Recurrence(SequenceLayer[H]):
         return torch.cat(outputs, dim=1), memory
 
     def fast(self, x: Tensor, memory: H, valid: Tensor | None) -> tuple[Tensor, H]:
-        """Use a kernel where there is one and it pays."""
-        result: Any = step_recurrence(self, self.cell, x, memory, valid) if self.cell else None
+        """Use our own kernels or the library's fused one, where there is one and it pays."""
+        if self.kernel is not None and persistent.takes(self.kernel, x, self.hidden):
+            return self._walk(self.kernel, x, memory, valid)
+        result: Any = None if self.kernel is None else step_recurrence(self, self.kernel, x, memory, valid)
         if result is None and self._pays(x):
             result = self.fused(x, memory, valid)
         return self.read(x, memory, valid) if result is None else result
+
+    def _walk(self, kernel: str, x: Tensor, memory: H, valid: Tensor | None) -> tuple[Tensor, H]:
+        weights = Weights(self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh)
+        before = {name: part for name, part, _ in memory._parts()}
+        y, hidden, cell = persistent.read(kernel, x, weights, memory.hidden, before.get("cell"), valid)
+        after = {"hidden": hidden} if cell is None else {"hidden": hidden, "cell": cell}
+        return y, type(memory)(**{name: part.to(before[name].dtype) for name, part in after.items()})
 
     def _pays(self, x: Tensor) -> bool:
         # Fused kernels reject empty inputs and cost more than a few plain steps; in bf16 and fp16, which autocast

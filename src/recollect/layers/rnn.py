@@ -34,15 +34,11 @@ class RNN(Recurrence[Hidden]):
             raise ValueError(f"nonlinearity: seen {nonlinearity!r}, wanted 'tanh' or 'relu'")
         super().__init__(width, hidden, bias=bias, **factory)
         self.nonlinearity = nonlinearity
+        self.kernel = f"rnn_{nonlinearity}"
 
     def initial_memory(self, batch_size: int, like: Tensor | None = None) -> Hidden:
         """Begin with h_0 = 0."""
         return Hidden(hidden=torch.zeros(batch_size, self.hidden, **self._like(like)))
-
-    @property
-    def cell(self) -> str | None:
-        """As the nonlinearity."""
-        return self.nonlinearity
 
     def step(self, from_x: Tensor, memory: Hidden) -> tuple[Hidden, dict[str, Tensor]]:
         """h_t = φ(W_xh x_t + b_xh + W_hh h_{t-1} + b_hh)."""

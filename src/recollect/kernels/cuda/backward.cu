@@ -1,0 +1,370 @@
+// The same walk from the last step to the first: what flows back through h is W_hh' dgates, with dgates of all units.
+//
+// That is four times as much to exchange as h, so a cluster shares the work: its blocks own CLUSTER * UNITS units; each
+// multiplies its own share of k for all of them and sends every partial sum to the block that owns the units, which adds
+// them. Where a group is one cluster, a block's share of k is what the block itself has made, and nothing else is
+// exchanged. Otherwise dgates go through the second-level cache, and a block reads 1 / CLUSTER of them.
+//
+// dW_hh, dW_ih, dx and db are large products over all steps, which the host leaves to the library.
+#include "common.cuh"
+
+// HIGH: tiles of 64 rows (units) for a warpgroup. TILES: sixteens of units of a block.
+constexpr int SENT = CELL == 0 ? 4 : CELL == 1 ? 3 : 1;  // slots that W_hh multiplies
+constexpr int UNITS = TILES * 16;
+constexpr int DEPTH = THROUGH_L2 ? CHUNKS * PER_CHUNK * TILES * SENT : TILES * SENT;  // tiles of k for a warpgroup
+constexpr int CHAINS = ROWS == 8 && HIGH == 1 && DEPTH > 1 ? 2 : 1;
+constexpr int SHARE_BYTES = DEEP * DEPTH * TILE_BYTES;  // a block's share of k
+constexpr int BUFFERS = THROUGH_L2 ? 1 : 2;
+constexpr int CHUNK_BYTES = THROUGH_L2 ? PER_CHUNK * TILES * SENT * TILE_BYTES : 0;
+constexpr int SENDERS = CLUSTER * DEEP;
+constexpr int FRAGMENT_BYTES = COLUMN_TILES * 512;  // 16 units of partial sums from one sender
+constexpr int SUMS_BYTES = SENDERS * TILES * FRAGMENT_BYTES;
+constexpr int ITEMS = TILES * COLUMN_TILES * 64;  // an item: one unit in two neighbouring rows
+constexpr int MINE = (ITEMS + THREADS - 1) / THREADS;
+constexpr int SHARES = THROUGH_L2 ? CLUSTER * DEEP * CHUNKS : 1;  // chunks of a group
+
+struct Backward {
+    const u16* gates;             // (T, B, H, SLOTS)
+    const u16 *cells, *outputs;   // (T + 1, B, H)
+    const u16* weights;           // packed
+    const int* lengths;           // (B,), or null
+    const u16* d_outputs;         // (T, B, H) by its strides, or null
+    const float *d_last_hidden, *d_last_cell;  // (B, H), or null
+    u16* d_logits;                             // (T, B, H, SLOTS)
+    float *d_hidden, *d_cell;                  // (B, H)
+    u16* exchange;                             // (2, groups, k / 8, ROWS, 8), zero
+    u32 *counters, *failed, *told;             // zero
+    u64 step_stride, row_stride;               // of d_outputs
+    int steps, batch, rows, width, groups;
+};
+
+struct Element {
+    float d_hidden, d_cell;  // what flows back past W_hh; into the cell
+    float cell;              // c_t
+    int length;
+    bool real;
+};
+
+struct Seen {  // of one step: read ahead
+    Words gates;
+    u16 before, d_output;  // c_{t-1} for the LSTM, h_{t-1} for the GRU, h_t for the RNN
+};
+
+// From the gradient at h_t to those at the logits; `sent` is what W_hh multiplies.
+DEVICE void step_back(Element& e, const Seen& seen, float d_hidden, float* d_logits, float* sent) {
+    const float before = widen(seen.before);
+#if CELL == 0
+    const float i = seen.gates.at(0), f = seen.gates.at(1), g = seen.gates.at(2);
+    const float o = seen.gates.at(3), squashed = hyperbolic(e.cell);
+    const float d_cell = e.d_cell + d_hidden * o * (1.0f - squashed * squashed);
+    d_logits[0] = d_cell * g * i * (1.0f - i), d_logits[1] = d_cell * before * f * (1.0f - f);
+    d_logits[2] = d_cell * i * (1.0f - g * g), d_logits[3] = d_hidden * squashed * o * (1.0f - o);
+    for (int s = 0; s < 4; ++s) sent[s] = d_logits[s];
+    e.d_hidden = 0.0f, e.d_cell = d_cell * f;
+#elif CELL == 1
+    const float r = seen.gates.at(0), z = seen.gates.at(1), n = seen.gates.at(2);
+    const float d_candidate = d_hidden * (1.0f - z) * (1.0f - n * n);
+    d_logits[0] = d_candidate * seen.gates.at(3) * r * (1.0f - r);
+    d_logits[1] = d_hidden * (before - n) * z * (1.0f - z);
+    d_logits[2] = d_candidate, d_logits[3] = d_candidate * r;
+    sent[0] = d_logits[0], sent[1] = d_logits[1], sent[2] = d_logits[3];
+    e.d_hidden = d_hidden * z;
+#else
+    d_logits[0] = CELL == 2 ? d_hidden * (1.0f - before * before) : (before > 0.0f ? d_hidden : 0.0f);
+    sent[0] = d_logits[0];
+    e.d_hidden = 0.0f;
+#endif
+}
+
+struct Place {
+    int group, block, rank, warpgroup, part, thread, warp, lane;
+};
+
+DEVICE Place find_place() {
+    Place me;
+    me.group = block_index() / BLOCKS, me.block = block_index() % BLOCKS, me.rank = me.block % CLUSTER;
+    me.warpgroup = warpgroup_index(), me.part = me.warpgroup / WIDE;
+    me.thread = thread_index() % 128, me.warp = me.thread / 32, me.lane = me.thread % 32;
+    return me;
+}
+
+// Where an item lies: its number counts halves of a fragment's 16 bytes, so that threads read them side by side.
+struct Item {
+    int number, tile, unit, row;  // unit within the 16 of the tile; first of two rows within the group
+};
+
+DEVICE Item find_item(int i) {
+    Item item;
+    item.number = thread_index() + i * THREADS;
+    item.tile = item.number / (COLUMN_TILES * 64);
+    item.unit = item.number / 8 % 8 + item.number % 2 * 8;
+    item.row = item.number / 64 % COLUMN_TILES * 8 + item.number / 2 % 4 * 2;
+    return item;
+}
+
+DEVICE int unit_of(const Place& me, const Item& item) { return me.block * UNITS + item.tile * 16 + item.unit; }
+
+DEVICE u64 element_at(const Backward& a, const Place& me, const Item& item, int r, int step) {
+    return ((u64)step * a.batch + me.group * ROWS + item.row + r) * a.width + unit_of(me, item);
+}
+
+DEVICE Seen see(const Backward& a, const Place& me, const Item& item, int r, int step) {
+    Seen seen;
+    const u64 at = element_at(a, me, item, r, step);
+    const u64 row = me.group * ROWS + item.row + r;
+    seen.gates = Words();
+    if (CELL < 2) seen.gates = load_words(a.gates + at * SLOTS);
+    seen.before = CELL == 0 ? a.cells[at] : a.outputs[CELL == 1 ? at : at + (u64)a.batch * a.width];
+    seen.d_output = 0;
+    if (a.d_outputs) seen.d_output = a.d_outputs[step * a.step_stride + row * a.row_stride + unit_of(me, item)];
+    return seen;
+}
+
+DEVICE void begin(const Backward& a, const Place& me, int i, Element* pair, Seen* seen) {
+    const Item item = find_item(i);
+    for (int r = 0; r < 2; ++r) {
+        Element& e = pair[r];
+        e.real = item.number < ITEMS && unit_of(me, item) < a.width && me.group * ROWS + item.row + r < a.rows;
+        e.length = 0, e.d_hidden = 0.0f, e.d_cell = 0.0f, e.cell = 0.0f;
+        seen[r] = Seen();
+        if (!e.real) continue;
+        const u64 at = element_at(a, me, item, r, 0);
+        e.length = a.lengths ? a.lengths[me.group * ROWS + item.row + r] : a.steps;
+        if (a.d_last_hidden) e.d_hidden = a.d_last_hidden[at];
+        if (CELL == 0 && a.d_last_cell) e.d_cell = a.d_last_cell[at];
+        if (CELL == 0) e.cell = widen(a.cells[element_at(a, me, item, r, a.steps)]);
+        seen[r] = see(a, me, item, r, a.steps - 1);
+    }
+}
+
+struct Shared {
+    u8 *share, *sums;  // BUFFERS shares of k, two boards of partial sums
+    u32 barriers;
+};
+
+DEVICE u32 sums_barrier(const Shared& shared, int turn) { return shared.barriers + turn % 2 * 8; }
+DEVICE u32 chunk_barrier(const Shared& shared, int chunk) { return shared.barriers + 16 + chunk * 8; }
+
+// A turn is a step of this walk: turn 0 is the last step in time. Its sums are what turn - 1 has sent.
+DEVICE void await_sums(const Shared& shared, Guard& guard, int turn) {
+    const u32 barrier = sums_barrier(shared, turn);
+    guard.until([&] { return barrier_passed(barrier, (turn - 1) / 2 % 2); });
+    if (thread_index() == 0 && !guard.gave_up) barrier_expect(barrier, SUMS_BYTES);  // for the turn after next
+}
+
+DEVICE void add_sums(const Shared& shared, const Item& item, int turn, float* pair) {
+    const float2* board = (const float2*)(shared.sums + turn % 2 * SUMS_BYTES);
+#pragma unroll
+    for (int sender = 0; sender < SENDERS; ++sender) {
+        const float2 more = board[sender * (SUMS_BYTES / SENDERS / 8) + item.number];
+        pair[0] += more.x, pair[1] += more.y;
+    }
+}
+
+// One item's step: the gradients at its logits, sent to whoever multiplies them and kept for the large products.
+DEVICE void work(const Backward& a, const Place& me, const Shared& shared, int turn, int i, Element* pair, const Seen* seen,
+                 float (*d_logits)[4]) {
+    const Item item = find_item(i);
+    if (item.number >= ITEMS) return;
+    float flow[2] = {0.0f, 0.0f};
+    if (turn > 0) add_sums(shared, item, turn, flow);
+#if THROUGH_L2
+    u16* to = a.exchange + (u64)(turn % 2 * a.groups + me.group) * (CLUSTER * (SHARE_BYTES / 2));
+    to += place((me.block * TILES + item.tile) * SENT * 16 + item.unit, item.row);
+#else
+    u16* to = (u16*)(shared.share + turn % 2 * SHARE_BYTES) + place(item.tile * SENT * 16 + item.unit, item.row);
+#endif
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+        Element& e = pair[r];
+        float sent[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+        const float d_hidden = e.d_hidden + flow[r] + widen(seen[r].d_output);
+        for (int s = 0; s < 4; ++s) d_logits[r][s] = 0.0f;
+        e.d_hidden = d_hidden;  // a row that has ended passes on what comes
+        if (a.steps - 1 - turn < e.length) step_back(e, seen[r], d_hidden, d_logits[r], sent);
+        if (CELL == 0) e.cell = widen(seen[r].before);
+#pragma unroll
+        for (int s = 0; s < SENT; ++s) {
+#if TAGGED
+            const u64 four = four_lanes(narrow(sent[s]), me.lane);
+            if (me.lane / 8 == s) store_whole((u64*)(to + place(s * 16, r) - me.lane / 8), tagged<0>(four, tag_of(turn / 2)));
+#else
+            to[place(s * 16, r)] = narrow(sent[s]);
+#endif
+        }
+    }
+}
+
+DEVICE void announce(const Backward& a, const Place& me) {
+#if TAGGED
+#elif THROUGH_L2
+    block_sync();
+    if (thread_index() == 0) raise(a.counters + (me.group * SHARES + me.block / PER_CHUNK) * COUNTER_GAP);
+#else
+    fence_for_products();
+    block_sync();
+#endif
+}
+
+#if THROUGH_L2 && !TAGGED
+DEVICE void fetch_share(const Backward& a, const Place& me, const Shared& shared, Guard& guard, int turn) {
+    if (me.warpgroup % WIDE == 0 && me.warp == 0) {
+        if (me.lane < CHUNKS) {
+            const int own = me.part * CHUNKS + me.lane, chunk = me.rank * DEEP * CHUNKS + own;
+            const u32* counter = a.counters + (me.group * SHARES + chunk) * COUNTER_GAP;
+            const u32 wanted = fillers(chunk) * (turn + 1);
+            const u64 group = (u64)(turn % 2 * a.groups + me.group) * CLUSTER * SHARE_BYTES;
+            const u8* from = (const u8*)a.exchange + group + chunk * CHUNK_BYTES;
+            bool asked = false;
+            guard.until([&] {
+                if (!asked && look(counter) >= wanted) {
+                    fence_for_copies();
+                    barrier_expect(chunk_barrier(shared, own), CHUNK_BYTES);
+                    copy_bulk(shared_address(shared.share) + own * CHUNK_BYTES, from, CHUNK_BYTES, chunk_barrier(shared, own));
+                    asked = true;
+                }
+                return asked;
+            });
+        }
+        warp_sync();
+    }
+}
+#endif
+
+// sums (HIGH * 64, ROWS) = W' dgates over this warpgroup's share of k.
+DEVICE void multiply(const Backward& a, const Place& me, const Shared& shared, Guard& guard, const u32 (*weights)[4],
+                     int turn, float (*sums)[COLUMN_TILES * 4]) {
+    constexpr int PIECES = THROUGH_L2 ? CHUNKS : 1, PIECE = DEPTH / PIECES;
+    const u32 buffer = shared_address(shared.share) + turn % BUFFERS * SHARE_BYTES;
+    const u64 share = describe(buffer + me.part * DEPTH * TILE_BYTES);
+    auto use = [&](int piece) {
+        wgmma_fence();
+#pragma unroll
+        for (int i = 0; i < PIECE; ++i) {
+#pragma unroll
+            for (int high = 0; high < HIGH; ++high) {
+                const int tile = piece * PIECE + i;
+                wgmma(sums[high * CHAINS + tile % CHAINS], weights[high * DEPTH + tile],
+                      share + (u64)(tile * TILE_BYTES >> 4), tile >= CHAINS);
+            }
+        }
+        wgmma_commit();
+    };
+#if TAGGED
+    const u32 offset = me.part * DEPTH * TILE_BYTES;
+    const u64 ours = (u64)(turn % 2 * a.groups + me.group) * CLUSTER + me.rank;
+    carry<0, CHUNK_BYTES>(guard, (const u8*)a.exchange + ours * SHARE_BYTES + offset, shared.share + offset,
+                          (me.rank * DEEP + me.part) * CHUNKS, tag_of(turn / 2), me.warpgroup, me.thread, use);
+#else
+#pragma unroll
+    for (int piece = 0; piece < PIECES; ++piece) {
+#if THROUGH_L2
+        const u32 barrier = chunk_barrier(shared, me.part * CHUNKS + piece);
+        guard.until([&] { return barrier_passed(barrier, turn % 2); });
+        warp_sync();
+#endif
+        use(piece);
+    }
+#endif
+    wgmma_wait();
+#if TAGGED
+    warpgroup_sync(me.warpgroup);  // before anyone writes over what another warp still multiplies
+#endif
+#pragma unroll
+    for (int high = 0; high < HIGH * CHAINS; ++high)
+#pragma unroll
+        for (int i = 0; i < COLUMN_TILES * 4; ++i) settle(sums[high][i]);
+#pragma unroll
+    for (int i = 0; i < COLUMN_TILES * 4 && CHAINS == 2; ++i) sums[0][i] += sums[CHAINS - 1][i];
+}
+
+// Each warp holds 16 units of a 64: they go to the block that owns them, as they lie in the registers.
+DEVICE void send_sums(const Place& me, const Shared& shared, int turn, const float (*sums)[COLUMN_TILES * 4]) {
+    const u32 board = shared_address(shared.sums) + turn % 2 * SUMS_BYTES;
+#pragma unroll
+    for (int high = 0; high < HIGH; ++high) {
+        const int sixteen = (me.warpgroup % WIDE * HIGH + high) * 4 + me.warp, owner = sixteen / TILES;
+        if (owner >= CLUSTER) continue;
+        const int fragment = (me.rank * DEEP + me.part) * TILES + sixteen % TILES;
+        const u32 to = address_in(board + fragment * FRAGMENT_BYTES + me.lane * 16, owner);
+        const u32 barrier = address_in(sums_barrier(shared, turn), owner);
+#pragma unroll
+        for (int tile = 0; tile < COLUMN_TILES; ++tile) {
+            u32 four[4];
+#pragma unroll
+            for (int r = 0; r < 4; ++r) four[r] = bits_of(sums[high * CHAINS][tile * 4 + r]);
+            store_async(to + tile * 512, four, barrier);
+        }
+    }
+}
+
+DEVICE Shared lay_out(u8* memory) {
+    Shared shared;
+    shared.share = memory;
+    shared.sums = memory + BUFFERS * SHARE_BYTES;
+    shared.barriers = shared_address(memory + BUFFERS * SHARE_BYTES + 2 * SUMS_BYTES);
+    if (thread_index() == 0) {
+        for (int i = 0; i < 2; ++i) barrier_init(sums_barrier(shared, i), 1);
+        for (int i = 0; i < DEEP * CHUNKS && THROUGH_L2; ++i) barrier_init(chunk_barrier(shared, i), 1);
+        barrier_init_fence();
+        for (int i = 0; i < 2; ++i) barrier_expect(sums_barrier(shared, i), SUMS_BYTES);
+    }
+    return shared;
+}
+
+DEVICE void finish(const Backward& a, const Place& me, const Shared& shared, int i, const Element* pair) {
+    const Item item = find_item(i);
+    if (item.number >= ITEMS) return;
+    float flow[2] = {0.0f, 0.0f};
+    add_sums(shared, item, a.steps, flow);
+    for (int r = 0; r < 2; ++r) {
+        if (!pair[r].real) continue;
+        a.d_hidden[element_at(a, me, item, r, 0)] = pair[r].d_hidden + flow[r];
+        if (CELL == 0) a.d_cell[element_at(a, me, item, r, 0)] = pair[r].d_cell;
+    }
+}
+
+KERNEL(THREADS) recurrent_backward(const Backward a) {
+    SHARED_MEMORY(memory);
+    if (a.steps == 0) return;  // a launch that only asks whether it may
+    const Place me = find_place();
+    const Shared shared = lay_out(memory);
+    Guard guard = {a.failed, a.told, false};
+    u32 weights[HIGH * DEPTH][4];
+    load_weights<HIGH * DEPTH>(weights, a.weights, me.block);
+    Element mine[MINE][2];
+    Seen seen[MINE][2];
+#pragma unroll
+    for (int i = 0; i < MINE; ++i) begin(a, me, i, mine[i], seen[i]);
+    block_sync();
+    if (CLUSTER > 1) cluster_sync();
+
+    for (int turn = 0; turn < a.steps; ++turn) {
+        const int t = a.steps - 1 - turn;
+        float d_logits[MINE][2][4];
+        if (turn > 0) await_sums(shared, guard, turn);
+#pragma unroll
+        for (int i = 0; i < MINE; ++i) work(a, me, shared, turn, i, mine[i], seen[i], d_logits[i]);
+        announce(a, me);
+#pragma unroll
+        for (int i = 0; i < MINE; ++i) {
+            const Item item = find_item(i);
+#pragma unroll
+            for (int r = 0; r < 2; ++r) {
+                if (!mine[i][r].real) continue;
+                store_words(a.d_logits + element_at(a, me, item, r, t) * SLOTS, d_logits[i][r]);
+                if (t > 0) seen[i][r] = see(a, me, item, r, t - 1);
+            }
+        }
+#if THROUGH_L2 && !TAGGED
+        fetch_share(a, me, shared, guard, turn);
+#endif
+        float sums[HIGH * CHAINS][COLUMN_TILES * 4];
+        multiply(a, me, shared, guard, weights, turn, sums);
+        if (!guard.gave_up) send_sums(me, shared, turn + 1, sums);
+    }
+    await_sums(shared, guard, a.steps);
+#pragma unroll
+    for (int i = 0; i < MINE; ++i) finish(a, me, shared, i, mine[i]);
+    if (CLUSTER > 1) cluster_sync();
+}

@@ -1,0 +1,350 @@
+// One launch walks a recurrent layer through all steps. W_hh never leaves the registers.
+//
+// A group of blocks reads ROWS rows of the batch; each block owns all gates of UNITS units, so that what follows the
+// product is its own business and the cell stays in registers. What the blocks owe each other is h: it is written in the
+// layout that wgmma reads, either into the second-level cache, from where every block copies all of it, or straight into
+// the shared memory of all blocks of the cluster.
+//
+// A tile has 64 rows of W_hh: 16 units with 4 slots. Their order lets a thread and its neighbour four lanes away hold all
+// slots of a unit: row 16 w + 8 high + 2 v + low is slot 2 high + low of unit 4 w + v.
+#include "common.cuh"
+
+constexpr int UNITS = WIDE * 16;
+constexpr int DEPTH = THROUGH_L2 ? CHUNKS * PER_CHUNK * WIDE : BLOCKS * WIDE;  // tiles of k for a warpgroup
+constexpr int CHAINS = ROWS == 8 && DEPTH > 1 ? 2 : 1;  // small products follow each other sooner in two sums
+constexpr int MINE = (COLUMN_TILES + DEEP - 1) / DEEP;  // column tiles whose elements a thread finishes
+constexpr int BUFFERS = THROUGH_L2 ? 1 : 2;
+constexpr int STATE_BYTES = DEEP * DEPTH * TILE_BYTES;
+constexpr int CHUNK_BYTES = THROUGH_L2 ? PER_CHUNK * WIDE * TILE_BYTES : 0;
+constexpr int SLICE_BYTES = WIDE * TILE_BYTES;
+constexpr int SUMS_BYTES = DEEP > 1 ? WARPGROUPS * COLUMN_TILES * 2048 : 0;
+constexpr int BOARDS = TAGGED ? 2 : 1;  // of sums: without counters the block meets once a step, not twice
+constexpr int BIT = CELL == 0 || CELL == 2 ? 14 : 0;  // |h| < 2 for the LSTM and the RNN with tanh, whatever h_0 is
+
+struct Forward {
+    u16 *logits;         // (T, B, H, SLOTS): W_ih x + b, and the gates afterwards where `keeps`
+    const u16* weights;  // packed
+    const float *hidden, *cell;  // (B, H)
+    const int* lengths;          // (B,), or null
+    u16 *outputs, *cells;        // (T + 1, B, H), what was given first; cells only where `keeps`
+    float *last_hidden, *last_cell;  // (B, H)
+    u16* exchange;                   // (2, groups, k / 8, ROWS, 8), zero
+    u32 *counters, *failed, *told;   // zero
+    int steps, batch, rows, width, groups, keeps;  // batch: rows of the tensors; rows: those of this launch
+};
+
+struct Element {  // a unit in a row of the batch: what this thread remembers of it
+    float hidden, cell;
+    int row, length;  // within the group; steps that are real, 0 for an element that is none
+    bool real;
+    Words logits;
+};
+
+// One step of one element; gives what backward needs to see again.
+DEVICE void step(Element& e, const float* from_hidden, float* kept) {
+#if CELL == 0
+    const float i = sigmoid(from_hidden[0] + e.logits.at(0)), f = sigmoid(from_hidden[1] + e.logits.at(1));
+    const float g = hyperbolic(from_hidden[2] + e.logits.at(2));
+    const float o = sigmoid(from_hidden[3] + e.logits.at(3));
+    e.cell = f * e.cell + i * g;
+    e.hidden = o * hyperbolic(e.cell);
+    kept[0] = i, kept[1] = f, kept[2] = g, kept[3] = o;
+#elif CELL == 1  // the fourth slot is W_hn h + b_hn, which the reset gate multiplies
+    const float r = sigmoid(from_hidden[0] + e.logits.at(0)), z = sigmoid(from_hidden[1] + e.logits.at(1));
+    const float inner = from_hidden[3] + e.logits.at(3);
+    const float n = hyperbolic(e.logits.at(2) + r * inner);
+    e.hidden = n + z * (e.hidden - n);
+    kept[0] = r, kept[1] = z, kept[2] = n, kept[3] = inner;
+#else
+    const float total = from_hidden[0] + e.logits.at(0);
+    e.hidden = CELL == 2 ? hyperbolic(total) : (total > 0.0f ? total : 0.0f);
+    kept[0] = e.hidden;
+#endif
+}
+
+struct Place {  // who this thread is
+    int group, block, warpgroup, part, thread, warp, lane, unit;
+    bool odd;
+};
+
+DEVICE Place find_place() {
+    Place me;
+    me.group = block_index() / BLOCKS, me.block = block_index() % BLOCKS;
+    me.warpgroup = warpgroup_index(), me.part = me.warpgroup / WIDE;
+    me.thread = thread_index() % 128, me.warp = me.thread / 32, me.lane = me.thread % 32;
+    me.odd = me.lane / 4 % 2;
+    me.unit = me.block * UNITS + me.warpgroup % WIDE * 16 + me.warp * 4 + me.lane / 8;
+    return me;
+}
+
+DEVICE u64 element_at(const Forward& a, const Place& me, const Element& e, int step) {
+    return ((u64)step * a.batch + me.group * ROWS + e.row) * a.width + me.unit;
+}
+
+DEVICE void begin(const Forward& a, const Place& me, Element* mine) {
+#pragma unroll
+    for (int i = 0; i < MINE; ++i) {
+        Element& e = mine[i];
+        const int tile = i * DEEP + me.part, row = tile * 8 + me.lane % 4 * 2 + me.odd;
+        e.row = row;
+        e.real = tile < COLUMN_TILES && me.unit < a.width && me.group * ROWS + row < a.rows;
+        e.length = 0, e.hidden = 0.0f, e.cell = 0.0f;
+        e.logits = Words();
+        if (!e.real) continue;
+        e.length = a.lengths ? a.lengths[me.group * ROWS + row] : a.steps;
+        e.hidden = a.hidden[element_at(a, me, e, 0)];
+        if (CELL == 0) e.cell = a.cell[element_at(a, me, e, 0)];
+        a.outputs[element_at(a, me, e, 0)] = narrow(e.hidden);
+        if (a.keeps && CELL == 0) a.cells[element_at(a, me, e, 0)] = narrow(e.cell);
+        e.logits = load_words(a.logits + element_at(a, me, e, 0) * SLOTS);
+    }
+}
+
+// All of h_0, as every block needs it: no exchange yet.
+DEVICE void load_first_state(const Forward& a, const Place& me, u16* state) {
+    for (int i = thread_index(); i < STATE_BYTES / 2; i += THREADS) {
+        const int k = i / 8 / ROWS * 8 + i % 8, row = me.group * ROWS + i / 8 % ROWS;
+        state[i] = k < a.width && row < a.rows ? narrow(a.hidden[(u64)row * a.width + k]) : (u16)0;
+    }
+}
+
+struct Shared {
+    u8 *state, *sums;
+    u32 barriers;  // of 8 bytes each
+};
+
+DEVICE u32 state_barrier(const Shared& shared, int i) { return shared.barriers + 8 * i; }
+
+#if THROUGH_L2 && !TAGGED
+// A lane for each chunk: when all its blocks have written, copy it here.
+DEVICE void fetch_state(const Forward& a, const Place& me, const Shared& shared, Guard& guard, int step) {
+    if (me.warpgroup % WIDE == 0 && me.warp == 0) {
+        if (me.lane < CHUNKS) {
+            const int chunk = me.part * CHUNKS + me.lane;
+            const u32* counter = a.counters + (me.group * DEEP * CHUNKS + chunk) * COUNTER_GAP;
+            const u32 wanted = fillers(chunk) * step, offset = chunk * CHUNK_BYTES;
+            const u8* from = (const u8*)a.exchange + (u64)(step % 2 * a.groups + me.group) * STATE_BYTES + offset;
+            bool asked = false;
+            guard.until([&] {
+                if (!asked && look(counter) >= wanted) {
+                    fence_for_copies();
+                    barrier_expect(state_barrier(shared, chunk), CHUNK_BYTES);
+                    copy_bulk(shared_address(shared.state) + offset, from, CHUNK_BYTES, state_barrier(shared, chunk));
+                    asked = true;
+                }
+                return asked;
+            });
+        }
+        warp_sync();
+    }
+}
+#endif
+
+DEVICE void await_state(const Place& me, const Shared& shared, Guard& guard, int step, int chunk) {
+    if (step == 0) return;
+#if THROUGH_L2
+    const u32 barrier = state_barrier(shared, me.part * CHUNKS + chunk);
+    guard.until([&] { return barrier_passed(barrier, (step - 1) % 2); });
+    warp_sync();
+#else
+    if (CLUSTER == 1) return;
+    const u32 barrier = state_barrier(shared, step % 2);
+    guard.until([&] { return barrier_passed(barrier, (step - 1) / 2 % 2); });
+    if (thread_index() == 0 && !guard.gave_up)
+        barrier_expect(barrier, (CLUSTER - 1) * SLICE_BYTES);  // for the step after next
+    fence_for_products();
+    warp_sync();
+#endif
+}
+
+// sums (64, ROWS) = W h over this warpgroup's share of k.
+DEVICE void multiply(const Forward& a, const Place& me, const Shared& shared, Guard& guard, const u32 (*weights)[4],
+                     int step, float (*sums)[COLUMN_TILES * 4]) {
+    constexpr int PIECES = THROUGH_L2 ? CHUNKS : 1, PIECE = DEPTH / PIECES;
+    const u32 buffer = shared_address(shared.state) + step % BUFFERS * STATE_BYTES;
+    const u64 state = describe(buffer + me.part * DEPTH * TILE_BYTES);
+    auto use = [&](int piece) {
+        wgmma_fence();
+#pragma unroll
+        for (int i = 0; i < PIECE; ++i) {
+            const int tile = piece * PIECE + i;
+            wgmma(sums[tile % CHAINS], weights[tile], state + (u64)(tile * TILE_BYTES >> 4), tile >= CHAINS);
+        }
+        wgmma_commit();
+    };
+#if TAGGED
+    if (step > 0) {
+        const u32 offset = me.part * DEPTH * TILE_BYTES;
+        const u8* from = (const u8*)a.exchange + (u64)(step % 2 * a.groups + me.group) * STATE_BYTES + offset;
+        carry<BIT, CHUNK_BYTES>(guard, from, shared.state + offset, me.part * CHUNKS, tag_of((step - 1) / 2), me.warpgroup,
+                                me.thread, use);
+    } else {
+#pragma unroll
+        for (int piece = 0; piece < PIECES; ++piece) use(piece);
+    }
+#else
+#pragma unroll
+    for (int piece = 0; piece < PIECES; ++piece) {
+        await_state(me, shared, guard, step, piece);
+        use(piece);
+    }
+#endif
+    wgmma_wait();
+#pragma unroll
+    for (int i = 0; i < COLUMN_TILES * 4; ++i) {
+        settle(sums[0][i]);
+        if (CHAINS == 2) settle(sums[CHAINS - 1][i]), sums[0][i] += sums[CHAINS - 1][i];
+    }
+}
+
+// The warpgroups that share rows add up; each finishes its own column tiles.
+DEVICE void gather(const Place& me, const Shared& shared, int step, const float* sums, float (*mine)[4]) {
+#pragma unroll
+    for (int i = 0; i < MINE; ++i) {
+#pragma unroll
+        for (int r = 0; r < 4; ++r) {
+            mine[i][r] = 0.0f;
+#pragma unroll
+            for (int part = 0; part < DEEP; ++part) {
+                const int tile = i * DEEP + part;
+                if (tile < COLUMN_TILES && part == me.part) mine[i][r] = sums[tile * 4 + r];
+            }
+        }
+    }
+#if DEEP > 1
+    float4* board = (float4*)(shared.sums + step % BOARDS * SUMS_BYTES);  // [warpgroup][column tile][thread]
+#pragma unroll
+    for (int tile = 0; tile < COLUMN_TILES; ++tile)
+        if (tile % DEEP != me.part)
+            board[(me.warpgroup * COLUMN_TILES + tile) * 128 + me.thread] =
+                make_float4(sums[tile * 4], sums[tile * 4 + 1], sums[tile * 4 + 2], sums[tile * 4 + 3]);
+    block_sync();
+#pragma unroll
+    for (int i = 0; i < MINE; ++i) {
+        const int tile = i * DEEP + me.part;
+#pragma unroll
+        for (int other = 1; other < DEEP && tile < COLUMN_TILES; ++other) {
+            const int from = (me.part + other) % DEEP * WIDE + me.warpgroup % WIDE;
+            const float4 more = board[(from * COLUMN_TILES + tile) * 128 + me.thread];
+            mine[i][0] += more.x, mine[i][1] += more.y, mine[i][2] += more.z, mine[i][3] += more.w;
+        }
+    }
+#endif
+}
+
+// Even lanes hold slots 0 and 2 of two rows, odd lanes slots 1 and 3: each gives the row that the other finishes.
+DEVICE void trade(bool odd, const float* sums, float* slots) {
+    const float first = from_lane_xor(odd ? sums[0] : sums[1], 4), second = from_lane_xor(odd ? sums[2] : sums[3], 4);
+    slots[0] = odd ? first : sums[0], slots[1] = odd ? sums[1] : first;
+    slots[2] = odd ? second : sums[2], slots[3] = odd ? sums[3] : second;
+}
+
+// h goes to whoever needs it.
+DEVICE void send_state(const Forward& a, const Place& me, const Shared& shared, const Guard& guard, const Element* mine,
+                       int step) {
+#if THROUGH_L2
+    u16* to = a.exchange + (u64)(step % 2 * a.groups + me.group) * (STATE_BYTES / 2);
+#else
+    u16* to = (u16*)(shared.state + step % 2 * STATE_BYTES);
+#endif
+#if TAGGED
+#pragma unroll
+    for (int i = 0; i < MINE; ++i) {
+        const u64 four = four_lanes(narrow(mine[i].hidden), me.lane);
+        if (i * DEEP + me.part < COLUMN_TILES && me.lane / 8 == i % 4)
+            store_whole((u64*)(to + place(me.unit / 4 * 4, mine[i].row)), tagged<BIT>(four, tag_of((step - 1) / 2)));
+    }
+#else
+#pragma unroll
+    for (int i = 0; i < MINE; ++i)
+        if (i * DEEP + me.part < COLUMN_TILES) to[place(me.unit, mine[i].row)] = narrow(mine[i].hidden);
+#endif
+#if TAGGED
+#elif THROUGH_L2
+    block_sync();  // with one thread's word all of the block's stores are seen
+    const int chunk = me.block / PER_CHUNK;
+    if (thread_index() == 0) raise(a.counters + (me.group * DEEP * CHUNKS + chunk) * COUNTER_GAP);
+#else
+    fence_for_products();
+    block_sync();
+    const u32 slice = shared_address(to) + me.block * SLICE_BYTES, barrier = state_barrier(shared, step % 2);
+    const u32* words = (const u32*)((u8*)to + me.block * SLICE_BYTES);
+    if (guard.gave_up) return;
+    for (int i = thread_index(); i < (CLUSTER - 1) * (SLICE_BYTES / 16); i += THREADS) {
+        const int piece = i % (SLICE_BYTES / 16), peer = (me.block + 1 + i / (SLICE_BYTES / 16)) % CLUSTER;
+        store_async(address_in(slice + piece * 16, peer), words + piece * 4, address_in(barrier, peer));
+    }
+#endif
+}
+
+DEVICE Shared lay_out(u8* memory) {
+    Shared shared;
+    shared.state = memory;
+    shared.sums = memory + BUFFERS * STATE_BYTES;
+    shared.barriers = shared_address(memory + BUFFERS * STATE_BYTES + BOARDS * SUMS_BYTES);
+    const int count = THROUGH_L2 ? DEEP * CHUNKS : 2;
+    if (thread_index() == 0) {
+        for (int i = 0; i < count; ++i) barrier_init(state_barrier(shared, i), 1);
+        barrier_init_fence();
+        for (int i = 0; i < count && !THROUGH_L2; ++i)
+            barrier_expect(state_barrier(shared, i), (CLUSTER - 1) * SLICE_BYTES);
+    }
+    return shared;
+}
+
+KERNEL(THREADS) recurrent_forward(const Forward a) {
+    SHARED_MEMORY(memory);
+    if (a.steps == 0) return;  // a launch that only asks whether it may
+    const Place me = find_place();
+    const Shared shared = lay_out(memory);
+    Guard guard = {a.failed, a.told, false};
+    u32 weights[DEPTH][4];
+    load_weights<DEPTH>(weights, a.weights, me.block);
+    Element mine[MINE];
+    begin(a, me, mine);
+    load_first_state(a, me, (u16*)shared.state);
+    fence_for_products();
+    block_sync();
+    if (CLUSTER > 1) cluster_sync();
+
+    for (int t = 0; t < a.steps; ++t) {
+        Words ahead[MINE];  // the next step's, which come while the others' states are awaited
+#pragma unroll
+        for (int i = 0; i < MINE; ++i) {
+            ahead[i] = Words();
+            if (mine[i].real && t + 1 < a.steps)
+                ahead[i] = load_words(a.logits + element_at(a, me, mine[i], t + 1) * SLOTS);
+        }
+#if THROUGH_L2 && !TAGGED
+        if (t > 0) fetch_state(a, me, shared, guard, t);
+#endif
+        float sums[CHAINS][COLUMN_TILES * 4], own[MINE][4], kept[MINE][4];
+        multiply(a, me, shared, guard, weights, t, sums);
+        gather(me, shared, t, sums[0], own);
+#pragma unroll
+        for (int i = 0; i < MINE; ++i) {
+            Element next = mine[i];
+            float slots[4];
+            trade(me.odd, own[i], slots);
+            step(next, slots, kept[i]);
+            if (t < mine[i].length) mine[i].hidden = next.hidden, mine[i].cell = next.cell;
+        }
+        if (t + 1 < a.steps) send_state(a, me, shared, guard, mine, t + 1);
+#pragma unroll
+        for (int i = 0; i < MINE; ++i) {
+            if (mine[i].real) {
+                a.outputs[element_at(a, me, mine[i], t + 1)] = narrow(mine[i].hidden);
+                if (a.keeps && CELL < 2) store_words(a.logits + element_at(a, me, mine[i], t) * SLOTS, kept[i]);
+                if (a.keeps && CELL == 0) a.cells[element_at(a, me, mine[i], t + 1)] = narrow(mine[i].cell);
+            }
+            mine[i].logits = ahead[i];
+        }
+    }
+#pragma unroll
+    for (int i = 0; i < MINE; ++i) {
+        if (!mine[i].real) continue;
+        a.last_hidden[element_at(a, me, mine[i], 0)] = mine[i].hidden;
+        if (CELL == 0) a.last_cell[element_at(a, me, mine[i], 0)] = mine[i].cell;
+    }
+    if (CLUSTER > 1) cluster_sync();
+}

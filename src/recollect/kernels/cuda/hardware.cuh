@@ -1,0 +1,198 @@
+// What the kernels ask of a Hopper chip, by name. Each function is one instruction, or few; a second set, which runs on
+// a CPU, stands in the tests. No other file holds assembly, and none needs a header of CUDA's.
+#pragma once
+#ifdef RECOLLECT_EMULATED
+#include "emulator.h"
+#else
+
+typedef unsigned char u8;
+typedef unsigned short u16;
+typedef unsigned int u32;
+typedef unsigned long long u64;
+#define DEVICE __device__ __forceinline__
+#define KERNEL(threads) extern "C" __global__ void __launch_bounds__(threads, 1)
+#define SHARED_MEMORY(name) extern __shared__ __align__(128) u8 name[]
+
+DEVICE int thread_index() { return threadIdx.x; }
+DEVICE int warpgroup_index() { return __shfl_sync(0xffffffffu, threadIdx.x / 128, 0); }  // known to be a warp's
+DEVICE int block_index() { return blockIdx.x; }
+DEVICE void block_sync() { __syncthreads(); }
+DEVICE void warp_sync() { __syncwarp(); }
+DEVICE void warpgroup_sync(int warpgroup) { asm volatile("bar.sync %0, 128;" ::"r"(warpgroup + 1) : "memory"); }
+template <class T>
+DEVICE T from_lane_xor(T value, int mask) {
+    return __shfl_xor_sync(0xffffffffu, value, mask);
+}
+DEVICE u64 nanoseconds() {
+    u64 now;
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
+    return now;
+}
+
+// --- numbers -----------------------------------------------------------------------------------------------------
+#if HALF
+#define NARROW_NAME "f16"
+DEVICE u16 narrow(float value) {
+    u16 bits;
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(value));
+    return bits;
+}
+DEVICE float widen(u16 bits) {
+    float value;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(bits));
+    return value;
+}
+#else
+#define NARROW_NAME "bf16"
+DEVICE u16 narrow(float value) {
+    u16 bits;
+    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(bits) : "f"(value));
+    return bits;
+}
+DEVICE float widen(u16 bits) { return __uint_as_float((u32)bits << 16); }
+#endif
+DEVICE float exp2_of(float x) {
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+DEVICE float one_over(float x) {
+    float y;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+// --- other blocks, through the second-level cache ------------------------------------------------------------------
+DEVICE u32 look(const u32* word) {  // what was written before the raise is seen after the look
+    u32 value;
+    asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(word) : "memory");
+    return value;
+}
+DEVICE void raise(u32* counter) {
+    asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(counter) : "memory");
+}
+DEVICE u32 peek(const u32* word) {
+    u32 value;
+    asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(word) : "memory");
+    return value;
+}
+DEVICE void tell(u32* word) { asm volatile("st.relaxed.sys.global.u32 [%0], 1;" ::"l"(word) : "memory"); }
+
+// Words of 8 bytes come and go whole, in no order: what they hold must say whether it is new.
+DEVICE void load_pair(u64* pair, const u64* from) {
+    asm volatile("ld.relaxed.gpu.global.v2.u64 {%0, %1}, [%2];" : "=l"(pair[0]), "=l"(pair[1]) : "l"(from) : "memory");
+}
+DEVICE void store_whole(u64* to, u64 word) {
+    asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" ::"l"(to), "l"(word) : "memory");
+}
+
+// --- shared memory, the cluster's too ------------------------------------------------------------------------------
+DEVICE u32 shared_address(const void* pointer) { return (u32)__cvta_generic_to_shared(pointer); }
+DEVICE u32 address_in(u32 address, int rank) {  // the same place in another block of the cluster
+    u32 there;
+    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(address), "r"(rank));
+    return there;
+}
+DEVICE void cluster_sync() {
+    asm volatile("barrier.cluster.arrive.release; barrier.cluster.wait.acquire;" ::: "memory");
+}
+// Plain stores become visible to wgmma, and to bulk copies, which reach memory another way.
+DEVICE void fence_for_products() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+DEVICE void fence_for_copies() { asm volatile("fence.proxy.async.global;" ::: "memory"); }
+
+DEVICE void barrier_init(u32 barrier, u32 arrivals) {
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
+}
+DEVICE void barrier_init_fence() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
+DEVICE void barrier_expect(u32 barrier, u32 bytes) {  // arrive, and let the phase end when so many bytes have come
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
+}
+DEVICE bool barrier_passed(u32 barrier, u32 parity) {
+    u32 passed;
+    asm volatile(
+        "{ .reg .pred p;"
+        "mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;"
+        "selp.u32 %0, 1, 0, p; }"
+        : "=r"(passed)
+        : "r"(barrier), "r"(parity)
+        : "memory");
+    return passed;
+}
+DEVICE void copy_bulk(u32 to, const void* from, u32 bytes, u32 barrier) {
+    asm volatile(
+        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to), "l"(from),
+        "r"(bytes), "r"(barrier)
+        : "memory");
+}
+DEVICE void store_async(u32 to, const u32* four, u32 barrier) {  // 16 bytes into a block of the cluster
+    asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(to),
+                 "r"(four[0]), "r"(four[1]), "r"(four[2]), "r"(four[3]), "r"(barrier)
+                 : "memory");
+}
+DEVICE u32 bits_of(float value) { return __float_as_uint(value); }
+
+// --- tensor cores --------------------------------------------------------------------------------------------------
+// B lies in shared memory as [k / 8][row][k % 8]: core matrices of 8 rows x 16 bytes, 128 bytes apart along the rows
+// and ROWS * 16 bytes apart along k.
+DEVICE u64 describe(u32 address) {
+    return (u64)((address >> 4) & 0x3fff) | (u64)ROWS << 16 | (u64)(128 >> 4) << 32;
+}
+DEVICE void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+DEVICE void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+DEVICE void wgmma_wait() { asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory"); }
+
+// Values that wgmma writes behind the compiler's back may not be read, by its leave, before this.
+DEVICE void settle(float& value) { asm volatile("" : "+f"(value)::"memory"); }
+
+// d (64, ROWS) = a (64, 16) b (16, ROWS), added to d where `adds`; a comes from registers, b by its description.
+#if ROWS == 8
+DEVICE void wgmma(float* d, const u32* a, u64 b, bool adds) {
+    asm volatile(
+        "{ .reg .pred p; setp.ne.b32 p, %9, 0;"
+        "wgmma.mma_async.sync.aligned.m64n8k16.f32." NARROW_NAME "." NARROW_NAME
+        " {%0, %1, %2, %3}, "
+        "{%4, %5, %6, %7}, %8, p, 1, 1, 0; }"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"((int)adds)
+        : "memory");
+}
+#elif ROWS == 16
+DEVICE void wgmma(float* d, const u32* a, u64 b, bool adds) {
+    asm volatile(
+        "{ .reg .pred p; setp.ne.b32 p, %13, 0;"
+        "wgmma.mma_async.sync.aligned.m64n16k16.f32." NARROW_NAME "." NARROW_NAME
+        " {%0, %1, %2, %3, %4, %5, %6, %7}, "
+        "{%8, %9, %10, %11}, %12, p, 1, 1, 0; }"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"((int)adds)
+        : "memory");
+}
+#elif ROWS == 32
+DEVICE void wgmma(float* d, const u32* a, u64 b, bool adds) {
+    asm volatile(
+        "{ .reg .pred p; setp.ne.b32 p, %21, 0;"
+        "wgmma.mma_async.sync.aligned.m64n32k16.f32." NARROW_NAME "." NARROW_NAME
+        " {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, "
+        "{%16, %17, %18, %19}, %20, p, 1, 1, 0; }"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
+          "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"((int)adds)
+        : "memory");
+}
+#elif ROWS == 64
+DEVICE void wgmma(float* d, const u32* a, u64 b, bool adds) {
+    asm volatile(
+        "{ .reg .pred p; setp.ne.b32 p, %37, 0;"
+        "wgmma.mma_async.sync.aligned.m64n64k16.f32." NARROW_NAME "." NARROW_NAME
+        " {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+        "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
+        "{%32, %33, %34, %35}, %36, p, 1, 1, 0; }"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
+          "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
+          "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
+          "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"((int)adds)
+        : "memory");
+}
+#endif
+#endif

@@ -1,0 +1,129 @@
+"""The CUDA driver, through ctypes: loads compiled kernels and launches them on torch's current stream."""
+
+from __future__ import annotations
+
+import ctypes
+from functools import lru_cache
+from importlib.resources import files
+from threading import Lock
+from typing import Any
+
+import torch
+
+from recollect.kernels import nvrtc
+from recollect.kernels.plans import Chip, Plan
+
+MAX_DYNAMIC_SHARED_BYTES, NON_PORTABLE_CLUSTERS = 8, 14  # CUfunction_attribute
+COOPERATIVE, CLUSTER_DIMENSION = 2, 4  # CUlaunchAttributeID
+
+
+class DriverError(RuntimeError):
+    """The driver refused."""
+
+
+class _Attribute(ctypes.Structure):
+    _fields_ = (("id", ctypes.c_int), ("pad", ctypes.c_char * 4), ("value", ctypes.c_uint * 16))
+
+
+class _Config(ctypes.Structure):
+    _fields_ = (
+        ("grid", ctypes.c_uint * 3),
+        ("block", ctypes.c_uint * 3),
+        ("shared_bytes", ctypes.c_uint),
+        ("stream", ctypes.c_void_p),
+        ("attributes", ctypes.POINTER(_Attribute)),
+        ("attribute_count", ctypes.c_uint),
+    )
+
+
+class Cuda:
+    """One GPU, as the recurrent kernels need it."""
+
+    def __init__(self, device: torch.device) -> None:
+        properties = torch.cuda.get_device_properties(device)
+        self.device = device
+        self.arch = f"sm_{properties.major}{properties.minor}a"
+        shared_bytes = getattr(properties, "shared_memory_per_block_optin", Chip.shared_bytes)
+        self.chip = Chip(properties.multi_processor_count, shared_bytes)
+        self.told = torch.zeros(1, dtype=torch.int32, pin_memory=True)  # a kernel that gave up writes here
+        self._functions: dict[Plan, ctypes.c_void_p] = {}
+        self._fits: dict[Plan, bool] = {}
+        self._lock = Lock()
+
+    def fits(self, plan: Plan) -> bool:
+        """Whether all blocks can run at once, and the driver takes the launch: one of no steps tries it."""
+        if plan not in self._fits:
+            nothing = (ctypes.c_byte * 1024)()
+            with torch.cuda.device(self.device):
+                enough = self._blocks_at_once(plan) >= plan.grid
+                self._fits[plan] = enough and self._start(plan, ctypes.addressof(nothing)) == 0
+        return self._fits[plan]
+
+    def launch(self, plan: Plan, arguments: ctypes.Structure) -> None:
+        """Launch on the current stream."""
+        with torch.cuda.device(self.device):
+            _check(self._start(plan, ctypes.addressof(arguments)))
+
+    def _start(self, plan: Plan, arguments: int) -> int:
+        config = _configure(plan, torch.cuda.current_stream(self.device).cuda_stream)
+        parameters = (ctypes.c_void_p * 1)(arguments)
+        status: int = _driver().cuLaunchKernelEx(ctypes.byref(config), self._function(plan), parameters, None)
+        return status
+
+    def _blocks_at_once(self, plan: Plan) -> int:
+        count, function = ctypes.c_int(), self._function(plan)
+        if plan.cluster == 1:
+            size = (plan.threads, ctypes.c_size_t(plan.shared_bytes))
+            _check(_driver().cuOccupancyMaxActiveBlocksPerMultiprocessor(ctypes.byref(count), function, *size))
+            return count.value * self.chip.multiprocessors
+        config = _configure(plan, None)
+        status = _driver().cuOccupancyMaxActiveClusters(ctypes.byref(count), function, ctypes.byref(config))
+        return 0 if status else count.value * plan.cluster  # a cluster that large may be refused
+
+    def _function(self, plan: Plan) -> ctypes.c_void_p:
+        with self._lock:
+            if plan not in self._functions:
+                self._functions[plan] = self._load(plan)
+            return self._functions[plan]
+
+    def _load(self, plan: Plan) -> ctypes.c_void_p:
+        code = nvrtc.build(sources(), f"{plan.direction}.cu", plan.macros, self.arch)
+        module, function = ctypes.c_void_p(), ctypes.c_void_p()
+        torch.zeros(1, device=self.device)  # so that torch's context is this thread's
+        _check(_driver().cuModuleLoadData(ctypes.byref(module), code))
+        _check(_driver().cuModuleGetFunction(ctypes.byref(function), module, f"recurrent_{plan.direction}".encode()))
+        _check(_driver().cuFuncSetAttribute(function, MAX_DYNAMIC_SHARED_BYTES, plan.shared_bytes))
+        if plan.cluster > 8:
+            _check(_driver().cuFuncSetAttribute(function, NON_PORTABLE_CLUSTERS, 1))
+        return function
+
+
+@lru_cache
+def sources() -> dict[str, str]:
+    """Give the kernels' sources by file name."""
+    folder = files("recollect.kernels") / "cuda"
+    return {
+        path.name: path.read_text(encoding="utf-8") for path in folder.iterdir() if path.name.endswith((".cu", ".cuh"))
+    }
+
+
+def _configure(plan: Plan, stream: int | None) -> _Config:
+    attributes = []
+    if plan.cluster > 1:
+        attributes.append(_Attribute(id=CLUSTER_DIMENSION, value=(plan.cluster, 1, 1)))
+    if plan.through_l2:
+        attributes.append(_Attribute(id=COOPERATIVE, value=(1,)))
+    array = (_Attribute * max(1, len(attributes)))(*attributes)
+    return _Config((plan.grid, 1, 1), (plan.threads, 1, 1), plan.shared_bytes, stream, array, len(attributes))
+
+
+@lru_cache
+def _driver() -> Any:
+    return ctypes.CDLL("libcuda.so.1")
+
+
+def _check(status: int) -> None:
+    if status:
+        text = ctypes.c_char_p()
+        _driver().cuGetErrorString(status, ctypes.byref(text))
+        raise DriverError(f"the CUDA driver answered {status}: {(text.value or b'unknown').decode()}")

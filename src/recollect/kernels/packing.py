@@ -1,0 +1,79 @@
+"""Weights in the order in which the kernels' threads hold them.
+
+A tile of 64 x 16 lies in the registers of 128 threads: half e of register 2 k + h in lane 4 q + c of warp w is row
+16 w + 8 h + q, column 8 k + 2 c + e (PTX: fragments of wgmma's A). So packing is one permutation of axes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from recollect.kernels.plans import Plan
+
+HIDDEN_SLOTS = {"lstm": (0, 1, 2, 3), "gru": (0, 1, None, 2), "rnn_tanh": (0,), "rnn_relu": (0,)}
+INPUT_SLOTS = {"lstm": (0, 1, 2, 3), "gru": (0, 1, 2, None), "rnn_tanh": (0,), "rnn_relu": (0,)}
+SENT_GATES = {"lstm": (0, 1, 2, 3), "gru": (0, 1, 2), "rnn_tanh": (0,), "rnn_relu": (0,)}
+
+
+@dataclass(frozen=True)
+class Weights:
+    """A recurrent layer's weights in torch's layout, the gates' rows one below the other."""
+
+    input: Tensor  # (G·H, D)
+    hidden: Tensor  # (G·H, H)
+    input_bias: Tensor | None  # (G·H,)
+    hidden_bias: Tensor | None
+
+
+def join_biases(cell: str, weights: Weights) -> Tensor | None:
+    """Add both biases, slot by slot (H·S,); the GRU's candidate keeps its two apart."""
+    if weights.input_bias is None or weights.hidden_bias is None:
+        return None
+    both = to_slots(weights.input_bias, INPUT_SLOTS[cell]) + to_slots(weights.hidden_bias, HIDDEN_SLOTS[cell])
+    return both.flatten()
+
+
+def to_slots(weight: Tensor, slots: tuple[int | None, ...]) -> Tensor:
+    """Bring a unit's gates beside each other: (G·H, …) to (H, S, …); an empty slot is zero."""
+    gates = 1 + max(slot for slot in slots if slot is not None)
+    parts = weight.unflatten(0, (gates, -1))  # (G, H, …)
+    if slots == tuple(range(gates)):
+        return parts.transpose(0, 1)
+    return torch.stack([torch.zeros_like(parts[0]) if s is None else parts[s] for s in slots], dim=1)
+
+
+def from_slots(slotted: Tensor, slots: tuple[int | None, ...]) -> Tensor:
+    """Undo `to_slots`: (H, S, …) to (G·H, …)."""
+    order = sorted((slot, place) for place, slot in enumerate(slots) if slot is not None)
+    return slotted[:, [place for _, place in order]].transpose(0, 1).flatten(0, 1)
+
+
+def pack_forward(weight: Tensor, plan: Plan) -> Tensor:
+    """W_hh (G·H, H) for each block, warpgroup, tile of k and thread."""
+    slotted = to_slots(weight, HIDDEN_SLOTS[plan.cell])  # (H, S, H)
+    units, depth = plan.blocks * plan.units, 16 * plan.deep * plan.depth
+    hidden, slots, _ = slotted.shape
+    whole = F.pad(slotted, (0, depth - hidden, 0, 4 - slots, 0, units - hidden))  # (units, 4, k)
+    # block, tile of rows, warp, unit of the warp, high and low bit of the slot; part, tile of k, half, pair, which
+    axes = whole.reshape(plan.blocks, plan.wide, 4, 4, 2, 2, plan.deep, plan.depth, 2, 4, 2)
+    return axes.permute(0, 6, 1, 7, 2, 3, 5, 9, 8, 4, 10).contiguous()
+
+
+def pack_backward(weight: Tensor, plan: Plan) -> Tensor:
+    """W_hh' for each cluster, block, warpgroup, tile and thread: rows are the cluster's units, k all that is sent."""
+    sent = weight.unflatten(0, (len(SENT_GATES[plan.cell]), -1)).transpose(0, 1)  # (H, sent, H)
+    hidden, gates, _ = sent.shape
+    clusters = plan.blocks // plan.cluster
+    units = plan.cluster * plan.deep * plan.depth // gates * 16
+    rows = plan.wide * plan.high * 64  # of a cluster; beyond its units they are zero
+    whole = F.pad(sent, (0, clusters * plan.cluster * plan.units - hidden, 0, 0, 0, units - hidden))
+    whole = whole.reshape(units // 16, 16, gates, clusters, -1)  # (sixteen, unit, sent, cluster, row)
+    whole = F.pad(whole, (0, rows - whole.shape[-1])).transpose(1, 2)
+    axes = whole.reshape(
+        plan.cluster, plan.deep, plan.depth, 2, 4, 2, clusters, plan.wide, plan.high, 4, 2, 8
+    )  # rank, part, tile, half, pair, which; cluster, wide, high, warp, eight, quad
+    return axes.permute(6, 0, 1, 7, 8, 2, 9, 11, 4, 3, 10, 5).contiguous()

@@ -1,0 +1,173 @@
+"""How a recurrent layer is laid over a GPU: which blocks own which units and rows, and how they exchange.
+
+A plan fixes everything that the kernels in `cuda/` are compiled for. Plans are offered in the order of their speed; the
+first that fits on the chip is taken.
+
+What a step costs on an H200, in µs (measured parts: all blocks of a chip meet through one counter 0.95; a block takes
+64 KB from the second-level cache in 0.6, which runs beside the product of 64 gate rows x k 1024 x 32 rows, 0.6 too):
+
+    through the cache   0.95 + max(copy, product) + 0.1 for the first chunk + 0.3 for what follows the product
+    inside a cluster    0.3 + product + 0.3
+
+Backward sends four gates instead of one state. If every block read all of them, 32 rows at H 1024 would be 256 KB and
+2.3 µs; a cluster of 4 blocks that share k read 64 KB each and add 0.3 for partial sums inside the cluster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+CELLS = ("lstm", "gru", "rnn_tanh", "rnn_relu")
+SENT = {"lstm": 4, "gru": 3, "rnn_tanh": 1, "rnn_relu": 1}  # slots of a unit that W_hh multiplies in backward
+ROWS = (8, 16, 32, 64)  # rows of a group: the columns of a product
+REGISTERS = 208  # of a thread's 255, for weights and sums: more leave no room for the rest
+WIDEST = 512  # hidden units that one cluster of 16 blocks can hold
+COUNTER_GAP = 32
+PREFER_TAGS = False  # by the cost model tags save 0.5 µs a step, but this is not yet measured
+TILES_PER_CHUNK = 8  # of k, at least: the product begins when the first chunk is there
+
+
+@dataclass(frozen=True)
+class Chip:
+    """What a plan must know of a GPU."""
+
+    multiprocessors: int = 132
+    shared_bytes: int = 232_448  # that one block may have
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One kernel, laid out. See `cuda/common.cuh` for the words."""
+
+    direction: str  # "forward" or "backward"
+    cell: str
+    half: bool  # fp16, else bf16
+    rows: int
+    groups: int
+    blocks: int
+    cluster: int
+    through_l2: bool
+    wide: int
+    deep: int
+    chunks: int = 1
+    per_chunk: int = 1
+    tiles: int = 1  # sixteens of units of a block
+    high: int = 1  # backward: tiles of 64 units of a warpgroup
+    tagged: bool = False  # through the cache: words say themselves whether they are new, no counters
+
+    @property
+    def units(self) -> int:
+        """Hidden units of a block."""
+        return 16 * self.tiles
+
+    @property
+    def depth(self) -> int:
+        """Tiles of k that a warpgroup multiplies."""
+        sent = 1 if self.direction == "forward" else SENT[self.cell]
+        if self.through_l2:
+            return self.chunks * self.per_chunk * self.tiles * sent
+        return (self.blocks if self.direction == "forward" else 1) * self.tiles * sent
+
+    @property
+    def weight_tiles(self) -> int:
+        """Tiles of weights that a thread holds a part of."""
+        return self.depth * self.high
+
+    @property
+    def registers(self) -> int:
+        """Registers for weights, sums and, without counters, what a thread carries of two chunks."""
+        carried = 8 * _ceil(self.depth // self.chunks * self.rows * 2, 128) if self.tagged else 0
+        return 4 * self.weight_tiles + self.high * self.rows // 2 + carried
+
+    @property
+    def threads(self) -> int:
+        """Threads of a block."""
+        return 128 * self.wide * self.deep
+
+    @property
+    def grid(self) -> int:
+        """Blocks of the launch."""
+        return self.groups * self.blocks
+
+    @property
+    def batch(self) -> int:
+        """Rows that one launch can read."""
+        return self.groups * self.rows
+
+    @property
+    def share_bytes(self) -> int:
+        """What a block multiplies its weights with, in one step."""
+        return self.deep * self.depth * self.rows * 32
+
+    @property
+    def shared_bytes(self) -> int:
+        """Shared memory of a block."""
+        buffers = 1 if self.through_l2 else 2
+        columns, groups = self.rows // 8, self.wide * self.deep
+        if self.direction == "forward":
+            sums = groups * columns * 2048 * (1 + self.tagged) if self.deep > 1 else 0
+        else:
+            sums = 2 * self.cluster * self.deep * self.tiles * columns * 512
+        return buffers * self.share_bytes + sums + 8 * (2 + self.deep * self.chunks)
+
+    @property
+    def exchange_bytes(self) -> int:
+        """What the groups exchange through the cache: two steps of it."""
+        shares = 1 if self.direction == "forward" else self.cluster
+        return 2 * self.groups * shares * self.share_bytes if self.through_l2 else 0
+
+    @property
+    def counters(self) -> int:
+        """Words for the counters."""
+        shares = 1 if self.direction == "forward" else self.cluster
+        return self.groups * shares * self.deep * self.chunks * COUNTER_GAP if self.through_l2 else 0
+
+    @property
+    def macros(self) -> dict[str, int]:
+        """What the source is compiled with."""
+        fields = {name: value for name, value in vars(self).items() if name not in ("direction", "cell", "groups")}
+        return {"CELL": CELLS.index(self.cell), **{name.upper(): int(value) for name, value in fields.items()}}
+
+
+def offer(direction: str, cell: str, half: bool, batch: int, hidden: int, chip: Chip) -> Iterator[Plan]:
+    """Give the plans that the chip has memory for, the fastest first; none where `hidden` is too large."""
+    inside = _inside_cluster(direction, cell, half, batch, hidden) if hidden <= WIDEST else iter(())
+    for plan in (*inside, *_through_l2(direction, cell, half, batch, hidden, chip)):
+        if plan.shared_bytes <= chip.shared_bytes and plan.registers <= REGISTERS:
+            yield plan
+
+
+def _inside_cluster(direction: str, cell: str, half: bool, batch: int, hidden: int) -> Iterator[Plan]:
+    blocks = _ceil(hidden, 32)
+    high = 1 if direction == "forward" else _ceil(blocks, 4)
+    for rows in ROWS:
+        yield Plan(
+            direction, cell, half, rows, _ceil(batch, rows), blocks, blocks, False, wide=2, deep=1, tiles=2, high=high
+        )
+        if rows >= batch:
+            return
+
+
+def _through_l2(direction: str, cell: str, half: bool, batch: int, hidden: int, chip: Chip) -> Iterator[Plan]:
+    cluster = 1 if direction == "forward" else 4
+    blocks = _ceil(_ceil(hidden, 16), cluster) * cluster
+    share = blocks // cluster  # blocks that fill a block's share of k
+    sent = 1 if direction == "forward" else SENT[cell]
+    chunks = max(1, min(4, share * sent // 2 // TILES_PER_CHUNK, share // 2))
+    per_chunk = _ceil(share, 2 * chunks)
+    most = chip.multiprocessors // blocks
+    if most == 0:
+        return
+    covering = [rows for rows in ROWS if rows * most >= batch]
+    in_slices = [rows for rows in reversed(ROWS) if rows not in covering]  # of the batch, one launch each
+    for rows in covering + in_slices:
+        groups = min(_ceil(batch, rows), most)
+        plan = Plan(direction, cell, half, rows, groups, blocks, cluster, True, 1, 2, chunks, per_chunk)
+        if PREFER_TAGS:
+            yield replace(plan, tagged=True)
+        yield plan
+
+
+def _ceil(a: int, b: int) -> int:
+    return -(-a // b)

@@ -1,0 +1,85 @@
+"""The emulator as a machine that runs plans: g++ compiles the kernels' own sources, with the tests' hardware.cuh."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import shutil
+import subprocess
+from pathlib import Path
+
+import torch
+
+from recollect.kernels.driver import sources
+from recollect.kernels.plans import Chip, Plan
+
+HERE = Path(__file__).parent / "emulator"
+OUTCOMES = {1: "the grid stands still", 2: "something was sent after the end", 3: "a thread did what it may not"}
+COMPILER = shutil.which("g++")
+HEADERS = ("algorithm", "cmath", "cstdint", "cstring", "functional", "memory", "stdexcept", "vector")
+ALONE = ("-fvisibility=hidden", "-fno-gnu-unique")  # several plans live in one process
+
+
+class Emulator:
+    """A chip of few multiprocessors, so that small shapes need several groups, blocks and launches."""
+
+    def __init__(self, folder: Path, chip: Chip, seed: int = 0) -> None:
+        self.folder, self.chip, self.seed = folder, chip, seed
+        self.told = torch.zeros(1, dtype=torch.int32)
+        self.launched: list[Plan] = []
+        self.silent = False  # block 1 sends nothing
+        self.fault: tuple[str, str] | None = None  # a piece of the source, and what to put in its place
+
+    def fits(self, plan: Plan) -> bool:
+        return plan.grid <= self.chip.multiprocessors
+
+    def launch(self, plan: Plan, arguments: ctypes.Structure) -> None:
+        self.launched.append(plan)
+        library = build(self.folder, plan, self.fault)
+        self.seed += 1
+        sizes = (plan.grid, plan.cluster, plan.threads, plan.shared_bytes, self.seed)
+        status = library.launch(*sizes, int(self.silent), ctypes.byref(arguments))
+        assert status == 0, OUTCOMES[status]
+
+
+def build(folder: Path, plan: Plan, fault: tuple[str, str] | None) -> ctypes.CDLL:
+    used = (f"{plan.direction}.cu", "common.cuh", "hardware.cuh")
+    texts = {file: text for file, text in plant(fault).items() if file in used}
+    name = plan.direction.capitalize()
+    macros = plan.macros | {
+        "RECOLLECT_EMULATED": 1,
+        "KERNEL_FILE": f'"{plan.direction}.cu"',
+        "KERNEL_ENTRY": f"recurrent_{plan.direction}",
+        "KERNEL_ARGUMENTS": name,
+    }
+    flags = [f"-D{key}={value}" for key, value in macros.items()]
+    key = hashlib.sha256(" ".join([*flags, *texts.values()]).encode()).hexdigest()[:24]
+    library = folder / f"{key}.so"
+    if not library.exists():
+        for file, text in texts.items():
+            (folder / file).write_text(text, encoding="utf-8")
+        prelude = precompile(folder)
+        compile_with(
+            f"-I{HERE}", f"-I{folder}", "-include", prelude, *flags, str(HERE / "launch.cpp"), "-o", str(library)
+        )
+    return ctypes.CDLL(str(library))
+
+
+def precompile(folder: Path) -> str:
+    """Read the standard library's headers once for all plans: they are half of a compilation."""
+    header = folder / "prelude.h"
+    if not header.exists():
+        header.write_text("".join(f"#include <{name}>\n" for name in HEADERS), encoding="utf-8")
+        compile_with("-x", "c++-header", str(header), "-o", f"{header}.gch")
+    return str(header)
+
+
+def compile_with(*arguments: str) -> None:
+    subprocess.run([COMPILER or "g++", "-std=c++17", "-O1", "-fPIC", "-shared", "-w", *ALONE, *arguments], check=True)
+
+
+def plant(fault: tuple[str, str] | None) -> dict[str, str]:
+    if fault is None:
+        return sources()
+    assert any(fault[0] in text for text in sources().values()), f"not in the source: {fault[0]}"
+    return {file: text.replace(*fault) for file, text in sources().items()}

@@ -1,0 +1,66 @@
+"""The run-time compiler, where torch's wheels brought it: no GPU is needed to compile for one."""
+
+from __future__ import annotations
+
+import pytest
+
+from recollect.kernels import nvrtc
+from recollect.kernels.driver import sources
+from recollect.kernels.plans import Chip, offer
+
+
+def is_there():
+    try:
+        nvrtc.version()
+    except nvrtc.NoCudaCompiler:
+        return False
+    return True
+
+
+needs_nvrtc = pytest.mark.skipif(not is_there(), reason="no libnvrtc")
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    return tmp_path / "recollect" / "cubins"
+
+
+@needs_nvrtc
+@pytest.mark.parametrize("hidden", [256, 512, 1024])
+@pytest.mark.parametrize("direction", ["forward", "backward"])
+def test_plans_compile_without_spilling(direction, hidden):
+    plan = next(offer(direction, "lstm", False, 64, hidden, Chip()))
+    macros = [f"-D{name}={value}" for name, value in plan.macros.items()]
+    options = ["-arch=sm_90a", *nvrtc.OPTIONS, "--ptxas-options=-v", *macros]
+    code, log = nvrtc.compile_source(sources(), f"{direction}.cu", options)
+    assert code[1:4] == b"ELF"
+    assert "0 bytes spill stores, 0 bytes spill loads" in log
+    assert "serialized" not in log  # products wait for each other only where they must
+
+
+@needs_nvrtc
+def test_what_is_compiled_is_kept_and_what_is_broken_is_not_taken(cache):
+    text = {"a.cu": 'extern "C" __global__ void f(int* x) { *x = WHAT; }'}
+    code = nvrtc.build(text, "a.cu", {"WHAT": 1}, "sm_90a")
+    (folder,) = cache.iterdir()
+    before = (folder / nvrtc.CUBIN).stat().st_mtime_ns
+    assert nvrtc.build(text, "a.cu", {"WHAT": 1}, "sm_90a") == code
+    assert (folder / nvrtc.CUBIN).stat().st_mtime_ns == before
+    assert nvrtc.build(text, "a.cu", {"WHAT": 2}, "sm_90a") != code
+    (folder / nvrtc.CUBIN).write_bytes(bytes(len(code)))
+    assert nvrtc.build(text, "a.cu", {"WHAT": 1}, "sm_90a") == code
+
+
+@needs_nvrtc
+def test_a_broken_source_says_why():
+    with pytest.raises(nvrtc.NoCudaCompiler, match="undefined"):
+        nvrtc.build({"a.cu": "__global__ void f() { g(); }"}, "a.cu", {}, "sm_90a")
+
+
+def test_no_library_says_so(monkeypatch):
+    monkeypatch.setattr(nvrtc, "_candidates", lambda: ["libnothing.so.0"])
+    nvrtc.load.cache_clear()
+    with pytest.raises(nvrtc.NoCudaCompiler, match="libnvrtc not found"):
+        nvrtc.load()
+    nvrtc.load.cache_clear()

@@ -1,0 +1,138 @@
+"""The persistent kernels on a Hopper GPU: against float64 over the grid of sizes, ragged, in pieces, and in a graph."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+
+import pytest
+import torch
+
+from recollect import GRU, LSTM, RNN
+from recollect.kernels import persistent
+
+HOPPER = torch.cuda.is_available() and torch.cuda.get_device_capability() == (9, 0)
+pytestmark = pytest.mark.skipif(not HOPPER, reason="no Hopper GPU")
+
+STEPS = 40
+SIZES = [(1, 64), (3, 72), (16, 128), (64, 200), (64, 256), (20, 512), (128, 512), (64, 650), (16, 1024), (64, 1024)]
+SIZES += [(128, 1024), (40, 1500)]
+KINDS = {"lstm": LSTM, "gru": GRU, "rnn_tanh": RNN, "rnn_relu": lambda *s, **k: RNN(*s, nonlinearity="relu", **k)}
+
+
+@pytest.fixture(autouse=True)
+def nobody_gave_up():
+    yield
+    torch.cuda.synchronize()
+    persistent.check()
+    assert not persistent.REASONS
+
+
+def make(kind, batch, hidden, dtype, *, ragged, width=48, steps=STEPS):
+    torch.manual_seed(hidden + batch)
+    layer = KINDS[kind](width, hidden, device="cuda").to(dtype)
+    x = torch.randn(batch, steps, width, device="cuda").to(dtype)
+    lengths = torch.randint(0, steps + 1, (batch,), device="cuda")
+    lengths[0] = steps
+    valid = torch.arange(steps, device="cuda") < lengths[:, None] if ragged else None
+    memory = layer.initial_memory(batch)
+    parts = {name: torch.randn_like(part) for name, part, _ in memory._parts()}
+    weighs = [torch.randn(batch, steps, hidden, device="cuda"), *(torch.randn_like(p.float()) for p in parts.values())]
+    return layer, x, parts, valid, weighs
+
+
+def read(layer, x, parts, valid, weighs):
+    x = x.clone().requires_grad_()
+    parts = {name: part.clone().requires_grad_() for name, part in parts.items()}
+    y, after = layer(x, type(layer.initial_memory(1))(**parts), valid=valid)
+    results = {"y": y} | {f"last {name}": part for name, part, _ in after._parts()}
+    sum((r.double() * w.double()).sum() for r, w in zip(results.values(), weighs, strict=True)).backward()
+    gradients = {"dx": x.grad} | {f"d{name}": part.grad for name, part in parts.items()}
+    gradients |= {f"d{name}": p.grad for name, p in layer.named_parameters()}
+    return {name: value.detach().double() for name, value in (results | gradients).items()}
+
+
+def errors(found, exact):
+    return {name: ((found[name] - exact[name]).norm() / exact[name].norm()).item() for name in exact}
+
+
+def compare(layer, x, parts, valid, weighs):
+    """Our errors are at most those of the library in the same dtype, or the dtype's own."""
+    assert persistent.takes(layer.kernel, x, layer.hidden), persistent.REASONS
+    found = read(deepcopy(layer), x, parts, valid, weighs)
+    with persistent.disabled():
+        library = read(deepcopy(layer), x, parts, valid, weighs)
+        wide = {name: part.double() for name, part in parts.items()}
+        exact = read(deepcopy(layer).double(), x.double(), wide, valid, weighs)
+    ours, theirs = errors(found, exact), errors(library, exact)
+    unit = torch.finfo(x.dtype).eps
+    broken = {n: (e, theirs[n]) for n, e in ours.items() if not e <= max(1.3 * theirs[n], unit)}
+    assert not broken, broken
+
+
+@pytest.mark.parametrize(("batch", "hidden"), SIZES)
+def test_lstm_over_the_grid(batch, hidden):
+    compare(*make("lstm", batch, hidden, torch.bfloat16, ragged=False))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize(("batch", "hidden"), [(20, 200), (30, 520)])
+def test_every_cell_with_ragged_rows(kind, dtype, batch, hidden):
+    compare(*make(kind, batch, hidden, dtype, ragged=True))
+
+
+def test_a_thousand_steps_stay_right():
+    compare(*make("lstm", 64, 1024, torch.bfloat16, ragged=False, width=64, steps=1000))
+
+
+def test_the_same_call_gives_the_same_bits():
+    given = make("lstm", 64, 512, torch.bfloat16, ragged=True)
+    first, second = (read(deepcopy(given[0]), *given[1:]) for _ in range(2))
+    assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+@pytest.mark.parametrize("hidden", [256, 1024])
+def test_in_a_graph(hidden):
+    layer, x, _, _, _ = make("lstm", 16, hidden, torch.bfloat16, ragged=False)
+    x.requires_grad_()
+
+    def update():
+        y, _ = layer(x)
+        y.float().square().sum().backward()
+        return y
+
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(2):
+            update()
+    torch.cuda.current_stream().wait_stream(side)
+    layer.zero_grad(set_to_none=True)
+    x.grad = None
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        y = update()
+    with torch.no_grad():
+        x.normal_()
+    for p in (*layer.parameters(), x):
+        p.grad.zero_()
+    graph.replay()
+    replayed = {"y": y.clone(), "dx": x.grad.clone(), "dw": layer.weight_hh.grad.clone()}
+    x.grad = None
+    layer.zero_grad(set_to_none=True)
+    y = update()
+    for name, value in {"y": y, "dx": x.grad, "dw": layer.weight_hh.grad}.items():
+        assert torch.equal(replayed[name], value), name
+
+
+def test_autocast():
+    layer = LSTM(48, 256, device="cuda")
+    x = torch.randn(16, STEPS, 48, device="cuda")
+    with torch.autocast("cuda", torch.bfloat16):
+        y, memory = layer(x)
+    y.float().sum().backward()
+    with torch.no_grad():
+        wanted, _ = layer(x)
+    assert y.dtype == torch.bfloat16
+    assert memory.cell.dtype == layer.weight_hh.grad.dtype == torch.float32
+    assert torch.allclose(y.float(), wanted, atol=0.02)
