@@ -6,7 +6,9 @@ import ctypes
 import hashlib
 import shutil
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -35,22 +37,24 @@ class Emulator:
 
     def launch(self, plan: Plan, arguments: ctypes.Structure) -> None:
         self.launched.append(plan)
-        library = build(self.folder, plan, self.fault)
+        names = plan.direction, f"recurrent_{plan.direction}", plan.direction.capitalize()
+        library = build(self.folder, *names, plan.macros, self.fault)
         self.seed += 1
         sizes = (plan.grid, plan.cluster, plan.threads, plan.shared_bytes, self.seed)
         status = library.launch(*sizes, int(self.silent), ctypes.byref(arguments))
         assert status == 0, OUTCOMES[status]
 
 
-def build(folder: Path, plan: Plan, fault: tuple[str, str] | None) -> ctypes.CDLL:
-    used = (f"{plan.direction}.cu", "common.cuh", "hardware.cuh")
-    texts = {file: text for file, text in plant(fault).items() if file in used}
-    name = plan.direction.capitalize()
-    macros = plan.macros | {
+def build(
+    folder: Path, file: str, entry: str, arguments: str, macros: Mapping[str, Any], fault: tuple[str, str] | None
+) -> ctypes.CDLL:
+    """Compile a kernel for the CPU: its file, its name there, and that of its arguments."""
+    texts = {name: text for name, text in plant(fault).items() if name == f"{file}.cu" or name.endswith(".cuh")}
+    macros = dict(macros) | {
         "RECOLLECT_EMULATED": 1,
-        "KERNEL_FILE": f'"{plan.direction}.cu"',
-        "KERNEL_ENTRY": f"recurrent_{plan.direction}",
-        "KERNEL_ARGUMENTS": name,
+        "KERNEL_FILE": f'"{file}.cu"',
+        "KERNEL_ENTRY": entry,
+        "KERNEL_ARGUMENTS": arguments,
     }
     flags = [f"-D{key}={value}" for key, value in macros.items()]
     key = hashlib.sha256(" ".join([*flags, *texts.values()]).encode()).hexdigest()[:24]

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from emulation import Emulator, has_compiler
+from emulated import COMPILER
+from emulation import StepEmulator
 from torch import Tensor
 
 from recollect.generate import Settings, generate
@@ -37,12 +38,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def emulator(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Emulator]:
-    if not has_compiler():
+def emulator(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[StepEmulator]:
+    if COMPILER is None:
         assert os.environ.get("CI") != "true", "no g++"
         pytest.skip("no g++")
-    found = Emulator(folder)
-    monkeypatch.setitem(launchers.LAUNCHERS, "cpu", found.launcher())
+    found = StepEmulator(folder)
+    monkeypatch.setitem(launchers.LAUNCHERS, "cpu", found)
     monkeypatch.setattr(single_step, "WARPS", 2)
     monkeypatch.setattr(torch, "empty_like", lambda t, **options: torch.full_like(t, poison(t), **options))
     yield found
@@ -228,7 +229,6 @@ def test_a_loop_of_kernels_says_what_the_model_says(family, emulator, monkeypatc
     for p in model.parameters():
         p.mul_(4 if p.dim() > 1 else 1)
     settings, prompt = Settings(tokens=12, temperature=0.9, top_k=8), [[3, 1, 4, 1, 5]]
-    monkeypatch.setitem(launchers.LAUNCHERS, "cpu", emulator.launcher())
     with readable():
         want = generate(model, prompt, settings)[0]
         logits, memory = model(torch.tensor(prompt))
@@ -239,3 +239,45 @@ def test_a_loop_of_kernels_says_what_the_model_says(family, emulator, monkeypatc
     assert [row[0] for row in log_p] == pytest.approx(want.logprobs, abs=1e-4)
     kernel = "block_step" if family == "transformer" else "recurrent_step"
     assert emulator.launched == ["choose", kernel, kernel] * 12
+
+
+# ---- faults that must be seen --------------------------------------------------------------------
+
+FAULTS = {
+    "contexts are read before they are there": ("if (!meet(given.meeting, flag)) return;\n\n    gather", "gather"),
+    "the hidden vector is read before it is there": (
+        "if (!meet(given.meeting, flag)) return;\n\n    for (int at",
+        "for (int at",
+    ),
+    "no sum over the warps of a row": ("sums[b] += between[(warp + other) * ROWS + b]", "sums[b] += 0"),
+    "the step itself is not looked at": ("running.see(score, value);\n            if (head", "if (head"),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+@torch.no_grad()
+def test_a_fault_is_seen(name, emulator, monkeypatch):
+    emulator.fault = FAULTS[name]
+    emulator.count = 40  # more warps than rows of a weight
+    empty = torch.empty
+    monkeypatch.setattr(torch, "empty", lambda *args, **kwargs: empty(*args, **kwargs).fill_(torch.nan))
+    layer = block(32, 64, 2, 2)
+    x, memory = with_past(layer, [40], torch.float32)
+    with readable():
+        want, _ = layer(x, memory.reserve(2, in_place=True))
+    found, _ = layer(x, memory.reserve(2, in_place=True))
+    assert emulator.launched == ["block_step"]
+    assert not torch.allclose(found, want, rtol=1e-3, atol=1e-3)
+
+
+@torch.no_grad()
+def test_a_block_that_does_not_come_is_reported(emulator):
+    emulator.silent = True
+    layer = block(32, 64, 2, 2)
+    x, memory = with_past(layer, [4], torch.float32)
+    layer(x, memory.reserve(2, in_place=True))
+    with pytest.raises(RuntimeError, match="did not meet"):
+        single_step.check_meetings(x.device)
+    assert launchers.launcher_for(x) is None
+    assert "did not meet" in launchers.REASONS.pop("cpu")
+    single_step._meetings.clear()

@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 
 from recollect.kernels import nvrtc
+from recollect.kernels.choosing import Way
 from recollect.kernels.driver import sources
 from recollect.kernels.plans import Chip, offer
+from recollect.kernels.single_step import BlockSizes
 
 
 def is_there():
@@ -64,3 +66,19 @@ def test_no_library_says_so(monkeypatch):
     with pytest.raises(nvrtc.NoCudaCompiler, match="libnvrtc not found"):
         nvrtc.load()
     nvrtc.load.cache_clear()
+
+
+STEPS = {
+    "block_step": BlockSizes(1, 1, 768, 3072, 12, 12, 64, 1, 0, 0, "0.125f", "1e-05f", 16, 132).kernel,
+    "choose": Way(greedy=False, top_k=40, temperature=0.9).kernel(1),
+}
+
+
+@needs_nvrtc
+@pytest.mark.parametrize("name", STEPS)
+def test_kernels_for_single_steps_compile_without_spilling(name):
+    macros = [f"-D{key}={value}" for key, value in STEPS[name].constants]
+    options = ["-arch=sm_90", *nvrtc.OPTIONS, "--ptxas-options=-v", *macros]
+    code, log = nvrtc.compile_source(sources(), f"{name}.cu", options)
+    assert code[1:4] == b"ELF"
+    assert "0 bytes spill stores, 0 bytes spill loads" in log

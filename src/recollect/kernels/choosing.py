@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from recollect.kernels.launchers import Constants, address, launcher_for
+from recollect.kernels.launchers import Kernel, address, launcher_for
 
 THREADS = 1024
 
@@ -33,11 +33,18 @@ class Way:
     top_k: int | None = None
     temperature: float = 1.0
 
-    def constants(self) -> Constants:
-        """Give the constants of cuda/choose.cu."""
-        drawn = {"TOP_K": self.top_k or 0, "TEMPERATURE": f"{float(self.temperature)!r}f"}
-        same = {"SCALAR": 0, "GREEDY": int(self.greedy), "THREADS": THREADS}
-        return same | ({"TOP_K": 0, "TEMPERATURE": "1.0f"} if self.greedy else drawn)
+    def kernel(self, rows: int) -> Kernel:
+        """Give the kernel, a block of threads to a row."""
+        top_k, temperature = (0, 1.0) if self.greedy else (self.top_k or 0, float(self.temperature))
+        constants = ("GREEDY", int(self.greedy)), ("TOP_K", top_k), ("TEMPERATURE", f"{temperature!r}f")
+        return Kernel("choose", (*constants, ("THREADS", THREADS)), rows, THREADS, 8 * THREADS + 4 * (256 + 4))
+
+
+class _Arguments(ctypes.Structure):
+    """`Arguments` of choose.cu."""
+
+    names = "logits", "filtered", "uniform", "at", "stop", "active", "live", "ids", "said", "log_p"
+    _fields_ = (*((n, ctypes.c_void_p) for n in names), ("vocabulary", ctypes.c_int), ("stops", ctypes.c_int))
 
 
 def choose(way: Way, logits: Tensor, filtered: Tensor, uniform: Tensor, stop: Tensor, into: Said) -> bool:
@@ -48,8 +55,8 @@ def choose(way: Way, logits: Tensor, filtered: Tensor, uniform: Tensor, stop: Te
     launcher = launcher_for(logits)
     if launcher is None or logits.dtype != torch.float32 or not (logits.is_contiguous() and filtered.is_contiguous()):
         return False
-    vocabulary, stops = ctypes.c_int(logits.shape[1]), ctypes.c_int(len(stop))
-    read = [address(logits), address(filtered), vocabulary, address(uniform), address(into.at), address(stop), stops]
-    written = [address(t) for t in (into.active, into.live, into.ids, into.said, into.log_p)]
-    launcher.launch("choose", way.constants(), len(logits), THREADS, [*read, *written], False)
+    read = logits, filtered, uniform, into.at, stop
+    written = into.active, into.live, into.ids, into.said, into.log_p
+    arguments = _Arguments(*(address(t) for t in (*read, *written)), logits.shape[1], len(stop))
+    launcher.launch(way.kernel(len(logits)), logits.device, arguments)
     return True

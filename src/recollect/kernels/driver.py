@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from dataclasses import dataclass
 from functools import lru_cache
 from importlib.resources import files
 from threading import Lock
@@ -65,10 +66,7 @@ class Cuda:
             _check(self._start(plan, ctypes.addressof(arguments)))
 
     def _start(self, plan: Plan, arguments: int) -> int:
-        config = _configure(plan, torch.cuda.current_stream(self.device).cuda_stream)
-        parameters = (ctypes.c_void_p * 1)(arguments)
-        status: int = _driver().cuLaunchKernelEx(ctypes.byref(config), self._function(plan), parameters, None)
-        return status
+        return _start(self._function(plan), _shape_of(plan), arguments)
 
     def _blocks_at_once(self, plan: Plan) -> int:
         count, function = ctypes.c_int(), self._function(plan)
@@ -76,7 +74,7 @@ class Cuda:
             size = (plan.threads, ctypes.c_size_t(plan.shared_bytes))
             _check(_driver().cuOccupancyMaxActiveBlocksPerMultiprocessor(ctypes.byref(count), function, *size))
             return count.value * self.chip.multiprocessors
-        config = _configure(plan, None)
+        config = _configure(_shape_of(plan), None)
         status = _driver().cuOccupancyMaxActiveClusters(ctypes.byref(count), function, ctypes.byref(config))
         return 0 if status else count.value * plan.cluster  # a cluster that large may be refused
 
@@ -88,14 +86,42 @@ class Cuda:
 
     def _load(self, plan: Plan) -> ctypes.c_void_p:
         code = nvrtc.build(sources(), f"{plan.direction}.cu", plan.macros, self.arch)
-        module, function = ctypes.c_void_p(), ctypes.c_void_p()
         torch.zeros(1, device=self.device)  # so that torch's context is this thread's
-        _check(_driver().cuModuleLoadData(ctypes.byref(module), code))
-        _check(_driver().cuModuleGetFunction(ctypes.byref(function), module, f"recurrent_{plan.direction}".encode()))
-        _check(_driver().cuFuncSetAttribute(function, MAX_DYNAMIC_SHARED_BYTES, plan.shared_bytes))
-        if plan.cluster > 8:
-            _check(_driver().cuFuncSetAttribute(function, NON_PORTABLE_CLUSTERS, 1))
-        return function
+        return load(code, f"recurrent_{plan.direction}", plan.shared_bytes, wide=plan.cluster > 8)
+
+
+@dataclass(frozen=True)
+class Shape:
+    """How a kernel is started: blocks, threads in each, their shared memory, clusters, and whether all run at once."""
+
+    blocks: int
+    threads: int
+    shared_bytes: int
+    cluster: int = 1
+    cooperative: bool = False
+
+
+def load(code: bytes, name: str, shared_bytes: int, *, wide: bool = False) -> ctypes.c_void_p:
+    """Give a kernel of compiled code, for the current device; `wide`: with clusters of more than eight blocks."""
+    module, function = ctypes.c_void_p(), ctypes.c_void_p()
+    _check(_driver().cuModuleLoadData(ctypes.byref(module), code))
+    _check(_driver().cuModuleGetFunction(ctypes.byref(function), module, name.encode()))
+    _check(_driver().cuFuncSetAttribute(function, MAX_DYNAMIC_SHARED_BYTES, shared_bytes))
+    if wide:
+        _check(_driver().cuFuncSetAttribute(function, NON_PORTABLE_CLUSTERS, 1))
+    return function
+
+
+def launch(function: ctypes.c_void_p, shape: Shape, arguments: ctypes.Structure) -> None:
+    """Start a kernel whose one argument is a structure, on the current device and stream."""
+    _check(_start(function, shape, ctypes.addressof(arguments)))
+
+
+def _start(function: ctypes.c_void_p, shape: Shape, arguments: int) -> int:
+    config = _configure(shape, torch.cuda.current_stream().cuda_stream)
+    parameters = (ctypes.c_void_p * 1)(arguments)
+    status: int = _driver().cuLaunchKernelEx(ctypes.byref(config), function, parameters, None)
+    return status
 
 
 @lru_cache
@@ -107,14 +133,18 @@ def sources() -> dict[str, str]:
     }
 
 
-def _configure(plan: Plan, stream: int | None) -> _Config:
+def _shape_of(plan: Plan) -> Shape:
+    return Shape(plan.grid, plan.threads, plan.shared_bytes, plan.cluster, plan.through_l2)
+
+
+def _configure(shape: Shape, stream: int | None) -> _Config:
     attributes = []
-    if plan.cluster > 1:
-        attributes.append(_Attribute(id=CLUSTER_DIMENSION, value=(plan.cluster, 1, 1)))
-    if plan.through_l2:
+    if shape.cluster > 1:
+        attributes.append(_Attribute(id=CLUSTER_DIMENSION, value=(shape.cluster, 1, 1)))
+    if shape.cooperative:
         attributes.append(_Attribute(id=COOPERATIVE, value=(1,)))
     array = (_Attribute * max(1, len(attributes)))(*attributes)
-    return _Config((plan.grid, 1, 1), (plan.threads, 1, 1), plan.shared_bytes, stream, array, len(attributes))
+    return _Config((shape.blocks, 1, 1), (shape.threads, 1, 1), shape.shared_bytes, stream, array, len(attributes))
 
 
 @lru_cache

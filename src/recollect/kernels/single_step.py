@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from recollect.kernels.launchers import Launcher, address, launcher_for, switch_off
+from recollect.kernels.launchers import Kernel, Launcher, address, launcher_for, switch_off
 from recollect.memory import Memory
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 SCALARS = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
 ACTIVATIONS = {"relu": 0, "gelu": 1, "gelu_tanh": 2}
-SHARED = 48 << 10  # bytes of shared memory that every device has
+SHARED = 96 << 10  # bytes of shared memory that every device from Volta on has
 MEETINGS = 4096  # places to meet: launches in flight at a time share none
 WARPS = 16  # of a block of threads, in a Transformer block's step
 
@@ -46,7 +46,14 @@ class _Layer(ctypes.Structure):
         *("norm", "norm_bias", "qkv", "qkv_bias", "out", "out_bias", "next_norm", "next_norm_bias"),
         *("up", "up_bias", "down", "down_bias", "keys", "values", "length", "length_after"),
     )
-    _fields_ = [*((name, ctypes.c_void_p) for name in names), ("slots", ctypes.c_longlong)]
+    _fields_ = (*((name, ctypes.c_void_p) for name in names), ("slots", ctypes.c_longlong))
+
+
+class _BlockArguments(ctypes.Structure):
+    """`Arguments` of block_step.cu."""
+
+    names = "input", "output", "valid", "meeting", "scratch"
+    _fields_ = (("layer", _Layer), *((name, ctypes.c_void_p) for name in names), ("splits", ctypes.c_int))
 
 
 @dataclass(frozen=True)
@@ -83,6 +90,12 @@ class BlockSizes:
         return 4 * (vector + groups * (self.head + 2) + self.warps * max(self.rows, 2) + 1)
 
     @property
+    def kernel(self) -> Kernel:
+        """Give the kernel; its blocks wait for each other."""
+        constants = tuple((name.upper(), value) for name, value in asdict(self).items())
+        return Kernel("block_step", constants, self.blocks, 32 * self.warps, self.shared, at_once=True)
+
+    @property
     def splits(self) -> int:
         """Parts of a head's list, at most."""
         return max(1, self.blocks // (self.rows * self.heads))
@@ -107,13 +120,10 @@ def step_block(block: Block[Any], x: Tensor, memory: Memory, valid: Tensor | Non
     mixer._check_memory(memory, x)
     after = memory._with(length=torch.empty_like(memory.length))  # type: ignore[attr-defined]
     y, scratch = torch.empty_like(x), torch.empty(sizes.scratch, dtype=torch.float32, device=x.device)
-    layer = _layer_of(block, memory, after.length)
     mask = None if valid is None else valid.contiguous()
-    pointers = [address(t) for t in (x.contiguous(), y, mask, _meeting(x.device), scratch)]
-    constants = {name.upper(): value for name, value in asdict(sizes).items()}
-    launcher.launch(
-        "block_step", constants, sizes.blocks, 32 * WARPS, [layer, *pointers, ctypes.c_int(sizes.splits)], True
-    )
+    tensors = x.contiguous(), y, mask, _meeting(x.device), scratch
+    layer = _layer_of(block, memory, after.length)
+    launcher.launch(sizes.kernel, x.device, _BlockArguments(layer, *map(address, tensors), sizes.splits))
     return y, after
 
 
@@ -166,33 +176,43 @@ def _layer_of(block: Block[Any], memory: Any, length_after: Tensor) -> _Layer:
 # ---- a recurrence --------------------------------------------------------------------------------
 
 
-class _Weights(ctypes.Structure):
-    """`Weights` of recurrent_step.cu."""
+class _RecurrentArguments(ctypes.Structure):
+    """`Arguments` of recurrent_step.cu."""
 
-    _fields_ = [(name, ctypes.c_void_p) for name in ("from_x", "from_h", "bias_x", "bias_h")]
+    names = "from_x", "from_h", "bias_x", "bias_h", "x", "hidden", "cell", "valid", "hidden_after", "cell_after"
+    _fields_ = tuple((name, ctypes.c_void_p) for name in names)
 
 
 def step_recurrence(
     layer: Recurrence[Any], cell: str, x: Tensor, memory: Hidden, valid: Tensor | None
 ) -> tuple[Tensor, Hidden] | None:
     """Read one step x (B, 1, D) with one of `CELLS`; None where there is no kernel."""
-    launcher, rows = launcher_for(x), len(x)
-    sizes = layer.width, layer.hidden
-    if launcher is None or not _is_single(x) or layer.width is None or any(s is None or s % 8 for s in sizes):
+    launcher = launcher_for(x)
+    if launcher is None or not _is_single(x):
         return None
-    if 4 * rows * sum(-(-s // 256) * 256 for s in sizes if s is not None) > SHARED:
+    kernel = _recurrent_kernel(layer, cell, x)
+    if kernel is None:
         return None
-    warps = min(max(layer.hidden // 128, 1), 8)
-    constants = {"SCALAR": SCALARS[x.dtype], "ROWS": rows, "WIDTH": layer.width, "HIDDEN": layer.hidden}
-    constants |= {"CELL": CELLS.index(cell), "WARPS": warps}
-    after = {name: torch.empty_like(t) for name, t, _ in memory._parts()}
-    weights = _Weights(*(address(t) for t in (layer.weight_ih, layer.weight_hh, layer.bias_ih, layer.bias_hh)))
-    before = [memory.hidden.contiguous(), memory.cell.contiguous() if cell == "lstm" else None]  # type: ignore[attr-defined]
+    after = {name: torch.empty_like(t, memory_format=torch.contiguous_format) for name, t, _ in memory._parts()}
+    before = {name: t.contiguous() for name, t, _ in memory._parts()}
     mask = None if valid is None else valid.contiguous()
-    tensors = x.contiguous(), *before, mask, after["hidden"], after.get("cell")
-    blocks = -(-layer.hidden // warps)
-    launcher.launch("recurrent_step", constants, blocks, 32 * warps, [weights, *map(address, tensors)], False)
+    weights = layer.weight_ih, layer.weight_hh, layer.bias_ih, layer.bias_hh
+    read = x.contiguous(), before["hidden"], before.get("cell"), mask
+    tensors = *weights, *read, after["hidden"], after.get("cell")
+    launcher.launch(kernel, x.device, _RecurrentArguments(*map(address, tensors)))
     return after["hidden"][:, None], type(memory)(**after)
+
+
+def _recurrent_kernel(layer: Recurrence[Any], cell: str, x: Tensor) -> Kernel | None:
+    """Give the kernel for a layer's sizes, if they are whole groups of eight and shared memory suffices."""
+    rows, width, hidden = len(x), x.shape[2], layer.hidden
+    shared = 4 * rows * sum(-(-size // 256) * 256 for size in (width, hidden))
+    if width % 8 or hidden % 8 or shared > SHARED:
+        return None
+    warps = min(max(hidden // 128, 1), 8)
+    constants = {"SCALAR": SCALARS[x.dtype], "ROWS": rows, "WIDTH": width, "HIDDEN": hidden}
+    constants |= {"CELL": CELLS.index(cell), "WARPS": warps}
+    return Kernel("recurrent_step", tuple(constants.items()), -(-hidden // warps), 32 * warps, shared)
 
 
 CELLS = ("rnn_tanh", "rnn_relu", "gru", "lstm")

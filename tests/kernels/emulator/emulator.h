@@ -141,6 +141,7 @@ float widen(u16 bits);
 
 inline int thread_index() { return emulator::chip->now->index; }
 inline int warpgroup_index() { return emulator::chip->now->index / 128; }
+inline int grid_size() { return (int)emulator::chip->blocks.size(); }
 inline int block_index() { return emulator::chip->now->block->index; }
 inline void block_sync() {
     auto* block = emulator::chip->now->block;
@@ -413,3 +414,24 @@ inline void wgmma_wait() {
     emulator::meet(thread->block->warpgroups[warpgroup], 128,
                    [&] { emulator::run_products(thread->block, warpgroup); });
 }
+
+// --- single steps --------------------------------------------------------------------------------------------------
+inline u64 raise_counted(u64* counter) { return is_mute() ? 0 : (*counter)++; }
+inline u64 look(const u64* word) {
+    emulator::give_way();
+    return *word;
+}
+inline float from_elsewhere(const float* at) { return *at; }
+
+struct alignas(16) Sixteen { u32 a, b, c, d; };
+inline Sixteen load_words(const void* at) {
+    if ((u64)at % 16) emulator::broken("a load off its 16 bytes");
+    Sixteen words;
+    std::memcpy(&words, at, 16);
+    return words;
+}
+inline Sixteen load_once(const void* at) { return load_words(at); }
+inline void add_shared(u32* to) { *to += 1; }
+inline void min_shared(int* to, int value) { *to = std::min(*to, value); }
+inline void max_shared(int* to, int value) { *to = std::max(*to, value); }
+using std::min;

@@ -13,7 +13,7 @@
 //   SCALAR 0 float, 1 bfloat16, 2 half; ROWS; WIDTH, HIDDEN, HEADS, KV_HEADS, HEAD; ACTIVATION 0 relu, 1 gelu,
 //   2 gelu by tanh; RMS; ROTARY; SCALE; EPS; WARPS; BLOCKS
 
-#include "device.cuh"
+#include "steps.cuh"
 
 constexpr int THREADS = 32 * WARPS;
 constexpr int QKV = (HEADS + 2 * KV_HEADS) * HEAD;
@@ -36,36 +36,33 @@ struct Space {                                 // what all blocks share, in this
     float *x, *qkv, *hidden;                   // (ROWS, WIDTH), (ROWS, QKV), (ROWS, HIDDEN)
     float* parts;                              // (ROWS, HEADS, most_splits, PART)
 
-    __device__ explicit Space(float* begin)
+    DEVICE explicit Space(float* begin)
         : x(begin), qkv(x + ROWS * WIDTH), hidden(qkv + ROWS * QKV), parts(hidden + ROWS * HIDDEN) {}
 };
 
 struct Meeting {
-    unsigned long long arrived;                // so far, all meetings of all launches together; never reset
-    unsigned long long failed;
+    u64 arrived;                               // so far, all meetings of all launches together; never reset
+    u64 failed;
 };
 
 // ---- meeting -----------------------------------------------------------------------------------------------------
 
+constexpr u64 PATIENCE = 2000000000ull;        // nanoseconds
+
 // Returns false when the others did not come: a launch that cannot go on ends, and says so.
-DEVICE bool meet(Meeting* meeting, int* shared_flag) {
-    __syncthreads();
-    if (threadIdx.x == 0) {
-        *shared_flag = 1;
-        const unsigned long long before = add_release(&meeting->arrived, 1ull);
-        const unsigned long long all = (before / gridDim.x + 1) * gridDim.x;
-        const long long begun = clock_now();
-        while (load_acquire(&meeting->arrived) < all) {
-            relax();
-            if (clock_now() - begun > PATIENCE) {
-                *shared_flag = 0;
+DEVICE bool meet(Meeting* meeting, int* flag) {
+    block_sync();
+    if (thread_index() == 0) {
+        *flag = 1;
+        const u64 all = (raise_counted(&meeting->arrived) / grid_size() + 1) * grid_size(), begun = nanoseconds();
+        while (*flag && look(&meeting->arrived) < all)
+            if (nanoseconds() - begun > PATIENCE) {
+                *flag = 0;
                 meeting->failed = 1;
-                break;
             }
-        }
     }
-    __syncthreads();
-    return *shared_flag != 0;
+    block_sync();
+    return *flag != 0;
 }
 
 // ---- products ----------------------------------------------------------------------------------------------------
@@ -76,25 +73,25 @@ struct Product {                               // y (N) = W (N, K) x, PARTS warp
     static constexpr int SLOTS = WARPS / PARTS, GROUPS_ALL = K / 8;
     static constexpr int PER_LANE = (GROUPS_ALL + 32 * PARTS - 1) / (32 * PARTS);
 
-    Raw raw[PER_LANE];
+    Eight raw[PER_LANE];
 
-    __device__ static int row_at(int turn) {
-        const int slot = (threadIdx.x / 32) / PARTS;
-        return blockIdx.x + gridDim.x * (slot + turn * SLOTS);
+    DEVICE static int row_at(int turn) {
+        const int slot = (thread_index() / 32) / PARTS;
+        return block_index() + grid_size() * (slot + turn * SLOTS);
     }
 
-    __device__ static int group_at(int i) {
-        return (i * PARTS + (threadIdx.x / 32) % PARTS) * 32 + threadIdx.x % 32;
+    DEVICE static int group_at(int i) {
+        return (i * PARTS + (thread_index() / 32) % PARTS) * 32 + thread_index() % 32;
     }
 
-    __device__ void ask(const scalar* w, int turn) {
+    DEVICE void ask(const scalar* w, int turn) {
         const int row = row_at(turn);
 #pragma unroll
         for (int i = 0; i < PER_LANE; i++)
             if (row < N && group_at(i) < GROUPS_ALL) raw[i] = fetch(w + (long long)row * K + group_at(i) * 8);
     }
 
-    __device__ void multiply(const float* x, float* sums) const {
+    DEVICE void multiply(const float* x, float* sums) const {
 #pragma unroll
         for (int b = 0; b < ROWS; b++) sums[b] = 0.0f;
 #pragma unroll
@@ -102,7 +99,7 @@ struct Product {                               // y (N) = W (N, K) x, PARTS warp
             const int group = group_at(i);
             if (group >= GROUPS_ALL) continue;
             float w[8];
-            widen(raw[i], w);
+            spread(raw[i], w);
 #pragma unroll
             for (int b = 0; b < ROWS; b++) add_product(sums[b], w, x + b * padded(K), group);
         }
@@ -112,9 +109,9 @@ struct Product {                               // y (N) = W (N, K) x, PARTS warp
 
     // Multiplies by all rows of this block; `first` holds what was asked for before the meeting.
     template <typename End>
-    __device__ static void run(const scalar* w, Product first, const float* x, float* between, End end) {
-        const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-        for (int turn = 0; blockIdx.x + gridDim.x * turn * SLOTS < N; turn++) {
+    DEVICE static void run(const scalar* w, Product first, const float* x, float* between, End end) {
+        const int warp = thread_index() / 32, lane = thread_index() % 32;
+        for (int turn = 0; block_index() + grid_size() * turn * SLOTS < N; turn++) {
             Product next;
             next.ask(w, turn + 1);
             float sums[ROWS];
@@ -122,11 +119,11 @@ struct Product {                               // y (N) = W (N, K) x, PARTS warp
             if (PARTS > 1) {
                 if (lane == 0)
                     for (int b = 0; b < ROWS; b++) between[warp * ROWS + b] = sums[b];
-                __syncthreads();
+                block_sync();
                 if (lane == 0 && warp % PARTS == 0)
                     for (int other = 1; other < PARTS; other++)
                         for (int b = 0; b < ROWS; b++) sums[b] += between[(warp + other) * ROWS + b];
-                __syncthreads();
+                block_sync();
             }
             if (lane == 0 && warp % PARTS == 0 && row_at(turn) < N)
                 for (int b = 0; b < ROWS; b++) end(row_at(turn), b, sums[b]);
@@ -148,13 +145,13 @@ using Down = Product<HIDDEN, WIDTH, parts_for(WIDTH)>;
 DEVICE void sum_over_block(float& a, float& b, float* between) {
     a = over_warp(a);
     b = over_warp(b);
-    const int warp = threadIdx.x / 32;
-    __syncthreads();
-    if (threadIdx.x % 32 == 0) {
+    const int warp = thread_index() / 32;
+    block_sync();
+    if (thread_index() % 32 == 0) {
         between[2 * warp] = a;
         between[2 * warp + 1] = b;
     }
-    __syncthreads();
+    block_sync();
     a = b = 0.0f;
     for (int w = 0; w < WARPS; w++) {
         a += between[2 * w];
@@ -171,7 +168,7 @@ DEVICE void normalise(From from, const scalar* weight, const scalar* bias, float
         const float shift = RMS ? 0.0f : from(b, 0);
 #pragma unroll
         for (int i = 0; i < EACH; i++) {
-            const int d = threadIdx.x + i * THREADS;
+            const int d = thread_index() + i * THREADS;
             mine[i] = d < WIDTH ? from(b, d) : shift;
             sum += mine[i] - shift;
             squares += (mine[i] - shift) * (mine[i] - shift);
@@ -181,13 +178,13 @@ DEVICE void normalise(From from, const scalar* weight, const scalar* bias, float
         const float factor = 1.0f / sqrtf(squares / WIDTH - off * off + EPS);
 #pragma unroll
         for (int i = 0; i < EACH; i++) {
-            const int d = threadIdx.x + i * THREADS;
+            const int d = thread_index() + i * THREADS;
             if (d >= WIDTH) continue;
             const float scaled = (mine[i] - shift - off) * factor * to_float(weight[d]);
             normalised[b * padded(WIDTH) + place(d)] = scaled + value_at(bias, d);
         }
     }
-    __syncthreads();
+    block_sync();
 }
 
 // ---- attention ---------------------------------------------------------------------------------------------------
@@ -199,7 +196,7 @@ DEVICE int splits_of(long long length, int most) {
 
 // Lay out eight features of a head, turned by their position where positions are rotary.
 DEVICE void turned(const float* from, int first, long long position, float* to) {
-    for (int j = 0; j < 8; j++) to[j] = load_shared_by_all(from + first + j);
+    for (int j = 0; j < 8; j++) to[j] = from_elsewhere(from + first + j);
     if (!ROTARY) return;
     for (int j = 0; j < 8; j += 2) {
         const float angle = (float)position / powf(10000.0f, (float)(first + j) / HEAD);
@@ -212,7 +209,7 @@ DEVICE void turned(const float* from, int first, long long position, float* to) 
 struct Running {                               // a softmax-weighted sum, as far as it has come
     float most, weight, sum[8];
 
-    __device__ void see(float score, const float* value) {
+    DEVICE void see(float score, const float* value) {
         const float larger = fmaxf(most, score), fade = expf(most - larger), share = expf(score - larger);
         most = larger;
         weight = weight * fade + share;
@@ -223,14 +220,14 @@ struct Running {                               // a softmax-weighted sum, as far
 DEVICE float over_lanes(const float* a, const float* b) {
     float dot = 0.0f;
     for (int j = 0; j < 8; j++) dot += a[j] * b[j];
-    for (int step = LANES / 2; step > 0; step /= 2) dot += shuffle_xor(dot, step);
+    for (int step = LANES / 2; step > 0; step /= 2) dot += from_lane_xor(dot, step);
     return dot;
 }
 
 // One head of one row over one split of its list: a part of its context.
 DEVICE void attend(const Layer& layer, const Space& space, int row, int head, int split, int splits, float* part,
                        float* collected) {
-    const int lane = threadIdx.x % LANES, group = threadIdx.x / LANES, kv = head / (HEADS / KV_HEADS), first = lane * 8;
+    const int lane = thread_index() % LANES, group = thread_index() / LANES, kv = head / (HEADS / KV_HEADS), first = lane * 8;
     const long long length = layer.length[row];
     const float* mine = space.qkv + row * QKV;
     float q[8];
@@ -245,8 +242,8 @@ DEVICE void attend(const Layer& layer, const Space& space, int row, int head, in
         const long long slot = base + group;
         float key[8] = {}, value[8] = {};
         if (slot < end) {
-            widen(fetch_changing(keys + slot * stride), key);
-            widen(fetch_changing(values + slot * stride), value);
+            spread(fetch_changing(keys + slot * stride), key);
+            spread(fetch_changing(values + slot * stride), value);
         }
         const float score = over_lanes(q, key);
         if (slot < end) running.see(score, value);
@@ -254,7 +251,7 @@ DEVICE void attend(const Layer& layer, const Space& space, int row, int head, in
     if (split == splits - 1) {                 // the step itself, which is also written down
         float key[8], value[8];
         turned(mine + (HEADS + kv) * HEAD, first, length, key);
-        for (int j = 0; j < 8; j++) value[j] = load_shared_by_all(mine + (HEADS + KV_HEADS + kv) * HEAD + first + j);
+        for (int j = 0; j < 8; j++) value[j] = from_elsewhere(mine + (HEADS + KV_HEADS + kv) * HEAD + first + j);
         for (int j = 0; j < 8; j++) {          // as the next step will see them
             key[j] = to_float(from_float(key[j]));
             value[j] = to_float(from_float(value[j]));
@@ -275,33 +272,33 @@ DEVICE void attend(const Layer& layer, const Space& space, int row, int head, in
         collected[group * PART + HEAD] = running.weight;
         collected[group * PART + HEAD + 1] = running.most;
     }
-    __syncthreads();
-    for (int h = threadIdx.x; h < HEAD + 1; h += THREADS) {
+    block_sync();
+    for (int h = thread_index(); h < HEAD + 1; h += THREADS) {
         float most = -1e30f, sum = 0.0f;
         for (int g = 0; g < GROUPS; g++) most = fmaxf(most, collected[g * PART + HEAD + 1]);
         for (int g = 0; g < GROUPS; g++) sum += collected[g * PART + h] * expf(collected[g * PART + HEAD + 1] - most);
         part[h] = sum;
         if (h == HEAD) part[HEAD + 1] = most;
     }
-    __syncthreads();
+    block_sync();
 }
 
 // Put the splits of all contexts together, in shared memory.
 DEVICE void gather_contexts(const Layer& layer, const Space& space, int most_splits, float* contexts) {
-    for (int at = threadIdx.x; at < ROWS * WIDTH; at += THREADS) {
+    for (int at = thread_index(); at < ROWS * WIDTH; at += THREADS) {
         const int row = at / WIDTH, head = at % WIDTH / HEAD, h = at % HEAD;
         const int splits = splits_of(layer.length[row], most_splits);
         const float* parts = space.parts + (row * HEADS + head) * most_splits * PART;
         float most = -1e30f, sum = 0.0f, weight = 0.0f;
-        for (int s = 0; s < splits; s++) most = fmaxf(most, load_shared_by_all(parts + s * PART + HEAD + 1));
+        for (int s = 0; s < splits; s++) most = fmaxf(most, from_elsewhere(parts + s * PART + HEAD + 1));
         for (int s = 0; s < splits; s++) {
-            const float share = expf(load_shared_by_all(parts + s * PART + HEAD + 1) - most);
-            sum += share * load_shared_by_all(parts + s * PART + h);
-            weight += share * load_shared_by_all(parts + s * PART + HEAD);
+            const float share = expf(from_elsewhere(parts + s * PART + HEAD + 1) - most);
+            sum += share * from_elsewhere(parts + s * PART + h);
+            weight += share * from_elsewhere(parts + s * PART + HEAD);
         }
         contexts[row * padded(WIDTH) + place(at % WIDTH)] = sum / weight;
     }
-    __syncthreads();
+    block_sync();
 }
 
 DEVICE float activated(float x) {
@@ -312,24 +309,35 @@ DEVICE float activated(float x) {
 
 // ---- the step ----------------------------------------------------------------------------------------------------
 
-extern "C" __global__ void __launch_bounds__(THREADS, 1)
-block_step(const Layer layer, const scalar* input, scalar* output, const unsigned char* valid, Meeting* meeting,
-           float* scratch, int most_splits) {
-    const Space space(scratch);
-    __shared__ float vector[ROWS * padded(HIDDEN > WIDTH ? HIDDEN : WIDTH)];
-    __shared__ float collected[GROUPS * PART];
-    __shared__ float between[WARPS * (ROWS > 2 ? ROWS : 2)];
-    __shared__ int flag;
+struct Arguments {
+    Layer layer;
+    const scalar* input;
+    scalar* output;
+    const u8* valid;
+    Meeting* meeting;
+    float* scratch;
+    int most_splits;
+};
+
+KERNEL(THREADS) block_step(const Arguments given) {
+    const Layer& layer = given.layer;
+    const Space space(given.scratch);
+    const int most_splits = given.most_splits;
+    SHARED_MEMORY(shared);
+    float* vector = (float*)shared;            // (ROWS, padded WIDTH or HIDDEN)
+    float* collected = vector + ROWS * padded(HIDDEN > WIDTH ? HIDDEN : WIDTH);  // (GROUPS, PART)
+    float* between = collected + GROUPS * PART;  // (WARPS, ROWS or 2)
+    int* flag = (int*)(between + WARPS * (ROWS > 2 ? ROWS : 2));
     Qkv qkv;
     qkv.ask(layer.qkv, 0);
-    auto x_before = [&](int b, int d) { return to_float(input[b * WIDTH + d]); };
+    auto x_before = [&](int b, int d) { return to_float(given.input[b * WIDTH + d]); };
     normalise(x_before, layer.norm, layer.norm_bias, vector, between);
     Qkv::run(layer.qkv, qkv, vector, between, [&](int row, int b, float sum) {
         space.qkv[b * QKV + row] = sum + value_at(layer.qkv_bias, row);
     });
-    if (!meet(meeting, &flag)) return;
+    if (!meet(given.meeting, flag)) return;
 
-    for (int item = blockIdx.x; item < ROWS * HEADS * most_splits; item += gridDim.x) {
+    for (int item = block_index(); item < ROWS * HEADS * most_splits; item += grid_size()) {
         const int split = item % most_splits, head = item / most_splits % HEADS, row = item / most_splits / HEADS;
         const int splits = splits_of(layer.length[row], most_splits);
         float* part = space.parts + ((row * HEADS + head) * most_splits + split) * PART;
@@ -337,7 +345,7 @@ block_step(const Layer layer, const scalar* input, scalar* output, const unsigne
     }
     Out out;
     out.ask(layer.out, 0);
-    if (!meet(meeting, &flag)) return;
+    if (!meet(given.meeting, flag)) return;
 
     gather_contexts(layer, space, most_splits, vector);
     Out::run(layer.out, out, vector, between, [&](int row, int b, float sum) {
@@ -345,23 +353,23 @@ block_step(const Layer layer, const scalar* input, scalar* output, const unsigne
     });
     Up up;
     up.ask(layer.up, 0);
-    if (!meet(meeting, &flag)) return;
+    if (!meet(given.meeting, flag)) return;
 
-    auto x_between = [&](int b, int d) { return load_shared_by_all(space.x + b * WIDTH + d); };
+    auto x_between = [&](int b, int d) { return from_elsewhere(space.x + b * WIDTH + d); };
     normalise(x_between, layer.next_norm, layer.next_norm_bias, vector, between);
     Up::run(layer.up, up, vector, between, [&](int row, int b, float sum) {
         space.hidden[b * HIDDEN + row] = activated(sum + value_at(layer.up_bias, row));
     });
     Down down;
     down.ask(layer.down, 0);
-    if (!meet(meeting, &flag)) return;
+    if (!meet(given.meeting, flag)) return;
 
-    for (int at = threadIdx.x; at < ROWS * HIDDEN; at += THREADS)
-        vector[at / HIDDEN * padded(HIDDEN) + place(at % HIDDEN)] = load_shared_by_all(space.hidden + at);
-    __syncthreads();
+    for (int at = thread_index(); at < ROWS * HIDDEN; at += THREADS)
+        vector[at / HIDDEN * padded(HIDDEN) + place(at % HIDDEN)] = from_elsewhere(space.hidden + at);
+    block_sync();
     Down::run(layer.down, down, vector, between, [&](int row, int b, float sum) {
-        output[b * WIDTH + row] = from_float(x_between(b, row) + sum + value_at(layer.down_bias, row));
+        given.output[b * WIDTH + row] = from_float(x_between(b, row) + sum + value_at(layer.down_bias, row));
     });
-    if (blockIdx.x == 0 && threadIdx.x < ROWS)
-        layer.length_after[threadIdx.x] = layer.length[threadIdx.x] + (valid ? valid[threadIdx.x] : 1);
+    if (block_index() == 0 && thread_index() < ROWS)
+        layer.length_after[thread_index()] = layer.length[thread_index()] + (given.valid ? given.valid[thread_index()] : 1);
 }

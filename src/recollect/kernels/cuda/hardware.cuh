@@ -16,6 +16,7 @@ typedef unsigned long long u64;
 DEVICE int thread_index() { return threadIdx.x; }
 DEVICE int warpgroup_index() { return __shfl_sync(0xffffffffu, threadIdx.x / 128, 0); }  // known to be a warp's
 DEVICE int block_index() { return blockIdx.x; }
+DEVICE int grid_size() { return gridDim.x; }
 DEVICE void block_sync() { __syncthreads(); }
 DEVICE void warp_sync() { __syncwarp(); }
 DEVICE void warpgroup_sync(int warpgroup) { asm volatile("bar.sync %0, 128;" ::"r"(warpgroup + 1) : "memory"); }
@@ -76,14 +77,48 @@ DEVICE u32 peek(const u32* word) {
     asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(word) : "memory");
     return value;
 }
+DEVICE u64 raise_counted(u64* counter) {  // as `raise`; also says how far it was
+    u64 before;
+    asm volatile("fence.acq_rel.gpu;" ::: "memory");
+    asm volatile("atom.add.release.gpu.global.u64 %0, [%1], 1;" : "=l"(before) : "l"(counter) : "memory");
+    return before;
+}
+DEVICE u64 look(const u64* word) {
+    u64 value;
+    asm volatile("ld.acquire.gpu.global.u64 %0, [%1];" : "=l"(value) : "l"(word) : "memory");
+    return value;
+}
+DEVICE float from_elsewhere(const float* at) {  // never from this multiprocessor's own cache
+    float value;
+    asm volatile("ld.global.cg.f32 %0, [%1];" : "=f"(value) : "l"(at) : "memory");
+    return value;
+}
 DEVICE void tell(u32* word) { asm volatile("st.relaxed.sys.global.u32 [%0], 1;" ::"l"(word) : "memory"); }
 
-// Words of 8 bytes come and go whole, in no order: what they hold must say whether it is new.
+// Sixteen of 8 bytes come and go whole, in no order: what they hold must say whether it is new.
 DEVICE void load_pair(u64* pair, const u64* from) {
     asm volatile("ld.relaxed.gpu.global.v2.u64 {%0, %1}, [%2];" : "=l"(pair[0]), "=l"(pair[1]) : "l"(from) : "memory");
 }
 DEVICE void store_whole(u64* to, u64 word) {
     asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" ::"l"(to), "l"(word) : "memory");
+}
+
+// Sixteen bytes at a time.
+struct alignas(16) Sixteen { u32 a, b, c, d; };
+DEVICE Sixteen load_once(const void* at) {  // what is read once and never changes
+    Sixteen w;
+    asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(w.a), "=r"(w.b), "=r"(w.c), "=r"(w.d)
+                 : "l"(at));
+    return w;
+}
+DEVICE Sixteen load_words(const void* at) {
+    Sixteen w;
+    asm volatile("ld.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(w.a), "=r"(w.b), "=r"(w.c), "=r"(w.d)
+                 : "l"(at)
+                 : "memory");
+    return w;
 }
 
 // --- shared memory, the cluster's too ------------------------------------------------------------------------------
@@ -130,6 +165,10 @@ DEVICE void store_async(u32 to, const u32* four, u32 barrier) {  // 16 bytes int
                  : "memory");
 }
 DEVICE u32 bits_of(float value) { return __float_as_uint(value); }
+DEVICE float float_of(u32 bits) { return __uint_as_float(bits); }
+DEVICE void add_shared(u32* to) { atomicAdd(to, 1u); }
+DEVICE void min_shared(int* to, int value) { atomicMin(to, value); }
+DEVICE void max_shared(int* to, int value) { atomicMax(to, value); }
 
 // --- tensor cores --------------------------------------------------------------------------------------------------
 // B lies in shared memory as [k / 8][row][k % 8]: core matrices of 8 rows x 16 bytes, 128 bytes apart along the rows

@@ -4,7 +4,7 @@
 //
 //   SCALAR 0 float, 1 bfloat16, 2 half; ROWS; WIDTH, HIDDEN; CELL 0 tanh, 1 relu, 2 GRU (reset after), 3 LSTM; WARPS
 
-#include "device.cuh"
+#include "steps.cuh"
 
 constexpr int THREADS = 32 * WARPS;
 constexpr int GATES = CELL == 3 ? 4 : CELL == 2 ? 3 : 1;
@@ -12,7 +12,7 @@ constexpr int GATES = CELL == 3 ? 4 : CELL == 2 ? 3 : 1;
 // Lay (ROWS, K) out in shared memory.
 template <int K>
 DEVICE void lay_out(const scalar* from, float* to) {
-    for (int at = threadIdx.x; at < ROWS * K; at += THREADS)
+    for (int at = thread_index(); at < ROWS * K; at += THREADS)
         to[at / K * padded(K) + place(at % K)] = to_float(from[at]);
 }
 
@@ -20,25 +20,25 @@ DEVICE void lay_out(const scalar* from, float* to) {
 template <int K>
 struct Row {
     static constexpr int PER_LANE = (K / 8 + 31) / 32;
-    Raw raw[PER_LANE];
+    Eight raw[PER_LANE];
 
-    __device__ void ask(const scalar* weights, int row) {
+    DEVICE void ask(const scalar* weights, int row) {
 #pragma unroll
         for (int i = 0; i < PER_LANE; i++) {
-            const int group = i * 32 + threadIdx.x % 32;
+            const int group = i * 32 + thread_index() % 32;
             if (group < K / 8) raw[i] = fetch(weights + (long long)row * K + group * 8);
         }
     }
 
     // w · x[b], in every lane.
-    __device__ float times(const float* x) const {
+    DEVICE float times(const float* x) const {
         float sum = 0.0f;
 #pragma unroll
         for (int i = 0; i < PER_LANE; i++) {
-            const int group = i * 32 + threadIdx.x % 32;
+            const int group = i * 32 + thread_index() % 32;
             if (group >= K / 8) continue;
             float w[8];
-            widen(raw[i], w);
+            spread(raw[i], w);
             add_product(sum, w, x, group);
         }
         return over_warp(sum);
@@ -62,39 +62,43 @@ DEVICE float renewed(const float* from_x, const float* from_h, float hidden, flo
     return sigmoid(from_x[3 % GATES] + from_h[3 % GATES]) * tanhf(cell);
 }
 
-struct Weights { const scalar *from_x, *from_h, *bias_x, *bias_h; };
+struct Arguments {
+    const scalar *from_x, *from_h, *bias_x, *bias_h;  // weights (G·H, D), (G·H, H), biases (G·H,)
+    const scalar *x, *hidden, *cell;           // (ROWS, WIDTH), (ROWS, HIDDEN) twice
+    const u8* valid;
+    scalar *hidden_after, *cell_after;
+};
 
-extern "C" __global__ void __launch_bounds__(THREADS)
-recurrent_step(const Weights weights, const scalar* x, const scalar* hidden, const scalar* cell,
-               const unsigned char* valid, scalar* hidden_after, scalar* cell_after) {
-    __shared__ float input[ROWS * padded(WIDTH)];
-    __shared__ float before[ROWS * padded(HIDDEN)];
-    const int unit = blockIdx.x * WARPS + threadIdx.x / 32, lane = threadIdx.x % 32;
+KERNEL(THREADS) recurrent_step(const Arguments given) {
+    SHARED_MEMORY(shared);
+    float* input = (float*)shared;             // (ROWS, padded WIDTH)
+    float* before = input + ROWS * padded(WIDTH);  // (ROWS, padded HIDDEN)
+    const int unit = block_index() * WARPS + thread_index() / 32, lane = thread_index() % 32;
     Row<WIDTH> to_x[GATES];
     Row<HIDDEN> to_h[GATES];
 #pragma unroll
     for (int gate = 0; gate < GATES && unit < HIDDEN; gate++) {
-        to_x[gate].ask(weights.from_x, gate * HIDDEN + unit);
-        to_h[gate].ask(weights.from_h, gate * HIDDEN + unit);
+        to_x[gate].ask(given.from_x, gate * HIDDEN + unit);
+        to_h[gate].ask(given.from_h, gate * HIDDEN + unit);
     }
-    lay_out<WIDTH>(x, input);
-    lay_out<HIDDEN>(hidden, before);
-    __syncthreads();
+    lay_out<WIDTH>(given.x, input);
+    lay_out<HIDDEN>(given.hidden, before);
+    block_sync();
     if (unit >= HIDDEN) return;
 #pragma unroll
     for (int b = 0; b < ROWS; b++) {
         float by_x[GATES], by_h[GATES];
 #pragma unroll
         for (int gate = 0; gate < GATES; gate++) {
-            by_x[gate] = to_x[gate].times(input + b * padded(WIDTH)) + value_at(weights.bias_x, gate * HIDDEN + unit);
-            by_h[gate] = to_h[gate].times(before + b * padded(HIDDEN)) + value_at(weights.bias_h, gate * HIDDEN + unit);
+            by_x[gate] = to_x[gate].times(input + b * padded(WIDTH)) + value_at(given.bias_x, gate * HIDDEN + unit);
+            by_h[gate] = to_h[gate].times(before + b * padded(HIDDEN)) + value_at(given.bias_h, gate * HIDDEN + unit);
         }
         if (lane != b % 32) continue;
         const int at = b * HIDDEN + unit;
-        const bool counts = !valid || valid[b];
-        float renewed_cell = CELL == 3 ? to_float(cell[at]) : 0.0f;
-        const float renewed_hidden = renewed(by_x, by_h, to_float(hidden[at]), renewed_cell);
-        hidden_after[at] = counts ? from_float(renewed_hidden) : hidden[at];
-        if (CELL == 3) cell_after[at] = counts ? from_float(renewed_cell) : cell[at];
+        const bool counts = !given.valid || given.valid[b];
+        float renewed_cell = CELL == 3 ? to_float(given.cell[at]) : 0.0f;
+        const float renewed_hidden = renewed(by_x, by_h, to_float(given.hidden[at]), renewed_cell);
+        given.hidden_after[at] = counts ? from_float(renewed_hidden) : given.hidden[at];
+        if (CELL == 3) given.cell_after[at] = counts ? from_float(renewed_cell) : given.cell[at];
     }
 }

@@ -1,0 +1,63 @@
+// What the kernels for single steps share: numbers as they are stored, vectors in shared memory, rows of weights.
+// SCALAR 0 float, 1 bfloat16, 2 half
+#pragma once
+#define HALF (SCALAR == 2)
+#include "hardware.cuh"
+
+#if SCALAR == 0
+typedef float scalar;
+DEVICE float to_float(scalar value) { return value; }
+DEVICE scalar from_float(float value) { return value; }
+#else
+struct scalar { u16 bits; };
+DEVICE float to_float(scalar value) { return widen(value.bits); }
+DEVICE scalar from_float(float value) { return {narrow(value)}; }
+#endif
+
+DEVICE float value_at(const scalar* vector, int at) { return vector ? to_float(vector[at]) : 0.0f; }
+
+struct Eight { Sixteen part[sizeof(scalar) / 2]; };  // eight numbers
+
+DEVICE Eight fetch(const scalar* at) {             // weights: read once a step, by one warp
+    Eight eight;
+    for (int i = 0; i < (int)sizeof(scalar) / 2; i++) eight.part[i] = load_once((const char*)at + 16 * i);
+    return eight;
+}
+
+DEVICE Eight fetch_changing(const scalar* at) {
+    Eight eight;
+    for (int i = 0; i < (int)sizeof(scalar) / 2; i++) eight.part[i] = load_words((const char*)at + 16 * i);
+    return eight;
+}
+
+DEVICE void spread(const Eight& eight, float* values) {
+    const u32* words = (const u32*)&eight;
+#pragma unroll
+    for (int i = 0; i < 8; i++) {
+#if SCALAR == 0
+        values[i] = float_of(words[i]);
+#else
+        values[i] = widen((u16)(words[i / 2] >> 16 * (i % 2)));
+#endif
+    }
+}
+
+// A vector in shared memory: groups of eight, their halves apart, so that a warp reads without conflicts.
+DEVICE int place(int feature) {
+    const int group = feature / 8, in_group = feature % 8;
+    return (group / 32) * 256 + (in_group / 4) * 128 + (group % 32) * 4 + in_group % 4;
+}
+
+constexpr int padded(int size) { return (size + 255) / 256 * 256; }
+
+// Add w · x for eight features: w as it came from memory, x laid out by `place`.
+DEVICE void add_product(float& sum, const float* w, const float* x, int group) {
+    const float* mine = x + (group / 32) * 256 + (group % 32) * 4;
+#pragma unroll
+    for (int j = 0; j < 4; j++) sum += w[j] * mine[j] + w[4 + j] * mine[128 + j];
+}
+
+DEVICE float over_warp(float value) {
+    for (int step = 16; step > 0; step /= 2) value += from_lane_xor(value, step);
+    return value;
+}
