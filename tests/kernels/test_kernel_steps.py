@@ -261,7 +261,7 @@ def test_a_fault_is_seen(name, emulator, monkeypatch):
     emulator.count = 40  # more warps than rows of a weight
     empty = torch.empty
     monkeypatch.setattr(torch, "empty", lambda *args, **kwargs: empty(*args, **kwargs).fill_(torch.nan))
-    layer = block(32, 64, 2, 2)
+    layer = block(32, 320, 2, 2)
     x, memory = with_past(layer, [40], torch.float32)
     with readable():
         want, _ = layer(x, memory.reserve(2, in_place=True))

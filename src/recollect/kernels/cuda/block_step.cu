@@ -133,7 +133,7 @@ struct Product {                               // y (N) = W (N, K) x, PARTS warp
 };
 
 // As many warps to a row as there are to spare.
-constexpr int parts_for(int rows) { return rows * 4 <= BLOCKS * WARPS ? 4 : rows * 2 <= BLOCKS * WARPS ? 2 : 1; }
+DEVICE constexpr int parts_for(int rows) { return rows * 4 <= BLOCKS * WARPS ? 4 : rows * 2 <= BLOCKS * WARPS ? 2 : 1; }
 
 using Qkv = Product<WIDTH, QKV, parts_for(QKV)>;
 using Out = Product<WIDTH, WIDTH, parts_for(WIDTH)>;

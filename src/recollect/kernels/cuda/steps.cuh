@@ -48,7 +48,7 @@ DEVICE int place(int feature) {
     return (group / 32) * 256 + (in_group / 4) * 128 + (group % 32) * 4 + in_group % 4;
 }
 
-constexpr int padded(int size) { return (size + 255) / 256 * 256; }
+DEVICE constexpr int padded(int size) { return (size + 255) / 256 * 256; }
 
 // Add w · x for eight features: w as it came from memory, x laid out by `place`.
 DEVICE void add_product(float& sum, const float* w, const float* x, int group) {
