@@ -281,6 +281,28 @@ def predict(
 
 
 @app.command()
+def doctor(as_json: AsJson = False) -> None:
+    """Say what this machine has, and what of it is used. 检查本机有什么、用上了什么。"""
+    from dataclasses import asdict
+
+    from recollect.doctor import examine
+
+    findings = []
+    for found in examine():
+        findings.append(found)
+        if not as_json:
+            typer.echo(f"{found.state:<7} {found.name:<13} {found.says}")
+            if found.next:
+                typer.echo(f"{'':21} try: {found.next}")
+    broken = [found for found in findings if found.state == "broken"]
+    if as_json:
+        typer.echo(json.dumps({"ok": not broken, "findings": [asdict(f) for f in findings]}, ensure_ascii=False))
+    if broken:
+        _notice(f"{', '.join(f.name for f in broken)}: needed, and broken. Try: {broken[0].next}")
+        raise typer.Exit(1)
+
+
+@app.command()
 def bench(
     gpu: Annotated[bool, typer.Option("--gpu", help="Time the GPU: bf16, batch 64, 1024 steps.")] = False,
     quick: Annotated[bool, typer.Option("--quick", help="A small look at the way; its figures say little.")] = False,

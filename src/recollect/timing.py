@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 Work: TypeAlias = Callable[[], Any]
 Clock: TypeAlias = Callable[[Work], float]  # does the work, and gives the seconds it took
+
+K = TypeVar("K", bound=Hashable)
 
 FORWARD, BOTH = PASSES = ("forward", "forward + backward")
 
@@ -48,10 +50,10 @@ def clock_of(device: torch.device) -> Clock:
 
 
 def interleave(
-    contenders: Mapping[str, Work], rounds: int = 30, warmup: int = 3, clock: Clock = wall
-) -> dict[str, list[float]]:
+    contenders: Mapping[K, Work], rounds: int = 30, warmup: int = 3, clock: Clock = wall
+) -> dict[K, list[float]]:
     """Time the contenders in turn, ABAB…, so that what disturbs the machine disturbs them all. Seconds by name."""
-    times: dict[str, list[float]] = {name: [] for name in contenders}
+    times: dict[K, list[float]] = {name: [] for name in contenders}
     for i in range(-warmup, rounds):
         for name, work in contenders.items():
             seconds = clock(work)
