@@ -50,8 +50,8 @@ BASES = {
     "cpu": {"T": 256, "H": 128, "B": 4, "layers": 1},
     "cuda": {"T": 512, "H": 256, "B": 16, "layers": 1},
 }
-HEAD_WIDTH, ORDER, VOCAB, TOKENS = 32, 4, 64, 16  # a round of generation says so many tokens
-ROUNDS, WARM_UP, CAP = 7, 2, 2.0  # seconds of one pass
+HEAD_WIDTH, ORDER, VOCAB, TOKENS = 32, 4, 64, 32  # a round of generation says so many tokens
+ROUNDS, CAP = 5, 2.0  # seconds of one pass
 THEORY = {"T": 1, "H": 2, "B": 1, "layers": 1, "context": 0}  # exponents in the end, however far that is
 ATTENTION = {"T": 2, "context": 1}  # where the transformer differs
 
@@ -95,14 +95,14 @@ def grow(axis: str, device: str) -> Iterator[list[dict[str, Any]]]:
 
 
 def prepare(axis: str, device: str) -> dict[Key, Work]:
-    """Give the work of every family, pass and size, done once and more; what passes the cap ends its family's line."""
+    """Give the work of every family, pass and size, done once; what passes the cap ends its family's line."""
     torch.manual_seed(0)
     make, clock, contenders = speakers if axis == "context" else readers, clock_of(torch.device(device)), {}
     for family in (f for f in FAMILIES if f not in COUNTED):
         for size in AXES[device][axis]:
             works = make(family, axis, size, device)
             contenders |= works
-            if max(clock(work) for work in works.values() for _ in range(WARM_UP)) > CAP:
+            if max(clock(work) for work in works.values()) > CAP:
                 break
     return contenders
 
@@ -145,7 +145,7 @@ def speakers(family: str, axis: str, size: int, device: str) -> dict[Key, Work]:
     shape = {"width": at["H"], "depth": at["layers"], "heads": at["H"] // HEAD_WIDTH, "order": ORDER}
     model = LanguageModel(LanguageConfig(family, VOCAB, **shape)).eval().to(device)
     ids = torch.randint(VOCAB, (size,)).tolist()
-    said = stream(model, [ids], Settings(tokens=TOKENS * (ROUNDS + WARM_UP), greedy=True))
+    said = stream(model, [ids], Settings(tokens=TOKENS * (ROUNDS + 1), greedy=True))
 
     def speak() -> None:
         for _ in range(TOKENS):

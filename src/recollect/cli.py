@@ -312,11 +312,11 @@ def bench(
     """Time ours beside torch.nn, in turn, on this machine. 在本机上与 torch.nn 轮流计时。"""
     from pathlib import Path
 
-    from recollect.bench.running import Bench, head, legend, line, run_bench
-
     words = ["recollect bench", *(["--gpu"] if gpu else []), *(["--quick"] if quick else [])]
     if out is not None and not Path(out).parent.is_dir():
         _refuse(f"--out: seen {out}, but there is no such folder", f"{' '.join(words)} --out bench.json")
+    from recollect.bench.running import Bench, head, legend, line, run_bench
+
     if not as_json:
         typer.echo(head())
     result = run_bench(Bench(gpu, quick), " ".join(words), lambda row: None if as_json else typer.echo(line(row)))

@@ -263,6 +263,20 @@ def find_nvrtc() -> str | None:
     return str(files[0]) if files else ctypes.util.find_library("nvrtc")
 
 
+def check_layers() -> list[Finding]:
+    """Let the recurrent layers read and go back, so that fast forms are met: on the CPU, and in bf16 on a GPU."""
+    import torch
+
+    from recollect.models.language import RECURRENT
+
+    places = {"cpu": torch.float32} | ({"cuda": torch.bfloat16} if torch.cuda.is_available() else {})
+    for device, dtype in places.items():
+        x = torch.randn(8, 32, 128, device=device, dtype=dtype)
+        for kind in RECURRENT.values():
+            kind(128, 128, device=device, dtype=dtype)(x)[0].sum().backward()
+    return [Finding("layers", "ok", f"read and are differentiated on {' and '.join(places)}")]
+
+
 def check_generation() -> list[Finding]:
     """Let a tiny model speak as `recollect generate` does, and see whether steps are repeated from a recording."""
     from recollect.generate import Settings, generate, repeating
@@ -311,6 +325,7 @@ WITH_TORCH: tuple[Callable[[], list[Finding]], ...] = (
     check_gpus,
     check_graphs,
     check_nvrtc,
+    check_layers,
     check_generation,
     check_fast_forms,
 )
