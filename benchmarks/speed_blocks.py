@@ -9,10 +9,10 @@ BOTH, FORWARD, GENERATION = "forward + backward", "forward", "generation"
 GROWTH_NOTE = (
     "The exponent b of time ∝ size^b: least squares on the logarithms of the medians over the upper half of the sizes; "
     "± half the interquartile range of the {rounds} rounds' own exponents; in brackets what theory says of sizes "
-    "without end. Base: T {T}, H {H}, B {B}, one layer; sizes up to T {most[T]:,}, H {most[H]:,}, B {most[B]}, "
+    "without end, and after a semicolon what it says of these sizes. Base: T {T}, H {H}, B {B}, one layer; sizes up to T {most[T]:,}, H {most[H]:,}, B {most[B]}, "
     "{most[layers]} layers, a context of {most[context]:,}. {dtype}, heads of {head_width}, {threads} threads. "
-    "The interquartile range of a size's times is at most {spread:.0%} of their median in half of the rows, and "
-    "{widest:.0%} at the widest."
+    "The interquartile range of a fitted size's times is at most {spread:.0%} of their median in half of the cells, "
+    "and {widest:.0%} at the widest."
 )
 DECODING_NOTE = "Batch 1, tokens/s, medians of turns in one run, {threads} threads."
 LEADS = {  # before a table that is not always there
@@ -32,10 +32,10 @@ CHINESE = {
     "how": "方式",
     "theirs": "对方",
     GROWTH_NOTE: "用时 ∝ 规模^b 的指数 b：在规模的上半段，对各中位数的对数作最小二乘；"
-    "± 为 {rounds} 轮各自指数的四分位距之半；括号内是规模无限增大时的理论值。"
+    "± 为 {rounds} 轮各自指数的四分位距之半；括号内是规模无限增大时的理论值，分号后是在这些规模上的理论值。"
     "基准：T {T}，H {H}，B {B}，一层；规模最大到 T {most[T]:,}，H {most[H]:,}，B {most[B]}，"
     "{most[layers]} 层，上下文 {most[context]:,}。{dtype}，每头宽 {head_width}，{threads} 线程。"
-    "半数的行中，各规模用时的四分位距不超过中位数的 {spread:.0%}，最大 {widest:.0%}。",
+    "半数的格中，所用各规模用时的四分位距不超过中位数的 {spread:.0%}，最大 {widest:.0%}。",
     DECODING_NOTE: "批量 1，词元/秒，同一次运行中轮流计时取中位数，{threads} 线程。",
 }
 
@@ -61,7 +61,8 @@ def growth_table(rows: list[Result], task: str, say: Say) -> str:
 
 
 def cell(row: Result) -> str:
-    return f"{row['exponent']:.2f} ± {(row['high'] - row['low']) / 2:.2f} ({row['theory']})"
+    theory = f"{row['theory']}" + (f"; {row['theory_here']:.2f}" if "theory_here" in row else "")
+    return f"{row['exponent']:.2f} ± {(row['high'] - row['low']) / 2:.2f} ({theory})"
 
 
 def decoding_block(result: Result, say: Say) -> str:
