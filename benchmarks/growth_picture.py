@@ -25,7 +25,7 @@ TITLES = {
     "H": "H: width  宽度",
     "B": "B: batch  批量",
     "layers": "layers  层数",
-    "context": "one token after a context  上下文之后的一个词元",
+    "context": "context: one token  上下文：一个词元",
 }
 SLOPES = {"T": (1, 2), "H": (1, 2), "B": (1,), "layers": (1,), "context": (1,)}
 SHOWN = ("forward + backward", "generation")
@@ -73,7 +73,9 @@ def draw_slopes(axes: Axes, axis: str, sizes: list[int], least: float, limits: t
         axes.plot(sizes, values, color="#AAAAAA", linestyle=":", linewidth=1.0, zorder=0)
         last = max(i for i, v in enumerate(values) if v <= limits[1])
         name = f"∝ {axis[0] if axis in 'THB' else 'n'}{'²' if slope == 2 else ''}"
-        axes.annotate(name, (sizes[last], values[last]), color="#777777", fontsize=8, ha="right", va="bottom")
+        look = {"color": "#666666", "fontsize": 8, "ha": "right", "va": "bottom"}
+        around = {"facecolor": "white", "edgecolor": "none", "pad": 0.5, "alpha": 0.85}
+        axes.annotate(name, (sizes[last], values[last]), **look, bbox=around)
     axes.set_ylim(0.6 * least, limits[1])
 
 

@@ -63,7 +63,7 @@ def growth_table(rows: list[Result], task: str, say: Say) -> str:
 
 def cell(row: Result) -> str:
     theory = f"{row['theory']}" + (f"; {row['theory_here']:.2f}" if "theory_here" in row else "")
-    return f"{row['exponent']:.2f} ± {(row['high'] - row['low']) / 2:.2f} ({theory})"
+    return f"{round(row['exponent'], 2) + 0.0:.2f} ± {(row['high'] - row['low']) / 2:.2f} ({theory})"
 
 
 def decoding_block(result: Result, say: Say) -> str:

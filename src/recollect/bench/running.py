@@ -45,7 +45,7 @@ class Bench:
             widths, batch, steps = ((64,), 8, 32) if self.quick else ((256, 512, 1024), 64, 1024)
             shapes = [Shape(batch, steps, width, torch.bfloat16, "cuda") for width in widths]
             return layer_contests(shapes, PASSES)
-        shape, tokens = (Shape(4, 16, 32), 20) if self.quick else (Shape(32, 128, 256), 64)
+        shape, tokens = (Shape(4, 16, 32), 20) if self.quick else (Shape(32, 128, 256), 128)
         spoken = generation_contests(shape.hidden, tokens, has_others=not self.quick)
         return chain(layer_contests([shape], (BOTH,)), spoken)
 
@@ -111,12 +111,13 @@ def line(row: Row) -> str:
 def legend(result: dict[str, Any]) -> str:
     """Say what the figures are, and on what machine."""
     setting, found, rows = result["setting"], result["machine"], result["rows"]
-    shape = rows[0]
+    shape, spoken = rows[0], next((row for row in rows if row["task"] == "generation"), None)
+    also = f"; generation: {spoken['steps']} tokens at batch 1" if spoken else ""
     tolerances = " and ".join(f"{limit:g}" for limit in sorted({row["tolerance"] for row in rows}))
     where = "; ".join(str(found[name]) for name in ("gpu", "cpu") if name in found)
     return (
-        f"batch {shape['batch']}, {shape['steps']} steps, {shape['dtype']}; generation: batch 1, float32. Medians of "
-        f"{setting['rounds']} rounds in turn; faster: their time / ours; spread: the interquartile range; floor: the "
+        f"batch {shape['batch']}, {shape['steps']} steps, {shape['dtype']}{also}. Medians of {setting['rounds']} rounds "
+        f"in turn; faster: their time / ours; spread: the interquartile range; floor: the "
         f"least time for the operations (at {setting['floor_operations_per_s'] / 1e12:.3g} TFLOP/s, measured here) and "
         f"bytes, as a share of ours; differ: at most {tolerances} is accepted. {where}; {setting['threads']} threads."
     )
