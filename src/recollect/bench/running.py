@@ -116,8 +116,8 @@ def legend(result: dict[str, Any]) -> str:
     tolerances = " and ".join(f"{limit:g}" for limit in sorted({row["tolerance"] for row in rows}))
     where = "; ".join(str(found[name]) for name in ("gpu", "cpu") if name in found)
     return (
-        f"batch {shape['batch']}, {shape['steps']} steps, {shape['dtype']}{also}. Medians of {setting['rounds']} rounds "
-        f"in turn; faster: their time / ours; spread: the interquartile range; floor: the "
+        f"batch {shape['batch']}, {shape['steps']} steps, {shape['dtype']}{also}. Medians of {setting['rounds']} "
+        f"rounds in turn; faster: their time / ours; spread: the interquartile range over the median; floor: the "
         f"least time for the operations (at {setting['floor_operations_per_s'] / 1e12:.3g} TFLOP/s, measured here) and "
         f"bytes, as a share of ours; differ: at most {tolerances} is accepted. {where}; {setting['threads']} threads."
     )
