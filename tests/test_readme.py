@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import re
 import subprocess
 import sys
@@ -71,6 +72,27 @@ def test_a_table_without_a_result_is_empty_only_where_it_may_be(monkeypatch, tmp
     assert not any(writer.block_of(name, writer.chinese) for name in optional)
     with pytest.raises(SystemExit, match=r"layers\.json is missing"):
         writer.block_of("speed", writer.english)
+
+
+@pytest.mark.parametrize("say", [writer.english, writer.chinese], ids=["en", "zh"])
+def test_a_table_appears_with_its_result(say, monkeypatch, tmp_path: Path) -> None:
+    known = writer.load("growth")
+    spoken = {"model": "lstm", "greedy": True, "times_faster": 2.5}
+    spoken |= {who: {"tokens_per_s": 4000.0} for who in ("ours", "theirs")}
+    planted = {
+        "growth-cuda": known,
+        "decoding": known | {"rows": [spoken], "threads": 2},
+        "recurrent": known | {"rows": [{"hidden": 256, "layer": "LSTM", "ratio": 0.5, "parts": [1]}]},
+    }
+    monkeypatch.setattr(writer, "ROOT", tmp_path)
+    (tmp_path / "benchmarks" / "results").mkdir(parents=True)
+    for file, result in planted.items():
+        writer.path_of(file).write_text(json.dumps(result), encoding="utf-8")
+    assert "| transformer | " in writer.block_of("growth_cuda", say)
+    assert "| 4,000 | 4,000 | 2.50 |" in writer.block_of("decoding", say)
+    assert "| layer | hidden | ratio |\n| --- | ---: | ---: |\n| LSTM | 256 | 0.5 |" in writer.block_of(
+        "recurrent", say
+    )
 
 
 def test_a_missing_marker_is_refused() -> None:

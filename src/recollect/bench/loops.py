@@ -147,7 +147,7 @@ def their_model(model: LanguageModel) -> Any:
     library: Any = import_module("transformers")  # a peer: not every installation has it
     of, size = model.config, model.config.max_length
     shape = {"vocab_size": VOCAB, "n_embd": of.width, "n_layer": of.depth, "n_head": of.heads, "n_positions": size}
-    quiet = {"bos_token_id": None, "eos_token_id": None, "pad_token_id": 0, "tie_word_embeddings": False}
+    quiet = {"bos_token_id": None, "eos_token_id": None, "pad_token_id": None, "tie_word_embeddings": False}
     theirs = library.GPT2LMHeadModel(library.GPT2Config(activation_function="gelu", **shape, **quiet)).eval()
     embedding, places, *blocks, norm, top = parts_of(model)
     inside = theirs.transformer

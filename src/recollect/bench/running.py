@@ -16,6 +16,7 @@ from recollect.machine import record
 from recollect.timing import BOTH, PASSES, clock_of, time_steadily
 
 LIMIT, ATTEMPTS = 0.25, 2  # a contest with a wider spread is timed once more
+FEWEST, SECONDS = 5, 2.0  # rounds, and what an attempt may take before there are fewer of them
 COLUMNS = "{:14}{:20}{:>5}  {:36}{:>9}{:>9}{:>8}{:>8}{:>7}{:>9}"
 HEAD = ("layer", "task", "H", "beside", "ours ms", "ms", "faster", "spread", "floor", "differ")
 
@@ -36,7 +37,7 @@ class Bench:
 
     @property
     def rounds(self) -> int:
-        """Of each attempt."""
+        """Of each attempt, at most."""
         return 3 if self.quick else 15
 
     def contests(self) -> Iterator[Contest]:
@@ -72,7 +73,9 @@ def measure(contest: Contest, floor: Floor, rounds: int) -> list[Row]:
     said = contest.results[ours]()
     differences = {peer: contest.differ(said, contest.results[peer](), contest.tolerance) for peer in peers}
     clock = clock_of(floor.device)
-    steady = time_steadily(contest.contenders, rounds, limit=LIMIT, attempts=ATTEMPTS, clock=clock)
+    turn = sum(clock(work) for work in contest.contenders.values())
+    rounds = min(rounds, max(FEWEST, int(SECONDS / turn)))
+    steady = time_steadily(contest.contenders, rounds, limit=LIMIT, attempts=ATTEMPTS, warmup=1, clock=clock)
     fastest = floor.seconds(contest)
     return [
         {
@@ -84,6 +87,7 @@ def measure(contest: Contest, floor: Floor, rounds: int) -> list[Row]:
             "theirs_ms": round(steady.medians[peer] * 1e3, 3),
             "times_faster": round(steady.medians[peer] / steady.medians[ours], 3),
             "spread": round(steady.spread, 3),
+            "rounds": rounds,
             "attempts": steady.attempts,
             "share_of_floor": round(fastest / steady.medians[ours], 3),
             "largest_difference": float(f"{difference:.1e}"),
@@ -113,11 +117,13 @@ def legend(result: dict[str, Any]) -> str:
     setting, found, rows = result["setting"], result["machine"], result["rows"]
     shape, spoken = rows[0], next((row for row in rows if row["task"] == "generation"), None)
     also = f"; generation: {spoken['steps']} tokens at batch 1" if spoken else ""
+    fewest = min(row["rounds"] for row in rows)
     tolerances = " and ".join(f"{limit:g}" for limit in sorted({row["tolerance"] for row in rows}))
     where = "; ".join(str(found[name]) for name in ("gpu", "cpu") if name in found)
+    peak = f"{setting['floor_operations_per_s'] / 1e12:.3g} TFLOP/s"
     return (
-        f"batch {shape['batch']}, {shape['steps']} steps, {shape['dtype']}{also}. Medians of {setting['rounds']} "
-        f"rounds in turn; faster: their time / ours; spread: the interquartile range over the median; floor: the "
-        f"least time for the operations (at {setting['floor_operations_per_s'] / 1e12:.3g} TFLOP/s, measured here) and "
-        f"bytes, as a share of ours; differ: at most {tolerances} is accepted. {where}; {setting['threads']} threads."
+        f"batch {shape['batch']}, {shape['steps']} steps, {shape['dtype']}{also}. Medians of {fewest} to "
+        f"{setting['rounds']} rounds in turn; faster: their time / ours; spread: the interquartile range over the "
+        f"median; floor: the least time for the operations (at {peak}, measured here) and bytes, as a share of ours; "
+        f"differ: at most {tolerances} is accepted. {where}; {setting['threads']} threads."
     )
