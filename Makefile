@@ -21,6 +21,7 @@ bench: $(INSTALLED)
 	$(BIN)/pip install --quiet -e '.[plots]'
 	$(BIN)/python benchmarks/layers.py
 	$(BIN)/python benchmarks/memory.py
+	$(BIN)/python benchmarks/growth.py
 	-$(BIN)/python benchmarks/markov.py # needs RECOLLECT_DATA, and says so
 	$(BIN)/python benchmarks/readme.py
 

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-import platform
-import statistics
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -19,27 +15,19 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-import recollect
+from recollect.machine import record
+from recollect.timing import interleave as interleave, summary as summary  # where the benchmarks look for them
 from recollect.train import update
 from recollect.trainee import Plan, Trainee
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
-GENERATED = ["benchmarks/results", "docs/memory.svg", "README.md", "README.zh-CN.md"]
+GENERATED = ["benchmarks/results", "docs/*.svg", "docs/figures*.md", "docs/speed*.md", "README*.md"]
 
 
 def save_result(name: str, rows: list[dict[str, Any]], **extra: Any) -> Path:
     """Write benchmarks/results/NAME.json, with what is needed to judge and repeat it."""
-    result = {
-        "name": name,
-        "date": datetime.now(timezone.utc).date().isoformat(),
-        "command": command(),
-        "machine": machine(),
-        "versions": versions(),
-        "commit": COMMIT,
-        "rows": rows,
-        **extra,
-    }
+    result = record(name, rows, command(), COMMIT, **extra)
     RESULTS.mkdir(parents=True, exist_ok=True)
     path = RESULTS / f"{name}.json"
     beside = path.with_suffix(".json.new")  # a reader never sees half a file
@@ -56,31 +44,6 @@ def earlier(name: str) -> list[dict[str, Any]]:
 
 def command() -> str:
     return " ".join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *sys.argv[1:]])
-
-
-def machine() -> dict[str, Any]:
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    facts: dict[str, Any] = {"cpu": cpu_model(), "cores": os.cpu_count(), "memory_gib": round(memory, 1)}
-    if torch.cuda.is_available():
-        facts["gpu"] = torch.cuda.get_device_name()
-    return facts
-
-
-def cpu_model() -> str:
-    info = Path("/proc/cpuinfo")
-    lines = info.read_text(encoding="utf-8").splitlines() if info.exists() else []
-    models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return models[0] if models else platform.processor() or platform.machine()
-
-
-def versions() -> dict[str, str]:
-    return {
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "numpy": np.__version__,
-        "recollect": recollect.__version__,
-        "os": platform.system(),
-    }
 
 
 def commit() -> str:
@@ -139,25 +102,6 @@ def side_by_side(learners: list[tuple[Trainee, Plan, Callable[[], Any]]]) -> Ite
 def parts_side_by_side(count: int, rows: int = 32) -> NDArray[np.int64]:
     """Give the ends of `rows` parts of a text: carried each by itself they are read many times faster than one."""
     return np.linspace(0, count, rows + 1).astype(np.int64)[1:]
-
-
-def interleave(contenders: dict[str, Callable[[], Any]], rounds: int = 30, warmup: int = 3) -> dict[str, list[float]]:
-    """Time the contenders in turn, ABAB…, so that what disturbs the machine disturbs them all. Seconds by name."""
-    times: dict[str, list[float]] = {name: [] for name in contenders}
-    for i in range(-warmup, rounds):
-        for name, work in contenders.items():
-            start = time.perf_counter()
-            work()
-            seconds = time.perf_counter() - start
-            if i >= 0:
-                times[name].append(seconds)
-    return times
-
-
-def summary(times: list[float]) -> tuple[float, float]:
-    """Give the median, and the interquartile range as a share of it."""
-    low, middle, high = statistics.quantiles(times, n=4) if len(times) > 1 else times * 3
-    return middle, (high - low) / middle
 
 
 COMMIT = commit()  # at the start: files may change while a benchmark runs, but what it imported does not

@@ -16,14 +16,14 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from common import interleave, save_result, summary
+from common import save_result
 from recollect import GRU, LSTM, RNN, SelfAttention
+from recollect.timing import PASSES, largest_difference, one_pass, time_steadily
 
 BATCH, STEPS, WIDTHS, HEAD_WIDTH, THREADS = 32, 128, (256, 512), 64, 2
 GOAL = 1.1  # ours / torch.nn, where no row is padded
 TOLERANCE = 1e-4  # largest difference of outputs and gradients, relative to the largest value of each tensor
 STEADY, ATTEMPTS = 0.25, 6  # while the spread is wider, time again; the narrowest attempt counts, whatever its ratio
-PASSES = ("forward", "forward + backward")
 COLUMNS = "{:15}{:>5}  {:20}{:30}{:>9}{:>9}{:>7}{:>8}{:>4}{:>10}"
 
 Read = Callable[[Tensor], Tensor]
@@ -98,8 +98,9 @@ def duel(
     rows = []
     for name in PASSES:
         work = {who: one_pass(name, *side, x) for who, side in (("ours", ours), ("torch", theirs))}
-        difference = largest_difference(work["ours"](), work["torch"]())
-        our_s, torch_s, spread, attempts = time_steadily(work, rounds)
+        difference = largest_difference(work["ours"](), work["torch"](), TOLERANCE)
+        steady = time_steadily(work, rounds, limit=STEADY, attempts=ATTEMPTS)
+        our_s, torch_s = (steady.medians[who] for who in ("ours", "torch"))
         rows.append(
             {
                 "layer": layer,
@@ -108,49 +109,12 @@ def duel(
                 "ours_ms": round(our_s * 1e3, 2),
                 "torch_ms": round(torch_s * 1e3, 2),
                 "ratio": round(our_s / torch_s, 3),
-                "spread": round(spread, 3),
-                "attempts": attempts,
+                "spread": round(steady.spread, 3),
+                "attempts": steady.attempts,
                 "largest_difference": float(f"{difference:.1e}"),
             }
         )
     return rows
-
-
-def time_steadily(work: dict[str, Callable[[], Any]], rounds: int) -> tuple[float, float, float, int]:
-    """Give both medians, the wider spread and the attempts made, of the attempt that was disturbed least."""
-    tries: list[tuple[float, float, float]] = []
-    while len(tries) < ATTEMPTS and min((spread for *_, spread in tries), default=STEADY + 1) > STEADY:
-        times = interleave(work, rounds)
-        (our_s, our_spread), (torch_s, torch_spread) = (summary(times[who]) for who in ("ours", "torch"))
-        tries.append((our_s, torch_s, max(our_spread, torch_spread)))
-    return *min(tries, key=lambda one: one[2]), len(tries)
-
-
-def one_pass(name: str, module: nn.Module, read: Read, x: Tensor) -> Callable[[], tuple[Tensor, ...]]:
-    """Give the work to time: outputs alone, or outputs and the gradients of inputs and weights."""
-    module.train(name != PASSES[0])
-
-    def forward() -> tuple[Tensor, ...]:
-        with torch.no_grad():
-            return (read(x),)
-
-    leaves = [x.clone().requires_grad_(), *module.parameters()]
-    upstream = torch.randn(x.shape, generator=torch.Generator().manual_seed(1))
-
-    def forward_backward() -> tuple[Tensor, ...]:
-        y = read(leaves[0])
-        return y, *torch.autograd.grad(y, leaves, upstream)
-
-    return forward if name == PASSES[0] else forward_backward
-
-
-def largest_difference(ours: tuple[Tensor, ...], theirs: tuple[Tensor, ...]) -> float:
-    """Give the largest difference, relative to the largest value of each tensor; refuse what is not the same."""
-    pairs = zip(ours, theirs, strict=True)
-    difference = max(float((a - b).detach().abs().max() / b.detach().abs().max()) for a, b in pairs)
-    if not difference <= TOLERANCE:
-        raise SystemExit(f"the two give different results: seen a difference of {difference:.1e}, wanted {TOLERANCE}")
-    return difference
 
 
 def report(rows: list[dict[str, Any]], against: str, *, has_goal: bool) -> list[dict[str, Any]]:

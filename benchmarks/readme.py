@@ -1,7 +1,8 @@
-"""Write the figures of the READMEs and docs/figures from benchmarks/results: none of them is typed by hand.
+"""Write the figures of the READMEs, docs/figures and docs/speed from benchmarks/results: none is typed by hand.
 
 The tables stand between the lines <!-- NAME:begin --> and <!-- NAME:end -->, NAME being one of BLOCKS, each in one page
-of a language. `--check` changes nothing and exits 1 where a page does not say what the results say.
+of a language. One whose result is OPTIONAL is empty until there is one. `--check` changes nothing and exits 1 where a
+page does not say what the results say.
 """
 
 from __future__ import annotations
@@ -15,11 +16,13 @@ from itertools import groupby
 from pathlib import Path
 
 import pair_blocks
+import speed_blocks
 import tables
 from tables import Result, Say, at_most, join, table
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = {"README.md": "en", "docs/figures.md": "en", "README.zh-CN.md": "zh", "docs/figures.zh-CN.md": "zh"}
+PAGES = tuple(f"{page}{end}.md" for page in ("README", "docs/figures", "docs/speed") for end in ("", ".zh-CN"))
+OPTIONAL = ("decoding", "recurrent", "growth-cuda")  # not every machine can show them
 
 MEMORY_NOTE = "One sequence, {dtype}, width {width}, {heads} heads where there are heads."
 SPEED_NOTE = (
@@ -137,9 +140,15 @@ def fresh(path: Path) -> str:
     say = chinese if path.name.endswith("zh-CN.md") else english
     text = path.read_text(encoding="utf-8")
     for name in blocks_in(text):
-        file, block = BLOCKS[name]
-        text = fill(text, name, block(load(file), say), path.name)
+        text = fill(text, name, block_of(name, say), path.name)
     return text
+
+
+def block_of(name: str, say: Say) -> str:
+    file, block = BLOCKS[name]
+    if file not in OPTIONAL:
+        return block(load(file), say)
+    return f"{say(speed_blocks.LEADS[name])}\n\n{block(load(file), say)}" if path_of(file).exists() else ""
 
 
 def blocks_in(text: str) -> list[str]:
@@ -154,8 +163,12 @@ def fill(text: str, name: str, block: str, where: str) -> str:
     return marked.sub(lambda found: f"{found[1]}\n{block}\n\n{found[2]}", text)
 
 
+def path_of(file: str) -> Path:
+    return ROOT / "benchmarks" / "results" / f"{file}.json"
+
+
 def load(file: str) -> Result:
-    path = ROOT / "benchmarks" / "results" / f"{file}.json"
+    path = path_of(file)
     if not path.exists():
         raise SystemExit(f"benchmarks/results/{file}.json is missing: run python benchmarks/{file}.py")
     return json.loads(path.read_text(encoding="utf-8"))
@@ -166,7 +179,7 @@ def english(words: str) -> str:
 
 
 def chinese(words: str) -> str:
-    return (CHINESE | tables.CHINESE | pair_blocks.CHINESE)[words]
+    return (CHINESE | tables.CHINESE | pair_blocks.CHINESE | speed_blocks.CHINESE)[words]
 
 
 # ---- the blocks ------------------------------------------------------------------------------------
@@ -308,6 +321,10 @@ BLOCKS: dict[str, tuple[str, Callable[[Result, Say], str]]] = {
     "nanogpt": ("nanogpt", nanogpt_block),
     "translation": ("translation", pair_blocks.translation_block),
     "captions": ("captions", pair_blocks.captions_block),
+    "growth": ("growth", speed_blocks.growth_block),
+    "growth_cuda": ("growth-cuda", speed_blocks.growth_block),
+    "decoding": ("decoding", speed_blocks.decoding_block),
+    "recurrent": ("recurrent", speed_blocks.plain_block),
 }
 
 

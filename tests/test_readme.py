@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import re
 import subprocess
 import sys
@@ -13,8 +14,10 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 ENGLISH, CHINESE = ROOT / "README.md", ROOT / "README.zh-CN.md"
 FIGURES = ROOT / "docs" / "figures.md", ROOT / "docs" / "figures.zh-CN.md"
+SPEED = ROOT / "docs" / "speed.md", ROOT / "docs" / "speed.zh-CN.md"
+SIBLINGS = (ENGLISH, CHINESE), FIGURES, SPEED
 BOTH = pytest.mark.parametrize("path", [ENGLISH, CHINESE], ids=["en", "zh"])
-PAGES = pytest.mark.parametrize("path", [ENGLISH, CHINESE, *FIGURES], ids=lambda path: path.name)
+PAGES = pytest.mark.parametrize("path", [ENGLISH, CHINESE, *FIGURES, *SPEED], ids=lambda path: path.name)
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 SHELLS = {"sh", "bash", "shell", "console"}
 
@@ -58,8 +61,38 @@ def test_a_typed_figure_is_noticed_and_undone(path: Path, tmp_path: Path) -> Non
 
 
 def test_every_table_stands_in_one_page_of_each_language() -> None:
-    for readme, figures in zip((ENGLISH, CHINESE), FIGURES, strict=True):
-        assert sorted(writer.blocks_in(text(readme)) + writer.blocks_in(text(figures))) == sorted(writer.BLOCKS)
+    for pages in zip(*SIBLINGS, strict=True):
+        assert sorted(name for page in pages for name in writer.blocks_in(text(page))) == sorted(writer.BLOCKS)
+
+
+def test_a_table_without_a_result_is_empty_only_where_it_may_be(monkeypatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(writer, "ROOT", tmp_path)
+    optional = [name for name, (file, _) in writer.BLOCKS.items() if file in writer.OPTIONAL]
+    assert len(optional) == len(writer.OPTIONAL)
+    assert not any(writer.block_of(name, writer.chinese) for name in optional)
+    with pytest.raises(SystemExit, match=r"layers\.json is missing"):
+        writer.block_of("speed", writer.english)
+
+
+@pytest.mark.parametrize("say", [writer.english, writer.chinese], ids=["en", "zh"])
+def test_a_table_appears_with_its_result(say, monkeypatch, tmp_path: Path) -> None:
+    known = writer.load("growth")
+    spoken = {"model": "lstm", "greedy": True, "times_faster": 2.5}
+    spoken |= {who: {"tokens_per_s": 4000.0} for who in ("ours", "theirs")}
+    planted = {
+        "growth-cuda": known,
+        "decoding": known | {"rows": [spoken], "threads": 2},
+        "recurrent": known | {"rows": [{"hidden": 256, "layer": "LSTM", "ratio": 0.5, "parts": [1]}]},
+    }
+    monkeypatch.setattr(writer, "ROOT", tmp_path)
+    (tmp_path / "benchmarks" / "results").mkdir(parents=True)
+    for file, result in planted.items():
+        writer.path_of(file).write_text(json.dumps(result), encoding="utf-8")
+    assert "| transformer | " in writer.block_of("growth_cuda", say)
+    assert "| 4,000 | 4,000 | 2.50 |" in writer.block_of("decoding", say)
+    assert "| layer | hidden | ratio |\n| --- | ---: | ---: |\n| LSTM | 256 | 0.5 |" in writer.block_of(
+        "recurrent", say
+    )
 
 
 def test_a_missing_marker_is_refused() -> None:
@@ -68,12 +101,13 @@ def test_a_missing_marker_is_refused() -> None:
 
 
 def test_both_languages_have_the_same_headings() -> None:
-    assert headings(ENGLISH) == headings(CHINESE)
-    assert headings(FIGURES[0]) == headings(FIGURES[1])
+    for english, chinese in SIBLINGS:
+        assert headings(english) == headings(chinese)
 
 
-def test_both_languages_have_the_same_code_blocks() -> None:
-    ours, theirs = code_blocks(ENGLISH), code_blocks(CHINESE)
+@pytest.mark.parametrize(("one", "other"), SIBLINGS, ids=lambda path: path.name)
+def test_both_languages_have_the_same_code_blocks(one: Path, other: Path) -> None:
+    ours, theirs = code_blocks(one), code_blocks(other)
     assert [language for language, _ in ours] == [language for language, _ in theirs]
     for (language, english), (_, chinese) in zip(ours, theirs, strict=True):
         if language in SHELLS:
@@ -85,12 +119,18 @@ def without_language(commands: str) -> str:
     return re.sub(r"--lang \w+", "--lang", commands)
 
 
+@PAGES
+def test_links_lead_to_files(path: Path) -> None:
+    links = [link for link in re.findall(r"\]\(([^)#]+)\)", text(path)) if "://" not in link]
+    assert links
+    assert not [link for link in links if not (path.parent / link).exists()]
+
+
 @BOTH
 def test_files_named_exist(path: Path) -> None:
-    links = [link for link in re.findall(r"\]\(([^)#]+)\)", text(path)) if "://" not in link]
     named = file_map(path)
     assert named
-    assert not [name for name in named + links if not (ROOT / name).exists()]
+    assert not [name for name in named if not (ROOT / name).exists()]
 
 
 def test_both_languages_name_the_same_files() -> None:

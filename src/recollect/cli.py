@@ -280,6 +280,52 @@ def predict(
             typer.echo(name + (target["text"] if nbest == 1 else f"{target['score']:.4f}\t{target['text']}"))
 
 
+@app.command()
+def doctor(as_json: AsJson = False) -> None:
+    """Say what this machine has, and what of it is used. 检查本机有什么、用上了什么。"""
+    from dataclasses import asdict
+
+    from recollect.doctor import examine
+
+    findings = []
+    for found in examine():
+        findings.append(found)
+        if not as_json:
+            typer.echo(f"{found.state:<7} {found.name:<13} {found.says}")
+            if found.next:
+                typer.echo(f"{'':21} try: {found.next}")
+    broken = [found for found in findings if found.state == "broken"]
+    if as_json:
+        typer.echo(json.dumps({"ok": not broken, "findings": [asdict(f) for f in findings]}, ensure_ascii=False))
+    if broken:
+        _notice(f"{', '.join(f.name for f in broken)}: needed, and broken. Try: {broken[0].next}")
+        raise typer.Exit(1)
+
+
+@app.command()
+def bench(
+    gpu: Annotated[bool, typer.Option("--gpu", help="Time the GPU: bf16, batch 64, 1024 steps.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="A small look at the way; its figures say little.")] = False,
+    out: Annotated[str | None, typer.Option(help="Also keep the record in this .json file.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Time ours beside torch.nn, in turn, on this machine. 在本机上与 torch.nn 轮流计时。"""
+    from pathlib import Path
+
+    words = ["recollect bench", *(["--gpu"] if gpu else []), *(["--quick"] if quick else [])]
+    if out is not None and not Path(out).parent.is_dir():
+        _refuse(f"--out: seen {out}, but there is no such folder", f"{' '.join(words)} --out bench.json")
+    from recollect.bench.running import Bench, head, legend, line, run_bench
+
+    if not as_json:
+        typer.echo(head())
+    result = run_bench(Bench(gpu, quick), " ".join(words), lambda row: None if as_json else typer.echo(line(row)))
+    written = json.dumps(result, indent=1, ensure_ascii=False)
+    if out is not None:
+        Path(out).write_text(f"{written}\n", encoding="utf-8")
+    typer.echo(written if as_json else f"\n{legend(result)}")
+
+
 def _budget(text: str) -> dict[str, Any]:
     """Read 30s, 5m, 1h, 2000steps, 1000000tokens or 3epochs."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(s|m|h|steps?|tokens?|epochs?)", text.strip())

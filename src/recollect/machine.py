@@ -1,4 +1,4 @@
-"""The machine that a model learns on: its device, its memory and its name."""
+"""The machine that a model learns on: its device, its memory, its name, and records of what was measured on it."""
 
 from __future__ import annotations
 
@@ -7,8 +7,11 @@ import platform
 import resource
 import sys
 from contextlib import suppress
+from datetime import datetime, timezone
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import torch
 
 from recollect.version import __version__
@@ -35,17 +38,55 @@ def choose_device(name: str) -> torch.device:
 
 def describe(device: torch.device) -> str:
     """Name the processor, the GPU where one is used, and the versions."""
-    where = f"{_cpu()}, {os.cpu_count()} cores"
+    where = f"{cpu_model()}, {os.cpu_count()} cores"
     if device.type == "cuda":
         where = f"{torch.cuda.get_device_name(device)}; {where}"
     return f"{where}; recollect {__version__}, torch {torch.__version__}, Python {platform.python_version()}"
 
 
-def _cpu() -> str:
+def cpu_model() -> str:
+    """Name the processor."""
     info = Path("/proc/cpuinfo")
     lines = info.read_text(encoding="utf-8").splitlines() if info.exists() else []
     models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return models[0] if models else platform.processor() or platform.machine()
+
+
+# ---- records ----------------------------------------------------------------------------------------
+
+
+def record(name: str, rows: list[dict[str, Any]], command: str, commit: str = "none", **extra: Any) -> dict[str, Any]:
+    """Give rows of figures with what is needed to judge and repeat them."""
+    return {
+        "name": name,
+        "date": datetime.now(timezone.utc).date().isoformat(),
+        "command": command,
+        "machine": facts(),
+        "versions": versions(),
+        "commit": commit,
+        "rows": rows,
+        **extra,
+    }
+
+
+def facts() -> dict[str, Any]:
+    """Give the processor, its cores, the memory, and the GPU where there is one."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    found: dict[str, Any] = {"cpu": cpu_model(), "cores": os.cpu_count(), "memory_gib": round(memory, 1)}
+    if torch.cuda.is_available():
+        found["gpu"] = torch.cuda.get_device_name()
+    return found
+
+
+def versions() -> dict[str, str]:
+    """Give the versions of what figures hang on."""
+    return {
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "numpy": np.__version__,
+        "recollect": __version__,
+        "os": platform.system(),
+    }
 
 
 # ---- memory ------------------------------------------------------------------------------------------

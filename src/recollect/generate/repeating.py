@@ -221,6 +221,11 @@ def _proved(model: nn.Module, memory: Memory, rows: int, has_valid: bool, many: 
     return step
 
 
+def refusal(model: nn.Module) -> str | None:
+    """Say why a model's steps are not repeated; None: they are, or nobody asked."""
+    return _REFUSED.get(model)
+
+
 def _outside(operations: list[Operation], own: list[Tensor]) -> set[int]:
     """Give the storages of what is read but neither made here nor a step's own: weights."""
     made = {storage_of(t) for o in operations for t in o.given if not o.is_view}

@@ -1,0 +1,50 @@
+"""The floor: what the machine itself can do, measured in the same run by the plainest work there is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from recollect.bench.contests import Contest
+from recollect.timing import Work, clock_of, interleave
+
+ROUNDS = 10
+SIDES = {"cpu": 1024, "cuda": 8192}  # of the product
+COPIED = 2**30  # bytes
+
+
+@dataclass(frozen=True)
+class Floor:
+    """A machine's best: operations a second in large products."""
+
+    device: torch.device
+    operations: float
+
+    def seconds(self, contest: Contest) -> float:
+        """Give the least time that a contest's work can take: that of its operations, or of its bytes."""
+        return max(contest.operations / self.operations, contest.bytes / bytes_per_second(self.device, contest.weights))
+
+
+def measure_floor(device: torch.device, dtype: torch.dtype) -> Floor:
+    """Time a large product; the best round counts."""
+    side = SIDES[device.type]
+    a, b = (torch.randn(side, side, device=device).to(dtype) for _ in range(2))
+    return Floor(device, 2 * side**3 / _best(device, lambda: a @ b))
+
+
+def bytes_per_second(device: torch.device, size: int) -> float:
+    """Say how fast memory is: on a GPU copying, on a CPU a product of a vector with so many bytes of weights.
+
+    What fits in a cache is read many times faster than what does not; so the size matters.
+    """
+    if device.type == "cuda":
+        held = torch.empty(COPIED, dtype=torch.uint8, device=device)
+        return 2 * COPIED / _best(device, held.clone)
+    matrix = torch.randn(max(size // 4096, 1), 1024)
+    vector = torch.randn(1024)
+    return matrix.nbytes / _best(device, lambda: matrix @ vector)
+
+
+def _best(device: torch.device, work: Work) -> float:
+    return min(interleave({"": work}, ROUNDS, clock=clock_of(device))[""])
