@@ -1,10 +1,9 @@
 """Generation at batch 1 on a CPU: tokens per second beside a torch step loop and beside transformers' `generate`.
 
-    python benchmarks/decoding.py
+    python benchmarks/decoding.py [--only "gpt sampled"]
 
 - An LSTM of 2 × 256 (vocabularies of 65 and 1,000) beside `nn.LSTM` with the same weights, one step at a time under
-  no_grad, which then takes the argmax, or filters (top-k 40), takes the softmax and draws by `multinomial`. So that
-  nothing hangs on what nn.LSTM costs, our own model called in the same loop stands beside it.
+  no_grad, which then takes the argmax, or filters (top-k 40), takes the softmax and draws by `multinomial`.
 - A GPT of 10.8 M parameters (nanoGPT's characters) beside transformers' GPT-2 with the same weights and its defaults:
   eager, its cache of keys and values.
 
@@ -30,7 +29,7 @@ import transformers
 from torch import Tensor, nn
 from transformers import GPT2Config, GPT2LMHeadModel
 
-from common import interleave, save_result, summary
+from common import COMMIT, earlier, interleave, save_result, summary
 from recollect.generate import Settings, compiled, compiling, generate
 from recollect.models.language import LanguageConfig, LanguageModel, count_parameters
 
@@ -41,34 +40,38 @@ CONFIGS = {
     "lstm 1000": LanguageConfig("lstm", 1000, width=256, depth=2),
     "gpt": LanguageConfig("transformer", 65, width=384, depth=6, heads=6, max_length=256, tied=True),
 }
-TOKENS = {"lstm 65": 1000, "lstm 1000": 1000, "gpt": 250}
-ROUNDS = {"lstm 65": 30, "lstm 1000": 30, "gpt": 30}
+TOKENS = {"lstm 65": 1000, "lstm 1000": 1000, "gpt": 200}
+CASES = {f"{name} {way}": (name, way == "greedy") for name in CONFIGS for way in ("greedy", "sampled")}
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=30)
-    parser.add_argument("--only", choices=CONFIGS)
+    parser.add_argument("--only", choices=CASES, help="measure this, and keep the other rows as they are")
     parser.add_argument("--begin", choices=CONFIGS, help="time the first generation of this process, and leave")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     if options.begin:
         print(first_generation(options.begin))
         return 0
-    rows = [row for name in CONFIGS if options.only in (None, name) for row in compare(name, options.rounds)]
-    versions = {"transformers": transformers.__version__}
-    if options.only is None:
-        save_result("decoding", rows, threads=options.threads, goals=GOALS, peers=versions)
-    return 0 if all(row["times_faster"] >= GOALS[row["model"].split()[0]] for row in rows) else 1
+    found = {row["case"]: row for row in earlier("decoding")}
+    for case in [options.only] if options.only else CASES:
+        found[case] = compare(case, options.rounds)
+    rows, versions = [found[case] for case in CASES if case in found], {"transformers": transformers.__version__}
+    save_result("decoding", rows, threads=options.threads, goals=GOALS, peers=versions)
+    return 0 if all(row["times_faster"] >= GOALS[row["case"].split()[0]] for row in rows) else 1
 
 
-def compare(name: str, rounds: int) -> list[dict[str, Any]]:
+def compare(case: str, rounds: int) -> dict[str, Any]:
+    name, greedy = CASES[case]
     torch.manual_seed(0)
     model = sharpened(LanguageModel(CONFIGS[name]).eval())
     peer = TorchLSTM(model) if name != "gpt" else gpt2_of(model)
-    shared = {"model": name, "parameters": count_parameters(CONFIGS[name]), **beginnings(name)}
-    return [{**shared, **measure(model, peer, name, greedy, rounds)} for greedy in (True, False)]
+    row = {"case": case, "parameters": count_parameters(CONFIGS[name]), "commit": COMMIT, **beginnings(name)}
+    row |= measure(model, peer, TOKENS[name], greedy, rounds)
+    print(row, flush=True)
+    return row
 
 
 def sharpened(model: LanguageModel) -> LanguageModel:
@@ -79,21 +82,18 @@ def sharpened(model: LanguageModel) -> LanguageModel:
     return model
 
 
-def measure(model: LanguageModel, peer: nn.Module, name: str, greedy: bool, rounds: int) -> dict[str, Any]:
-    tokens = TOKENS[name]
-    contenders: dict[str, Callable[[], list[int]]] = {"ours": lambda: our_ids(model, tokens, greedy)}
-    if isinstance(peer, TorchLSTM):
-        contenders["theirs"] = lambda: looped_ids(peer, tokens, greedy)
-        contenders["our model in a loop"] = lambda: looped_ids(model, tokens, greedy)
-    else:
-        contenders["theirs"] = lambda: their_ids(peer, tokens, greedy)
+def measure(model: LanguageModel, peer: Any, tokens: int, greedy: bool, rounds: int) -> dict[str, Any]:
+    their_way = looped_ids if isinstance(peer, TorchLSTM) else their_ids
+    contenders: dict[str, Callable[[], list[int]]] = {
+        "ours": lambda: our_ids(model, tokens, greedy),
+        "theirs": lambda: their_way(peer, tokens, greedy),
+    }
     said = {contender: work() for contender, work in contenders.items()}
     check(said, model, greedy, tokens)
-    times = {contender: summary(taken) for contender, taken in interleave(contenders, rounds).items()}
-    row: dict[str, Any] = {"greedy": greedy, "times_faster": times["theirs"][0] / times["ours"][0]}
+    times = {contender: summary(taken) for contender, taken in interleave(contenders, rounds, warmup=1).items()}
+    row: dict[str, Any] = {"tokens": tokens, "times_faster": times["theirs"][0] / times["ours"][0]}
     for contender, (median, spread) in times.items():
         row[contender] = {"tokens_per_s": tokens / median, "us_per_token": 1e6 * median / tokens, "spread": spread}
-    print({"model": name, **row}, flush=True)
     return row
 
 
@@ -138,7 +138,7 @@ class TorchLSTM(nn.Module):
 
 
 @torch.no_grad()
-def looped_ids(model: nn.Module, tokens: int, greedy: bool) -> list[int]:
+def looped_ids(model: TorchLSTM, tokens: int, greedy: bool) -> list[int]:
     """Go on one step at a time, as one does."""
     ids, memory, said = torch.tensor([[1]]), None, []
     for _ in range(tokens):
