@@ -1,26 +1,27 @@
-"""The kernel of recurrences.c: how it is called, with what, and on which threads."""
+"""The walk of recurrences.c: compiled, called with tensors, and shared among threads."""
 
 from __future__ import annotations
 
 import ctypes
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
-from recollect.kernels.c_compiler import NoCompiler, load
+from recollect.kernels.c_compiler import load
 
 KINDS = ("RNN tanh", "RNN relu", "GRU", "LSTM")  # as recurrences.c counts them
 DTYPES = {torch.float32: "FLOAT32", torch.float64: "FLOAT64", torch.bfloat16: "BFLOAT16"}
-REASONS: dict[str, str] = {}  # why recurrences on a CPU are read without the kernel, by dtype
+REASONS: dict[str, str] = {}  # why recurrences on a CPU are read without the kernel: by dtype
 
 NUMBERS = ("kind", "rows", "steps", "hidden", "is_kept", "is_backward", "threads")
 TENSORS = (
-    *("order", "lengths", "panels", "bias", "gates", "outputs", "inner", "first", "first_cell", "last", "last_cell"),
-    *("d_outputs", "d_last", "d_last_cell", "d_gates", "d_inner", "d_first", "d_first_cell", "scratch"),
+    *("order", "lengths", "weight", "panels", "bias", "gates", "outputs", "inner", "first", "first_cell", "last"),
+    *("last_cell", "d_outputs", "d_last", "d_last_cell", "d_gates", "d_inner", "d_first", "d_first_cell", "scratch"),
 )
 
 
@@ -29,104 +30,123 @@ class _Call(ctypes.Structure):
 
 
 def library_for(dtype: torch.dtype) -> ctypes.CDLL | None:
-    """Give the compiled kernel; None where there is none, and `REASONS` says why."""
+    """Give the compiled walk; None where there is none, and `REASONS` says why."""
     if str(dtype) in REASONS:
         return None
     try:
-        return _compiled(dtype)
-    except (NoCompiler, OSError) as error:
+        return compiled(DTYPES[dtype])
+    except OSError as error:  # no compiler, or no place to keep what it makes
         REASONS[str(dtype)] = str(error)
         return None
 
 
 @lru_cache
-def _compiled(dtype: torch.dtype) -> ctypes.CDLL:
+def compiled(*defined: str) -> ctypes.CDLL:
+    """Compile with these names defined: a dtype's, and for a trial WITHOUT_PAIRS."""
     text = files("recollect.kernels").joinpath("recurrences.c").read_text(encoding="utf-8")
-    library = load(f"#define {DTYPES[dtype]}\n{text}")
-    library.scratch_bytes.restype = ctypes.c_int64
+    library = load("".join(f"#define {name}\n" for name in defined) + text)
+    library.scratch_bytes.restype = library.panel_bytes.restype = ctypes.c_int64
     return library
+
+
+# ---- threads ---------------------------------------------------------------------------------------------
+
+
+def share(library: ctypes.CDLL, call: _Call) -> None:
+    """Lay the weights out, then walk; each thread its share."""
+    threads, functions, to_call = call.threads, torch_threads(), ctypes.byref(call)
+    for is_walk in (ctypes.c_int64(0), ctypes.c_int64(1)):
+        if threads == 1:
+            library.share(to_call, is_walk, ctypes.c_int64(0))
+        elif functions is not None:
+            library.share_all(to_call, is_walk, *functions)
+        else:
+            with ThreadPoolExecutor(threads) as pool:
+                for i in range(threads):
+                    pool.submit(library.share, to_call, is_walk, ctypes.c_int64(i))
 
 
 @lru_cache
 def torch_threads() -> tuple[ctypes.c_void_p, ...] | None:
-    """Give the functions by which torch's own OpenMP begins and counts; None where it is not to be found."""
+    """Give the functions by which torch's own OpenMP begins and counts; None where it is not to be found.
+
+    An OpenMP of ours would keep its threads spinning while torch's compute, on the same cores.
+    """
+    names = ("GOMP_parallel", "omp_get_thread_num", "omp_get_num_threads")
+    path = _openmp()
+    try:
+        openmp = None if path is None else ctypes.CDLL(path)
+        return None if openmp is None else tuple(ctypes.cast(openmp[name], ctypes.c_void_p) for name in names)
+    except (OSError, AttributeError):
+        return None
+
+
+def _openmp() -> str | None:
+    """Find the OpenMP that is loaded; where there are several, the one that came with torch."""
     try:
         lines = Path("/proc/self/maps").read_text(encoding="utf-8").splitlines()
     except OSError:
         return None
-    paths = {line.split(maxsplit=5)[-1] for line in lines if "/lib" in line}
-    found = sorted((p for p in paths if Path(p).name.startswith(("libgomp", "libiomp5", "libomp"))), key=_distance)
-    if not found:
-        return None
-    openmp = ctypes.CDLL(found[0])
-    return tuple(
-        ctypes.cast(getattr(openmp, name), ctypes.c_void_p)
-        for name in ("GOMP_parallel", "omp_get_thread_num", "omp_get_num_threads")
-    )
+    loaded = {line.split(maxsplit=5)[-1] for line in lines if "/" in line}
+    found = sorted(p for p in loaded if Path(p).name.startswith(("libgomp", "libiomp5", "libomp")))
+    with_torch = [p for p in found if Path(p).is_relative_to(Path(torch.__file__).parent.parent)]
+    return next(iter(with_torch + found), None)
 
 
-def _distance(path: str) -> tuple[bool, str]:
-    return not Path(path).is_relative_to(Path(torch.__file__).parent), path
+# ---- calls -----------------------------------------------------------------------------------------------
 
 
+@dataclass
 class Walk:
-    """Calls of the kernel for one set of rows: once forwards, once backwards."""
+    """One set of rows, their first state, and their gates: W_ih x + b_ih before the walk forwards."""
 
-    def __init__(self, kind: str, lengths: Tensor, h: Tensor, c: Tensor | None, gates: Tensor) -> None:
-        library = library_for(gates.dtype)
-        assert library is not None
-        self.library, self.dtype, self.gates = library, gates.dtype, gates
-        self.kind, self.lengths = kind, lengths
-        self.order = lengths.argsort(descending=True, stable=True)
-        self.first, self.cell = h.contiguous(), None if c is None else c.contiguous()
-        self.real = torch.float32 if gates.dtype == torch.bfloat16 else gates.dtype
+    kind: str
+    library: ctypes.CDLL
+    lengths: Tensor | None  # (B,) steps of each row; None: all
+    gates: Tensor  # (B, T, G·H)
+    first: Tensor  # (B, H)
+    cell: Tensor | None
 
     def forwards(self, w_hh: Tensor, b_hh: Tensor | None, is_kept: bool) -> tuple[Tensor | None, ...]:
-        """Give all outputs, what is kept beside the gates, and the last h and c. Puts the gates in place."""
-        rows, steps, _ = self.gates.shape
-        y = self.gates.new_empty(rows, steps, self.first.shape[1])
-        inner = torch.empty_like(y) if is_kept and self.kind in ("GRU", "LSTM") else None
-        bias = w_hh.new_zeros(len(w_hh), dtype=self.real) if b_hh is None else b_hh.to(self.real).contiguous()
-        last, last_cell = torch.empty_like(self.first), None if self.cell is None else torch.empty_like(self.cell)
-        self._run(w_hh, is_kept, False, bias=bias, outputs=y, inner=inner, last=last, last_cell=last_cell)
-        return y, inner, last, last_cell
+        """Give all outputs, what is kept beside them, and the last h and c. Kept gates are put in place."""
+        y = self.gates.new_empty(*self.gates.shape[:2], self.first.shape[1])
+        real = real_dtype(y.dtype)
+        found = {"outputs": y, "inner": torch.empty_like(y) if is_kept and self.kind in ("GRU", "LSTM") else None}
+        found |= {"last": torch.empty_like(self.first), "last_cell": _like(self.cell)}
+        bias = w_hh.new_zeros(len(w_hh), dtype=real) if b_hh is None else b_hh.to(real).contiguous()
+        self._run(w_hh, is_kept, False, bias=bias, **found)
+        return tuple(found.values())
 
     def backwards(
         self, w_hh: Tensor, y: Tensor, inner: Tensor | None, dy: Tensor, dh: Tensor, dc: Tensor | None
     ) -> tuple[Tensor | None, ...]:
-        """Give the gradients of W_ih x + b_ih, of what a GRU adds beside, and of the first h and c."""
-        d_gates = torch.empty_like(self.gates)
+        """Give the gradients of W_ih x + b_ih, of a GRU's W_hh̃ h + b_hh̃, and of the first h and c."""
         given = {"outputs": y, "inner": inner, "d_outputs": dy.contiguous(), "d_last": dh.contiguous()}
-        found = {"d_gates": d_gates, "d_inner": torch.empty_like(y) if self.kind == "GRU" else None}
-        found["d_first"] = torch.empty_like(self.first)
-        found["d_first_cell"] = None if self.cell is None else torch.empty_like(self.cell)
-        self._run(w_hh.t(), True, True, **given, **found, d_last_cell=None if dc is None else dc.contiguous())
+        given["d_last_cell"] = None if dc is None else dc.contiguous()
+        found = {"d_gates": _like(self.gates), "d_inner": _like(y) if self.kind == "GRU" else None}
+        found |= {"d_first": _like(self.first), "d_first_cell": _like(self.cell)}
+        self._run(w_hh, True, True, **given, **found)
         return tuple(found.values())
 
-    def _run(self, weight: Tensor, is_kept: bool, is_backward: bool, **tensors: Tensor | None) -> None:
+    def _run(self, w_hh: Tensor, is_kept: bool, is_backward: bool, **tensors: Tensor | None) -> None:
         rows, steps, _ = self.gates.shape
         threads = min(torch.get_num_threads(), rows)
-        numbers = (KINDS.index(self.kind), rows, steps, self.first.shape[1], is_kept, is_backward, threads)
-        call = _Call(*numbers)
-        tensors |= {"order": self.order, "lengths": self.lengths, "gates": self.gates, "panels": self._panels(weight)}
+        call = _Call(KINDS.index(self.kind), rows, steps, self.first.shape[1], is_kept, is_backward, threads)
+        lengths = torch.full((rows,), steps) if self.lengths is None else self.lengths
+        order = torch.arange(rows) if self.lengths is None else lengths.argsort(descending=True)
+        tensors |= {"order": order, "lengths": lengths, "gates": self.gates, "weight": w_hh.contiguous()}
         tensors |= {"first": self.first, "first_cell": self.cell}
+        tensors["panels"] = torch.empty(self.library.panel_bytes(ctypes.byref(call)), dtype=torch.uint8)
         tensors["scratch"] = torch.empty(threads * self.library.scratch_bytes(ctypes.byref(call)), dtype=torch.uint8)
         for name, tensor in tensors.items():
             setattr(call, name, None if tensor is None else tensor.data_ptr())
-        self._share(call, threads)
+        share(self.library, call)
 
-    def _share(self, call: _Call, threads: int) -> None:
-        functions = torch_threads()
-        if threads == 1 or functions is None:
-            for i in range(threads):
-                self.library.share(ctypes.byref(call), ctypes.c_int64(i))
-        else:
-            self.library.share_all(ctypes.byref(call), *functions)
 
-    def _panels(self, weight: Tensor) -> Tensor:
-        """Lay W (N, K) out as the kernel reads it: (N / width, K, width), in pairs where two are multiplied at once."""
-        width, pair = self.library.panel_width(), self.library.pair()
-        weight = weight.to(self.real) if pair == 1 else weight
-        outputs, size = weight.shape
-        weight = F.pad(weight, (0, -size % pair, 0, -outputs % width))
-        return weight.unflatten(1, (-1, pair)).unflatten(0, (-1, width)).permute(0, 2, 1, 3).contiguous()
+def real_dtype(dtype: torch.dtype) -> torch.dtype:
+    """Give the dtype in which the walk computes."""
+    return torch.float32 if dtype == torch.bfloat16 else dtype
+
+
+def _like(tensor: Tensor | None) -> Tensor | None:
+    return None if tensor is None else torch.empty_like(tensor)

@@ -84,6 +84,7 @@ INLINE void store(value *p, vec v, int count) {
 #include <immintrin.h>
 #define PAIR 2
 typedef value operand;
+INLINE operand as_operand(value v) { return v; }
 INLINE vec load_operand(const operand *p, int count) { return load(p, count); }
 INLINE void store_operand(operand *p, vec v, int count) { store(p, v, count); }
 INLINE vec multiply_add(vec sum, const operand *a, loose b) {
@@ -94,6 +95,7 @@ INLINE vec multiply_add(vec sum, const operand *a, loose b) {
 #else
 #define PAIR 1
 typedef real operand;
+INLINE operand as_operand(value v) { return widen((halves){v})[0]; }
 INLINE vec load_operand(const operand *p, int count) { (void)count; return load_real(p); }
 INLINE void store_operand(operand *p, vec v, int count) {
   vec kept = widen(narrow(v));
@@ -184,7 +186,8 @@ enum { RNN_TANH, RNN_RELU, GRU, LSTM };
 typedef struct { /* shapes as in Python: batch first; what a kind does not need is not read */
   int64_t kind, rows, steps, hidden, is_kept, is_backward, threads;
   const int64_t *order, *lengths; /* rows by falling length; steps of each row */
-  const operand *panels;          /* W_hh; backwards its transpose */
+  const value *weight;            /* W_hh */
+  operand *panels;                /* W_hh as it is multiplied; backwards its transpose */
   const real *bias;               /* b_hh */
   value *gates;                   /* (B, T, G·H): W_ih x + b_ih; where they are kept, then the gates */
   value *outputs, *inner;         /* (B, T, H): h; GRU: W_hh~ h + b_hh~, LSTM: c */
@@ -435,15 +438,38 @@ static void clear(const Call *call, value *t, int64_t row, int64_t width) {
   if (t) memset(t + (row * call->steps + length) * width, 0, (call->steps - length) * width * sizeof(value));
 }
 
-int64_t panel_width(void) { return WIDTH; }
-int64_t pair(void) { return PAIR; }
 int64_t scratch_bytes(const Call *call) {
   Group group;
   return lay_out(call, &group, 0) - (char *)0;
 }
+int64_t panel_bytes(const Call *call) {
+  int64_t rows = GATES[call->kind] * call->hidden, H = call->hidden;
+  int64_t outputs = call->is_backward ? H : rows, inputs = call->is_backward ? rows : H;
+  return round_up(outputs, WIDTH) * round_up(inputs, PAIR) * (int64_t)sizeof(operand);
+}
 
-/* Do one thread's share: every n-th row, so that all have long and short ones. */
-void share(const Call *call, int64_t thread) {
+/* ---- shares of threads ------------------------------------------------------------------------------------------- */
+
+/* Lay W_hh (G·H, H), or its transpose, out in panels: for every WIDTH outputs what comes from each input, in pairs where
+   two are multiplied at once. Each thread lays out every n-th panel. */
+static void lay_out_panels(const Call *call, int64_t thread) {
+  const int64_t H = call->hidden, rows = GATES[call->kind] * H;
+  const int64_t outputs = call->is_backward ? H : rows, inputs = call->is_backward ? rows : H;
+  const int64_t across = call->is_backward ? 1 : H, along = call->is_backward ? H : 1;
+  const int64_t size = round_up(inputs, PAIR) * WIDTH;
+  for (int64_t first = thread * WIDTH; first < outputs; first += call->threads * WIDTH) {
+    operand *panel = call->panels + first / WIDTH * size;
+    const value *from = call->weight + first * across;
+    const int64_t count = outputs - first < WIDTH ? outputs - first : WIDTH;
+    if (count < WIDTH || inputs % PAIR) memset(panel, 0, size * sizeof(operand));
+    for (int64_t k = 0; k < inputs; k++)
+      for (int64_t j = 0; j < count; j++)
+        panel[(k / PAIR * WIDTH + j) * PAIR + k % PAIR] = as_operand(from[k * along + j * across]);
+  }
+}
+
+/* Walk with every n-th row, so that all threads have long and short ones. */
+static void walk(const Call *call, int64_t thread) {
   Group group;
   char *scratch = call->scratch + thread * scratch_bytes(call);
   memset(scratch, 0, lay_out(call, &group, scratch) - scratch);
@@ -461,19 +487,26 @@ void share(const Call *call, int64_t thread) {
   }
 }
 
+/* First all panels, then the walk. */
+void share(const Call *call, int64_t is_walk, int64_t thread) {
+  if (is_walk) walk(call, thread);
+  else lay_out_panels(call, thread);
+}
+
 /* Share among the threads that torch itself computes with: `parallel` is how their OpenMP begins, and it may give fewer
    than were asked for. */
 typedef int Ask(void);
 typedef void Parallel(void (*)(void *), void *, unsigned, unsigned);
 typedef struct {
   const Call *call;
+  int64_t is_walk;
   Ask *number, *count;
 } Team;
 static void one_of_many(void *team_) {
   const Team *team = team_;
-  for (int64_t i = team->number(); i < team->call->threads; i += team->count()) share(team->call, i);
+  for (int64_t i = team->number(); i < team->call->threads; i += team->count()) share(team->call, team->is_walk, i);
 }
-void share_all(const Call *call, Parallel *parallel, Ask *number, Ask *count) {
-  Team team = {call, number, count};
+void share_all(const Call *call, int64_t is_walk, Parallel *parallel, Ask *number, Ask *count) {
+  Team team = {call, is_walk, number, count};
   parallel(one_of_many, &team, (unsigned)call->threads, 0);
 }

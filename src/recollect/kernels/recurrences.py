@@ -15,67 +15,133 @@ from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
-from torch.autograd.function import once_differentiable
+from torch import Tensor, nn
+from torch.autograd import forward_ad
 
-from recollect.kernels.recurrence_walk import KINDS, Walk, library_for
+from recollect.kernels.recurrence_walk import DTYPES, Walk, library_for
 
-
-class Weights(NamedTuple):
-    """A layer's own, in torch's layout."""
-
-    ih: Tensor  # (G·H, D)
-    hh: Tensor  # (G·H, H)
-    bias_ih: Tensor | None
-    bias_hh: Tensor | None
+FEWEST = 1 << 20  # products of two numbers, in all recurrent steps together, for which it pays
+FEWEST_STEPS = 8  # for which laying the weights out pays
 
 
-def read(
-    kind: str, x: Tensor, first: tuple[Tensor, ...], weights: Weights, valid: Tensor | None
-) -> tuple[Tensor, tuple[Tensor, ...]]:
-    """Read x (B, T, D) from h, or (h, c): all outputs (B, T, H), and the last state."""
-    lengths = torch.full((len(x),), x.shape[1]) if valid is None else valid.sum(1)
-    cell = first[1] if len(first) > 1 else None
-    y, *last = _Recurrence.apply(kind, lengths, x, first[0], cell, *weights)  # type: ignore[no-untyped-call]
-    return y, tuple(last[: len(first)])
+class Given(NamedTuple):
+    """What is read, from where, and with which weights, in torch's layout."""
+
+    x: Tensor  # (B, T, D)
+    h: Tensor  # (B, H)
+    c: Tensor | None  # an LSTM's
+    w_ih: Tensor  # (G·H, D)
+    w_hh: Tensor  # (G·H, H)
+    b_ih: Tensor | None
+    b_hh: Tensor | None
+
+    def tensors(self) -> list[Tensor]:
+        """Give those that there are."""
+        return [t for t in self if t is not None]
+
+    def is_kept(self) -> bool:
+        """Whether gradients are wanted."""
+        return torch.is_grad_enabled() and any(t.requires_grad for t in self.tensors())
+
+
+Plain = Callable[[Given], list[Tensor]]  # all outputs, the last h and c, by torch's operations
+
+
+def pays(kind: str, given: Given) -> bool:
+    """Whether to read here. Hangs on what is given alone, not on what was read before: same call, same bits."""
+    x, (rows, steps, _) = given.x, given.x.shape
+    if x.device.type != "cpu" or x.dtype not in DTYPES or rows * steps * given.w_hh.numel() < FEWEST:
+        return False
+    if steps < FEWEST_STEPS or not _is_eager(given):
+        return False
+    is_onednns = kind == "LSTM" and x.dtype == torch.float32 and not given.is_kept()  # torch's own, and quicker
+    return not is_onednns and library_for(x.dtype) is not None
+
+
+def _is_eager(given: Given) -> bool:
+    """Whether these are plain tensors, and nobody but autograd follows what is done to them."""
+    is_followed = (
+        torch.compiler.is_compiling()
+        or torch._C._get_tracing_state() is not None  # torch.jit.trace
+        or torch.is_autocast_enabled("cpu")
+        or torch._C._are_functorch_transforms_active()
+        or torch._C._len_torch_dispatch_stack() > 0
+        or forward_ad._current_level >= 0
+    )
+    return not is_followed and all(type(t) in (Tensor, nn.Parameter) for t in given.tensors())
+
+
+def read(kind: str, given: Given, lengths: Tensor | None, plain: Plain) -> list[Tensor]:
+    """Give all outputs (B, T, H), zero where a row has ended, and the last h, for an LSTM also c.
+
+    `kind` is one of KINDS; `lengths` (B,) are the rows' own, None: all are as long as x. Gradients that are to be
+    differentiated again are computed through `plain`.
+    """
+    if given.is_kept():
+        found = _Recurrence.apply(kind, lengths, plain, *given)  # type: ignore[no-untyped-call]
+    else:
+        y, _, *last = _walk(kind, given, lengths).forwards(given.w_hh, given.b_hh, is_kept=False)
+        found = (y, *last)
+    return [t for t in found if t is not None]
+
+
+def _walk(kind: str, given: Given, lengths: Tensor | None, gates: Tensor | None = None) -> Walk:
+    library = library_for(given.x.dtype)
+    assert library is not None
+    if gates is None:
+        gates = F.linear(given.x, given.w_ih, given.b_ih).contiguous()  # (B, T, G·H)
+    c = None if given.c is None else given.c.contiguous()
+    return Walk(kind, library, lengths, gates, given.h.contiguous(), c)
 
 
 class _Recurrence(torch.autograd.Function):
     @staticmethod
-    def forward(
-        ctx: Any,
-        kind: str,
-        lengths: Tensor,
-        x: Tensor,
-        h: Tensor,
-        c: Tensor | None,
-        w_ih: Tensor,
-        w_hh: Tensor,
-        b_ih: Tensor | None,
-        b_hh: Tensor | None,
-    ) -> tuple[Tensor | None, ...]:
-        is_kept = any(ctx.needs_input_grad)
-        gates = F.linear(x, w_ih, b_ih)  # (B, T, G·H)
-        walk = Walk(kind, lengths, h, c, gates)
-        y, inner, *last = walk.forwards(w_hh, b_hh, is_kept)
-        if is_kept:
-            ctx.kind = kind
-            ctx.save_for_backward(lengths, x, h, c, w_ih, w_hh, gates, y, inner)
+    def forward(ctx: Any, kind: str, lengths: Tensor | None, plain: Plain, *given: Tensor) -> tuple[Tensor | None, ...]:
+        walk = _walk(kind, Given(*given), lengths)
+        y, inner, *last = walk.forwards(Given(*given).w_hh, Given(*given).b_hh, is_kept=True)
+        ctx.kind, ctx.plain = kind, plain
+        ctx.save_for_backward(*given, lengths, walk.gates, y, inner)
         return y, *last
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, dy: Tensor, dh: Tensor, dc: Tensor | None) -> tuple[Tensor | None, ...]:
-        lengths, x, h, c, w_ih, w_hh, gates, y, inner = ctx.saved_tensors
-        walk = Walk(ctx.kind, lengths, h, c, gates)
-        d_gates, d_inner, d_first, d_cell = walk.backwards(w_hh, y, inner, dy, dh, dc)
-        wants = ctx.needs_input_grad[5:]
-        before = torch.cat([h[:, None], y[:, :-1]], dim=1).flatten(0, 1)  # (B·T, H)
-        flat = d_gates.flatten(0, 1)  # (B·T, G·H)
-        dx = (flat @ w_ih).view(x.shape) if ctx.needs_input_grad[2] else None
-        dw_ih = flat.t() @ x.reshape(len(flat), -1) if wants[0] else None
-        parts = [flat] if d_inner is None else [flat[:, : 2 * h.shape[1]], d_inner.flatten(0, 1)]
-        dw_hh = torch.cat([part.t() @ before for part in parts]) if wants[1] else None
-        db_ih = flat.sum(0) if wants[2] else None
-        db_hh = torch.cat([part.sum(0) for part in parts]) if wants[3] else None
-        return None, None, dx, d_first, d_cell, dw_ih, dw_hh, db_ih, db_hh
+        *tensors, lengths, gates, y, inner = ctx.saved_tensors
+        given, wants = Given(*tensors), Given(*ctx.needs_input_grad[3:])
+        if torch.is_grad_enabled():  # create_graph
+            return None, None, None, *_differentiable(ctx.plain, given, wants, [dy, dh, dc])
+        walk = _walk(ctx.kind, given, lengths, gates)
+        d_gates, d_inner, d_first, d_cell = walk.backwards(given.w_hh, y, inner, dy, dh, dc)
+        assert d_gates is not None
+        return None, None, None, *_gradients(given, wants, y, d_gates, d_inner, d_first, d_cell)
+
+
+def _differentiable(plain: Plain, given: Given, wants: Given, upstream: list[Tensor | None]) -> list[Tensor | None]:
+    """Give the gradients by torch's operations, so that they can be differentiated themselves."""
+    leaves = [t for t, is_wanted in zip(given, wants, strict=True) if t is not None and is_wanted]
+    found = plain(given)
+    gradients = iter(torch.autograd.grad(found, leaves, upstream[: len(found)], create_graph=True))
+    return [next(gradients) if is_wanted else None for is_wanted in wants]
+
+
+def _gradients(
+    given: Given,
+    wants: Given,
+    y: Tensor,
+    d_gates: Tensor,
+    d_inner: Tensor | None,
+    d_first: Tensor | None,
+    d_cell: Tensor | None,
+) -> list[Tensor | None]:
+    """Give the gradients of all that was given, in its order, from those of every step's two products."""
+    from_x = d_gates.flatten(0, 1)  # (B·T, G·H)
+    from_h = [from_x] if d_inner is None else [from_x[:, : 2 * y.shape[2]], d_inner.flatten(0, 1)]  # side by side
+    before = torch.cat([given.h[:, None], y[:, :-1]], dim=1).flatten(0, 1)  # (B·T, H)
+    return [
+        (from_x @ given.w_ih).view(given.x.shape) if wants.x else None,
+        d_first if wants.h else None,
+        d_cell if wants.c else None,
+        from_x.t() @ given.x.flatten(0, 1) if wants.w_ih else None,
+        torch.cat([d.t() @ before for d in from_h]) if wants.w_hh else None,
+        from_x.sum(0) if wants.b_ih else None,
+        torch.cat([d.sum(0) for d in from_h]) if wants.b_hh else None,
+    ]

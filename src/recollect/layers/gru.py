@@ -65,6 +65,9 @@ class GRU(Recurrence[Hidden]):
             "hidden": hidden,
         }
 
+    def _kind(self) -> str | None:
+        return "GRU" if self.reset == "after" else None
+
     def fused(self, x: Tensor, memory: Hidden, valid: Tensor | None) -> tuple[Tensor, Hidden] | None:
         """Run through padding: it comes last, so each row's own last output is right and is picked out."""
         if self.reset == "before":

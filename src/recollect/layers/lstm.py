@@ -63,6 +63,9 @@ class LSTM(Recurrence[HiddenCell]):
         }
         return HiddenCell(hidden=hidden, cell=cell), inner
 
+    def _kind(self) -> str:
+        return "LSTM"
+
     def fused(self, x: Tensor, memory: HiddenCell, valid: Tensor | None) -> tuple[Tensor, HiddenCell] | None:
         """Run through padding while the gates hold the cell; h is picked at each row's own last step."""
         weights = self._weights()

@@ -1,7 +1,8 @@
-"""What RNN, GRU and LSTM share: weights, the loop over time, and the library's fused kernels."""
+"""What RNN, GRU and LSTM share: weights, the loop over time, and the kernels that are quicker."""
 
 from __future__ import annotations
 
+import copy
 import math
 import warnings
 from collections import defaultdict
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import torch
 from torch import Tensor, nn
 
+from recollect.kernels import recurrences
 from recollect.layer import SequenceLayer
 from recollect.memory import Memory
 from recollect.observe import note
@@ -119,9 +121,35 @@ class Recurrence(SequenceLayer[H]):
         return torch.cat(outputs, dim=1), memory
 
     def fast(self, x: Tensor, memory: H, valid: Tensor | None) -> tuple[Tensor, H]:
-        """Use the fused kernel where there is one and it pays."""
-        result = self.fused(x, memory, valid) if self._pays(x) else None
+        """Use our kernel on a CPU, else the library's, where there is one and it pays."""
+        result = self._walk(x, memory, valid)
+        if result is None and self._pays(x):
+            result = self.fused(x, memory, valid)
         return self.read(x, memory, valid) if result is None else result
+
+    def _kind(self) -> str | None:
+        """What `kernels.recurrences` calls this recurrence; None: it does not know it."""
+        return None
+
+    def _walk(self, x: Tensor, memory: H, valid: Tensor | None) -> tuple[Tensor, H] | None:
+        """Read with our kernel for CPUs, where it pays; not where a weight is made of others at every call."""
+        kind = self._kind()
+        if kind is None or torch.compiler.is_compiling() or len(self._parameters) < 4:
+            return None
+        weights = (self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh)
+        given = recurrences.Given(x, memory.hidden, getattr(memory, "cell", None), *weights)
+        if not recurrences.pays(kind, given):
+            return None
+        lengths = None if valid is None else valid.sum(1)
+        y, *last = recurrences.read(kind, given, lengths, lambda given: self._plainly(given, memory, valid))
+        return y, _replace(memory, last)
+
+    def _plainly(self, given: recurrences.Given, memory: H, valid: Tensor | None) -> list[Tensor]:
+        """Read what is given, which may be other tensors than those of this layer and memory."""
+        twin: Recurrence[H] = copy.copy(self)
+        twin._parameters = dict(zip(self._parameters, given[3:], strict=True))  # type: ignore[arg-type]
+        y, after = twin.read(given.x, _replace(memory, [t for t in given[1:3] if t is not None]), valid)
+        return [y, *after.tensors().values()]
 
     def _pays(self, x: Tensor) -> bool:
         # Fused kernels reject empty inputs and cost more than a few plain steps; in bf16 and fp16, which autocast
@@ -148,6 +176,10 @@ def _bridge() -> Any:
     from recollect.layers import torch_bridge
 
     return torch_bridge
+
+
+def _replace(memory: H, tensors: list[Tensor]) -> H:
+    return type(memory)(**dict(zip(memory.tensors(), tensors, strict=True)))
 
 
 def hold(renewed: H, before: H, valid: Tensor) -> H:

@@ -45,6 +45,9 @@ class RNN(Recurrence[Hidden]):
         hidden = total.tanh() if self.nonlinearity == "tanh" else total.relu()
         return Hidden(hidden=hidden), {"hidden": hidden}
 
+    def _kind(self) -> str:
+        return f"RNN {self.nonlinearity}"
+
     def fused(self, x: Tensor, memory: Hidden, valid: Tensor | None) -> tuple[Tensor, Hidden] | None:
         """Run through padding: it comes last, so each row's own last output is right and is picked out."""
         kernel = _VF.rnn_tanh if self.nonlinearity == "tanh" else _VF.rnn_relu
