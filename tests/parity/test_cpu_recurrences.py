@@ -30,8 +30,8 @@ every_kind = pytest.mark.parametrize("kind", LAYERS)
 
 @pytest.fixture(autouse=True)
 def at_every_size(monkeypatch):
-    monkeypatch.setattr(recurrences, "FEWEST", 1)
-    monkeypatch.setattr(recurrences, "FEWEST_STEPS", 1)
+    for name in ("FEWEST", "FEWEST_STEPS", "FEWEST_READ", "FEWEST_OF_LSTM"):
+        monkeypatch.setattr(recurrences, name, 1)
     if recurrence_walk.library_for(torch.float64) is None:
         pytest.skip(f"no kernel: {recurrence_walk.REASONS}")
 

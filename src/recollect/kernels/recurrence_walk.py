@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -54,16 +55,21 @@ def compiled(*defined: str) -> ctypes.CDLL:
 
 def share(library: ctypes.CDLL, call: _Call) -> None:
     """Lay the weights out, then walk; each thread its share."""
-    threads, functions, to_call = call.threads, torch_threads(), ctypes.byref(call)
-    for is_walk in (ctypes.c_int64(0), ctypes.c_int64(1)):
-        if threads == 1:
-            library.share(to_call, is_walk, ctypes.c_int64(0))
-        elif functions is not None:
-            library.share_all(to_call, is_walk, *functions)
-        else:
-            with ThreadPoolExecutor(threads) as pool:
-                for i in range(threads):
-                    pool.submit(library.share, to_call, is_walk, ctypes.c_int64(i))
+    threads = torch.get_num_threads()
+    for is_walk, call.threads in ((0, threads), (1, min(threads, call.rows))):
+        _share(library, ctypes.byref(call), ctypes.c_int64(is_walk), call.threads)
+
+
+def _share(library: ctypes.CDLL, call: Any, is_walk: ctypes.c_int64, threads: int) -> None:
+    functions = torch_threads()
+    if threads == 1:
+        library.share(call, is_walk, ctypes.c_int64(0))
+    elif functions is not None:
+        library.share_all(call, is_walk, *functions)
+    else:
+        with ThreadPoolExecutor(threads) as pool:
+            for i in range(threads):
+                pool.submit(library.share, call, is_walk, ctypes.c_int64(i))
 
 
 @lru_cache
@@ -130,14 +136,14 @@ class Walk:
 
     def _run(self, w_hh: Tensor, is_kept: bool, is_backward: bool, **tensors: Tensor | None) -> None:
         rows, steps, _ = self.gates.shape
-        threads = min(torch.get_num_threads(), rows)
-        call = _Call(KINDS.index(self.kind), rows, steps, self.first.shape[1], is_kept, is_backward, threads)
+        call = _Call(KINDS.index(self.kind), rows, steps, self.first.shape[1], is_kept, is_backward)
         lengths = torch.full((rows,), steps) if self.lengths is None else self.lengths
         order = torch.arange(rows) if self.lengths is None else lengths.argsort(descending=True)
         tensors |= {"order": order, "lengths": lengths, "gates": self.gates, "weight": w_hh.contiguous()}
         tensors |= {"first": self.first, "first_cell": self.cell}
+        scratch = self.library.scratch_bytes(ctypes.byref(call)) * min(torch.get_num_threads(), rows)
+        tensors["scratch"] = torch.empty(scratch, dtype=torch.uint8)
         tensors["panels"] = torch.empty(self.library.panel_bytes(ctypes.byref(call)), dtype=torch.uint8)
-        tensors["scratch"] = torch.empty(threads * self.library.scratch_bytes(ctypes.byref(call)), dtype=torch.uint8)
         for name, tensor in tensors.items():
             setattr(call, name, None if tensor is None else tensor.data_ptr())
         share(self.library, call)
