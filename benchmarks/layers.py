@@ -22,6 +22,7 @@ from recollect import GRU, LSTM, RNN, SelfAttention
 BATCH, STEPS, WIDTHS, HEAD_WIDTH, THREADS = 32, 128, (256, 512), 64, 2
 GOAL = 1.1  # ours / torch.nn, where no row is padded
 TOLERANCE = 1e-4  # largest difference of outputs and gradients, relative to the largest value of each tensor
+NARROW = 0.2  # the same in bfloat16, where torch.nn adds up the gradients of recurrent weights step by step
 STEADY, ATTEMPTS = 0.25, 6  # while the spread is wider, time again; the narrowest attempt counts, whatever its ratio
 PASSES = ("forward", "forward + backward")
 COLUMNS = "{:15}{:>5}  {:20}{:30}{:>9}{:>9}{:>7}{:>8}{:>4}{:>10}"
@@ -61,8 +62,9 @@ def recurrent(kind: Any, width: int, rounds: int) -> list[dict[str, Any]]:
         return pad_packed_sequence(y, batch_first=True)[0]
 
     name, peer = kind.__name__, f"nn.{kind.__name__}"
-    whole = duel(name, (ours, lambda x: ours(x)[0]), (theirs, lambda x: theirs(x)[0]), width, rounds)
-    ragged = duel(name, (ours, lambda x: ours(x, valid=valid)[0]), (theirs, packed), width, rounds)
+    x = torch.randn(BATCH, STEPS, width)
+    whole = duel(name, (ours, lambda x: ours(x)[0]), (theirs, lambda x: theirs(x)[0]), x, rounds)
+    ragged = duel(name, (ours, lambda x: ours(x, valid=valid)[0]), (theirs, packed), x, rounds)
     return report(whole, peer, has_goal=True) + report(ragged, "pack_padded_sequence, ragged", has_goal=False)
 
 
@@ -84,17 +86,16 @@ def attention(width: int, rounds: int) -> list[dict[str, Any]]:
         context = F.scaled_dot_product_attention(q, k, v, is_causal=True)
         return theirs.out_proj(context.transpose(1, 2).flatten(2))
 
-    us = (ours, lambda x: ours(x)[0])
-    rows = report(duel("SelfAttention", us, (theirs, multihead), width, rounds), "nn.MultiheadAttention", has_goal=True)
-    hand = duel("SelfAttention", us, (theirs, by_hand), width, rounds)
+    us, x = (ours, lambda x: ours(x)[0]), torch.randn(BATCH, STEPS, width)
+    rows = report(duel("SelfAttention", us, (theirs, multihead), x, rounds), "nn.MultiheadAttention", has_goal=True)
+    hand = duel("SelfAttention", us, (theirs, by_hand), x, rounds)
     return rows + report(hand, "scaled_dot_product, no memory", has_goal=False)
 
 
 def duel(
-    layer: str, ours: tuple[nn.Module, Read], theirs: tuple[nn.Module, Read], width: int, rounds: int
+    layer: str, ours: tuple[nn.Module, Read], theirs: tuple[nn.Module, Read], x: Tensor, rounds: int
 ) -> list[dict[str, Any]]:
     """Compare results, then times, of one forward and of one forward + backward pass."""
-    x = torch.randn(BATCH, STEPS, width)
     rows = []
     for name in PASSES:
         work = {who: one_pass(name, *side, x) for who, side in (("ours", ours), ("torch", theirs))}
@@ -103,7 +104,7 @@ def duel(
         rows.append(
             {
                 "layer": layer,
-                "hidden": width,
+                "hidden": x.shape[2],
                 "pass": name,
                 "ours_ms": round(our_s * 1e3, 2),
                 "torch_ms": round(torch_s * 1e3, 2),
@@ -135,7 +136,7 @@ def one_pass(name: str, module: nn.Module, read: Read, x: Tensor) -> Callable[[]
             return (read(x),)
 
     leaves = [x.clone().requires_grad_(), *module.parameters()]
-    upstream = torch.randn(x.shape, generator=torch.Generator().manual_seed(1))
+    upstream = torch.randn(x.shape, generator=torch.Generator().manual_seed(1), dtype=x.dtype)
 
     def forward_backward() -> tuple[Tensor, ...]:
         y = read(leaves[0])
@@ -148,8 +149,9 @@ def largest_difference(ours: tuple[Tensor, ...], theirs: tuple[Tensor, ...]) -> 
     """Give the largest difference, relative to the largest value of each tensor; refuse what is not the same."""
     pairs = zip(ours, theirs, strict=True)
     difference = max(float((a - b).detach().abs().max() / b.detach().abs().max()) for a, b in pairs)
-    if not difference <= TOLERANCE:
-        raise SystemExit(f"the two give different results: seen a difference of {difference:.1e}, wanted {TOLERANCE}")
+    most = NARROW if ours[0].dtype == torch.bfloat16 else TOLERANCE
+    if not difference <= most:
+        raise SystemExit(f"the two give different results: seen a difference of {difference:.1e}, wanted {most}")
     return difference
 
 

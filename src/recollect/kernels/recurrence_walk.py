@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -56,20 +55,21 @@ def compiled(*defined: str) -> ctypes.CDLL:
 def share(library: ctypes.CDLL, call: _Call) -> None:
     """Lay the weights out, then walk; each thread its share."""
     threads = torch.get_num_threads()
-    for is_walk, call.threads in ((0, threads), (1, min(threads, call.rows))):
-        _share(library, ctypes.byref(call), ctypes.c_int64(is_walk), call.threads)
+    _share(library, call, threads, is_walk=False)
+    _share(library, call, min(threads, call.rows), is_walk=True)
 
 
-def _share(library: ctypes.CDLL, call: Any, is_walk: ctypes.c_int64, threads: int) -> None:
-    functions = torch_threads()
+def _share(library: ctypes.CDLL, call: _Call, threads: int, is_walk: bool) -> None:
+    call.threads, functions = threads, torch_threads()
+    what = (ctypes.byref(call), ctypes.c_int64(is_walk))
     if threads == 1:
-        library.share(call, is_walk, ctypes.c_int64(0))
+        library.share(*what, ctypes.c_int64(0))
     elif functions is not None:
-        library.share_all(call, is_walk, *functions)
+        library.share_all(*what, *functions)
     else:
         with ThreadPoolExecutor(threads) as pool:
             for i in range(threads):
-                pool.submit(library.share, call, is_walk, ctypes.c_int64(i))
+                pool.submit(library.share, *what, ctypes.c_int64(i))
 
 
 @lru_cache
