@@ -93,10 +93,11 @@ def _openmp() -> str | None:
         lines = Path("/proc/self/maps").read_text(encoding="utf-8").splitlines()
     except OSError:
         return None
-    loaded = {line.split(maxsplit=5)[-1] for line in lines if "/" in line}
-    found = sorted(p for p in loaded if Path(p).name.startswith(("libgomp", "libiomp5", "libomp")))
-    with_torch = [p for p in found if Path(p).is_relative_to(Path(torch.__file__).parent.parent)]
-    return next(iter(with_torch + found), None)
+    loaded = {Path(line.split(maxsplit=5)[-1]) for line in lines if "/" in line}
+    found = sorted(path for path in loaded if path.name.startswith(("libgomp", "libiomp5", "libomp")))
+    beside = Path(torch.__file__).parent.parent
+    with_torch = [path for path in found if any(path.is_relative_to(beside / name) for name in ("torch", "torch.libs"))]
+    return next(map(str, with_torch + found), None)
 
 
 # ---- calls -----------------------------------------------------------------------------------------------
