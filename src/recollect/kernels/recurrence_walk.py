@@ -43,8 +43,9 @@ def library_for(dtype: torch.dtype) -> ctypes.CDLL | None:
 @lru_cache
 def compiled(*defined: str) -> ctypes.CDLL:
     """Compile with these names defined: a dtype's, and for a trial WITHOUT_PAIRS."""
-    text = files("recollect.kernels").joinpath("recurrences.c").read_text(encoding="utf-8")
-    library = load("".join(f"#define {name}\n" for name in defined) + text)
+    here = files("recollect.kernels")
+    sources = [here.joinpath(name).read_text(encoding="utf-8") for name in ("vectors.c", "recurrences.c")]
+    library = load("\n".join([*(f"#define {name}" for name in defined), *sources]))
     library.scratch_bytes.restype = library.panel_bytes.restype = ctypes.c_int64
     return library
 
