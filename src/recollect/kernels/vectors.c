@@ -56,7 +56,7 @@ INLINE stored narrow(vec v) { /* to the nearest, ties to even; NaN stays NaN */
 typedef real value;
 typedef vec stored;
 typedef loose loose_stored;
-INLINE vec widen(stored s) { return h; }
+INLINE vec widen(stored s) { return s; }
 INLINE stored narrow(vec v) { return v; }
 #endif
 
