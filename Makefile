@@ -20,6 +20,7 @@ check: $(INSTALLED)
 bench: $(INSTALLED)
 	$(BIN)/pip install --quiet -e '.[plots]'
 	$(BIN)/python benchmarks/layers.py
+	$(BIN)/python benchmarks/recurrences.py --without-bf16-lstm
 	$(BIN)/python benchmarks/memory.py
 	$(BIN)/python benchmarks/growth.py
 	-$(BIN)/python benchmarks/markov.py # needs RECOLLECT_DATA, and says so

@@ -22,7 +22,7 @@ from tables import Result, Say, at_most, join, table
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = tuple(f"{page}{end}.md" for page in ("README", "docs/figures", "docs/speed") for end in ("", ".zh-CN"))
-OPTIONAL = ("decoding", "recurrent", "growth-cuda")  # not every machine can show them
+OPTIONAL = ("decoding", "decoding-gpu", "recurrences", "recurrent", "growth-cuda")  # not every machine can show them
 
 MEMORY_NOTE = "One sequence, {dtype}, width {width}, {heads} heads where there are heads."
 SPEED_NOTE = (
@@ -324,7 +324,9 @@ BLOCKS: dict[str, tuple[str, Callable[[Result, Say], str]]] = {
     "growth": ("growth", speed_blocks.growth_block),
     "growth_cuda": ("growth-cuda", speed_blocks.growth_block),
     "decoding": ("decoding", speed_blocks.decoding_block),
+    "recurrences": ("recurrences", speed_blocks.recurrences_block),
     "recurrent": ("recurrent", speed_blocks.plain_block),
+    "decoding_gpu": ("decoding-gpu", speed_blocks.plain_block),
 }
 
 

@@ -16,15 +16,28 @@ GROWTH_NOTE = (
     "and {widest:.0%} at the widest."
 )
 DECODING_NOTE = "Batch 1, tokens/s, medians of turns in one run, {threads} threads."
+RECURRENCES_NOTE = (
+    "Forward + backward, medians of turns in one run, {threads} threads; the peak is that of one large product in the "
+    "same dtype and run."
+)
 LEADS = {  # before a table that is not always there
     "growth_cuda": "On a GPU:",
     "decoding": "Generation at batch 1, beside a torch loop and transformers' `generate`:",
-    "recurrent": "Recurrent layers by kernels of our own:",
+    "recurrences": "Recurrent layers on a CPU at other sizes, forward + backward:",
+    "recurrent": "Recurrent layers on a GPU by kernels of our own:",
+    "decoding_gpu": "Generation on a GPU:",
 }
 CHINESE = {
     LEADS["growth_cuda"]: "GPU 上：",
     LEADS["decoding"]: "批量 1 的生成，对照 torch 逐步循环与 transformers 的 `generate`：",
-    LEADS["recurrent"]: "由我们自己的内核计算的循环层：",
+    LEADS["recurrences"]: "CPU 上其他尺寸的循环层，前向 + 反向：",
+    LEADS["recurrent"]: "GPU 上由我们自己的内核计算的循环层：",
+    LEADS["decoding_gpu"]: "GPU 上的生成：",
+    RECURRENCES_NOTE: "前向 + 反向，同一次运行中轮流计时取中位数，{threads} 个线程；峰值为同次同型的一个大矩阵乘积。",
+    "model, way": "模型与方式",
+    "dtype": "数值类型",
+    "ours, ms": "我们，毫秒",
+    "of the peak": "占峰值",
     BOTH: "前向 + 反向",
     FORWARD: "前向",
     "context": "上下文（一个词元）",
@@ -67,13 +80,24 @@ def cell(row: Result) -> str:
 
 
 def decoding_block(result: Result, say: Say) -> str:
-    head = [say("model"), say("how"), say("ours"), say("theirs"), say("faster")]
+    head = [say("model, way"), say("ours"), say("theirs"), say("faster")]
     rows = []
     for row in result["rows"]:
         speeds = [f"{row[who]['tokens_per_s']:,.0f}" for who in ("ours", "theirs")]
-        how = say("greedy" if row["greedy"] else "sampled")
-        rows.append([row["model"], how, *speeds, f"{row['times_faster']:.2f}"])
-    return join(table(head, rows, texts=2), say(DECODING_NOTE).format(**result), result, say)
+        rows.append([row["case"], *speeds, f"{row['times_faster']:.2f}"])
+    return join(table(head, rows, texts=1), say(DECODING_NOTE).format(**result), result, say)
+
+
+def recurrences_block(result: Result, say: Say) -> str:
+    """Show forward + backward: ours beside torch.nn, and the share of what a large product reaches."""
+    head = [say("layer"), say("dtype"), "B", "T", "H", say("ours, ms"), "torch.nn", say("faster"), say("of the peak")]
+    rows = []
+    for row in result["rows"]:
+        if row["pass"] == BOTH:
+            shape = [row["layer"], row["dtype"], *(str(row[name]) for name in ("batch", "steps", "hidden"))]
+            times = [f"{row['ours_ms']:.1f}", f"{row['torch_ms']:.1f}", f"{row['faster']:.2f}"]
+            rows.append([*shape, *times, f"{row['of_peak']:.0%}"])
+    return join(table(head, rows, texts=2), say(RECURRENCES_NOTE).format(**result["setting"]), result, say)
 
 
 def plain_block(result: Result, say: Say) -> str:

@@ -77,7 +77,7 @@ def test_a_table_without_a_result_is_empty_only_where_it_may_be(monkeypatch, tmp
 @pytest.mark.parametrize("say", [writer.english, writer.chinese], ids=["en", "zh"])
 def test_a_table_appears_with_its_result(say, monkeypatch, tmp_path: Path) -> None:
     known = writer.load("growth")
-    spoken = {"model": "lstm", "greedy": True, "times_faster": 2.5}
+    spoken = {"case": "lstm", "times_faster": 2.5}
     spoken |= {who: {"tokens_per_s": 4000.0} for who in ("ours", "theirs")}
     planted = {
         "growth-cuda": known,

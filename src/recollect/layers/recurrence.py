@@ -1,7 +1,8 @@
-"""What RNN, GRU and LSTM share: weights, the loop over time, and the library's fused kernels."""
+"""What RNN, GRU and LSTM share: weights, the loop over time, and the kernels that are quicker."""
 
 from __future__ import annotations
 
+import copy
 import math
 import warnings
 from collections import defaultdict
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import torch
 from torch import Tensor, nn
 
-from recollect.kernels import persistent
+from recollect.kernels import persistent, recurrences
 from recollect.kernels.packing import Weights
 from recollect.kernels.single_step import step_recurrence
 from recollect.layer import SequenceLayer
@@ -124,19 +125,42 @@ class Recurrence(SequenceLayer[H]):
 
     def fast(self, x: Tensor, memory: H, valid: Tensor | None) -> tuple[Tensor, H]:
         """Use our own kernels or the library's fused one, where there is one and it pays."""
-        if self.kernel is not None and persistent.takes(self.kernel, x, self.hidden):
-            return self._walk(self.kernel, x, memory, valid)
-        result: Any = None if self.kernel is None else step_recurrence(self, self.kernel, x, memory, valid)
+        result = None if self.kernel is None else self._by_kernel(self.kernel, x, memory, valid)
         if result is None and self._pays(x):
             result = self.fused(x, memory, valid)
         return self.read(x, memory, valid) if result is None else result
 
-    def _walk(self, kernel: str, x: Tensor, memory: H, valid: Tensor | None) -> tuple[Tensor, H]:
+    def _by_kernel(self, kernel: str, x: Tensor, memory: H, valid: Tensor | None) -> tuple[Tensor, H] | None:
+        """Read with one of our kernels, where one can and pays; not where a weight is made of others at every call."""
+        if torch.compiler.is_compiling() or len(self._parameters) < 4:
+            return None
+        if persistent.takes(kernel, x, self.hidden):
+            return self._walk_on_gpu(kernel, x, memory, valid)
+        found: Any = step_recurrence(self, kernel, x, memory, valid)
+        return self._walk_on_cpu(kernel, x, memory, valid) if found is None else found
+
+    def _walk_on_gpu(self, kernel: str, x: Tensor, memory: H, valid: Tensor | None) -> tuple[Tensor, H]:
         weights = Weights(self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh)
         before = {name: part for name, part, _ in memory._parts()}
         y, hidden, cell = persistent.read(kernel, x, weights, memory.hidden, before.get("cell"), valid)
         after = {"hidden": hidden} if cell is None else {"hidden": hidden, "cell": cell}
         return y, type(memory)(**{name: part.to(before[name].dtype) for name, part in after.items()})
+
+    def _walk_on_cpu(self, kernel: str, x: Tensor, memory: H, valid: Tensor | None) -> tuple[Tensor, H] | None:
+        weights = (self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh)
+        given = recurrences.Given(x, memory.hidden, getattr(memory, "cell", None), *weights)
+        if not recurrences.pays(kernel, given):
+            return None
+        lengths = None if valid is None else valid.sum(1)
+        y, *last = recurrences.read(kernel, given, lengths, lambda given: self._plainly(given, memory, valid))
+        return y, _replace(memory, last)
+
+    def _plainly(self, given: recurrences.Given, memory: H, valid: Tensor | None) -> list[Tensor]:
+        """Read what is given, which may be other tensors than those of this layer and memory."""
+        twin: Recurrence[H] = copy.copy(self)
+        twin._parameters = dict(zip(self._parameters, given[3:], strict=True))  # type: ignore[arg-type]
+        y, after = twin.read(given.x, _replace(memory, [t for t in given[1:3] if t is not None]), valid)
+        return [y, *after.tensors().values()]
 
     def _pays(self, x: Tensor) -> bool:
         # Fused kernels reject empty inputs and cost more than a few plain steps; in bf16 and fp16, which autocast
@@ -163,6 +187,10 @@ def _bridge() -> Any:
     from recollect.layers import torch_bridge
 
     return torch_bridge
+
+
+def _replace(memory: H, tensors: list[Tensor]) -> H:
+    return type(memory)(**dict(zip(memory.tensors(), tensors, strict=True)))
 
 
 def hold(renewed: H, before: H, valid: Tensor) -> H:
