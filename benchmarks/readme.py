@@ -15,6 +15,7 @@ from collections.abc import Callable
 from itertools import groupby
 from pathlib import Path
 
+import line_blocks
 import pair_blocks
 import speed_blocks
 import tables
@@ -22,7 +23,14 @@ from tables import Result, Say, at_most, join, table
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = tuple(f"{page}{end}.md" for page in ("README", "docs/figures", "docs/speed") for end in ("", ".zh-CN"))
-OPTIONAL = ("decoding", "decoding-gpu", "recurrences", "recurrent", "growth-cuda")  # not every machine can show them
+OPTIONAL = (
+    "multi30k",
+    "decoding",
+    "decoding-gpu",
+    "recurrences",
+    "recurrent",
+    "growth-cuda",
+)  # not every machine can show them
 
 MEMORY_NOTE = "One sequence, {dtype}, width {width}, {heads} heads where there are heads."
 SPEED_NOTE = (
@@ -148,7 +156,8 @@ def block_of(name: str, say: Say) -> str:
     file, block = BLOCKS[name]
     if file not in OPTIONAL:
         return block(load(file), say)
-    return f"{say(speed_blocks.LEADS[name])}\n\n{block(load(file), say)}" if path_of(file).exists() else ""
+    leads = speed_blocks.LEADS | line_blocks.LEADS
+    return f"{say(leads[name])}\n\n{block(load(file), say)}" if path_of(file).exists() else ""
 
 
 def blocks_in(text: str) -> list[str]:
@@ -179,7 +188,7 @@ def english(words: str) -> str:
 
 
 def chinese(words: str) -> str:
-    return (CHINESE | tables.CHINESE | pair_blocks.CHINESE | speed_blocks.CHINESE)[words]
+    return (CHINESE | tables.CHINESE | pair_blocks.CHINESE | line_blocks.CHINESE | speed_blocks.CHINESE)[words]
 
 
 # ---- the blocks ------------------------------------------------------------------------------------
@@ -321,6 +330,8 @@ BLOCKS: dict[str, tuple[str, Callable[[Result, Say], str]]] = {
     "nanogpt": ("nanogpt", nanogpt_block),
     "translation": ("translation", pair_blocks.translation_block),
     "captions": ("captions", pair_blocks.captions_block),
+    "line": ("multi30k", line_blocks.line_block),
+    "story": ("multi30k", line_blocks.story_block),
     "growth": ("growth", speed_blocks.growth_block),
     "growth_cuda": ("growth-cuda", speed_blocks.growth_block),
     "decoding": ("decoding", speed_blocks.decoding_block),
