@@ -134,7 +134,7 @@ def walk(layer: Any, cell: str, batch: int, dtype: torch.dtype, *, back: bool) -
     forward, machine = persistent._ready("forward", cell, logits)
 
     def ahead() -> Any:
-        return launching.run_forward(machine, forward, logits, weight, hidden, state, None, keeps=back)
+        return launching.run_forward(machine, forward, logits, None, weight, hidden, state, None, keeps=back)
 
     if not back:
         return ahead

@@ -1,6 +1,6 @@
 """Recurrent layers in one launch: a kernel keeps W_hh in registers and walks all steps (Diamos et al. 2016).
 
-W_ih x + b of all steps is one large product before the walk, and the gradients of weights and inputs are large products
+W_ih x of all steps is one large product before the walk, and the gradients of weights and inputs are large products
 after it. For Hopper GPUs, in bf16 and fp16. `REASONS` says why it is not used where it is not.
 """
 
@@ -119,11 +119,12 @@ def read(
     steps, batch = x.shape[1], len(x)
     weight = to_slots(weights.input, INPUT_SLOTS[cell])  # (H, S, D)
     by_time = x.transpose(0, 1).reshape(steps * batch, -1)  # (T·B, D)
-    flat = F.linear(by_time, weight.flatten(0, 1), join_biases(cell, weights))
+    flat = F.linear(by_time, weight.flatten(0, 1))
     lengths = None if valid is None else valid.sum(1, dtype=torch.int32)
     y, last_hidden, last_cell = walk(
         cell,
         flat.view(steps, batch, *weight.shape[:2]),
+        join_biases(cell, weights),
         weights.hidden.to(flat.dtype),
         hidden.float().contiguous(),
         None if cell_state is None else cell_state.float().contiguous(),
@@ -133,15 +134,21 @@ def read(
 
 
 def walk(
-    cell: str, logits: Tensor, weight_hh: Tensor, hidden: Tensor, cell_state: Tensor | None, lengths: Tensor | None
+    cell: str,
+    logits: Tensor,
+    bias: Tensor | None,
+    weight_hh: Tensor,
+    hidden: Tensor,
+    cell_state: Tensor | None,
+    lengths: Tensor | None,
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """Give y (T, B, H), and in float32 the last h and c (B, H); rows stand still from their length on.
 
-    `logits` (T, B, H, S) are W_ih x + b, a unit's slots beside each other. They are written over.
+    `logits` (T, B, H, S) are W_ih x, a unit's slots beside each other. They are written over. `bias` (H, S) is float32.
     """
     check()
     result: tuple[Tensor, Tensor, Tensor | None] = _Walk.apply(  # type: ignore[no-untyped-call]
-        cell, logits, weight_hh, hidden, cell_state, lengths
+        cell, logits, bias, weight_hh, hidden, cell_state, lengths
     )
     return result
 
@@ -152,6 +159,7 @@ class _Walk(torch.autograd.Function):
         ctx: Any,
         cell: str,
         logits: Tensor,
+        bias: Tensor | None,
         weight_hh: Tensor,
         hidden: Tensor,
         cell_state: Tensor | None,
@@ -160,7 +168,7 @@ class _Walk(torch.autograd.Function):
         plan, machine = _ready("forward", cell, logits)
         keeps = any(ctx.needs_input_grad)
         y, cells, last_hidden, last_cell = run_forward(
-            machine, plan, logits, weight_hh, hidden, cell_state, lengths, keeps=keeps
+            machine, plan, logits, bias, weight_hh, hidden, cell_state, lengths, keeps=keeps
         )
         ctx.cell = cell
         ctx.set_materialize_grads(False)
@@ -173,9 +181,9 @@ class _Walk(torch.autograd.Function):
         gates, cells, y, weight_hh, lengths = ctx.saved_tensors
         plan, machine = _ready("backward", ctx.cell, gates)
         seen = Seen(gates, cells, y, weight_hh, lengths)
-        d_logits, d_first, d_cell = run_backward(machine, plan, seen, d_y, d_hidden, d_cell)
-        d_weight = weight_gradient(ctx.cell, d_logits, y) if ctx.needs_input_grad[2] else None
-        return None, d_logits, d_weight, d_first, d_cell, None
+        d_logits, d_first, d_cell, d_bias = run_backward(machine, plan, seen, d_y, d_hidden, d_cell)
+        d_weight = weight_gradient(ctx.cell, d_logits, y) if ctx.needs_input_grad[3] else None
+        return None, d_logits, d_bias if ctx.needs_input_grad[2] else None, d_weight, d_first, d_cell, None
 
 
 def _ready(direction: str, cell: str, logits: Tensor) -> tuple[Plan, Machine]:

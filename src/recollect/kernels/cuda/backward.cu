@@ -32,6 +32,7 @@ struct Backward {
     const float *d_last_hidden, *d_last_cell;  // (B, H), or null
     u16* d_logits;                             // (T, B, H, SLOTS)
     float *d_hidden, *d_cell;                  // (B, H)
+    float* d_bias;                             // (pairs of rows, H, SLOTS), or null: summed over all steps
     u16* exchange;                             // (2, groups, k / 8, ROWS, 8), zero
     u32 *counters, *failed, *told;             // zero
     u64 step_stride, row_stride;               // of d_outputs
@@ -165,6 +166,7 @@ DEVICE void add_sums(const Shared& shared, const Item& item, int turn, float* pa
 DEVICE void work(const Backward& a, const Place& me, const Shared& shared, int turn, int i, Element* pair, const Seen* seen,
                  float (*d_logits)[4]) {
     const Item item = find_item(i);
+    for (int s = 0; s < 4; ++s) d_logits[0][s] = d_logits[1][s] = 0.0f;
     if (item.number >= ITEMS) return;
     float flow[2] = {0.0f, 0.0f};
     if (turn > 0) add_sums(shared, item, turn, flow);
@@ -179,7 +181,6 @@ DEVICE void work(const Backward& a, const Place& me, const Shared& shared, int t
         Element& e = pair[r];
         float sent[4] = {0.0f, 0.0f, 0.0f, 0.0f};
         const float d_hidden = e.d_hidden + flow[r] + widen(seen[r].d_output);
-        for (int s = 0; s < 4; ++s) d_logits[r][s] = 0.0f;
         e.d_hidden = d_hidden;  // a row that has ended passes on what comes
         if (a.steps - 1 - turn < e.length) step_back(e, seen[r], d_hidden, d_logits[r], sent);
         if (CELL == 0) e.cell = widen(seen[r].before);
@@ -312,7 +313,8 @@ DEVICE Shared lay_out(u8* memory) {
     return shared;
 }
 
-DEVICE void finish(const Backward& a, const Place& me, const Shared& shared, int i, const Element* pair) {
+DEVICE void finish(const Backward& a, const Place& me, const Shared& shared, int i, const Element* pair,
+                   const float* d_bias) {
     const Item item = find_item(i);
     if (item.number >= ITEMS) return;
     float flow[2] = {0.0f, 0.0f};
@@ -322,6 +324,9 @@ DEVICE void finish(const Backward& a, const Place& me, const Shared& shared, int
         a.d_hidden[element_at(a, me, item, r, 0)] = pair[r].d_hidden + flow[r];
         if (CELL == 0) a.d_cell[element_at(a, me, item, r, 0)] = pair[r].d_cell;
     }
+    if (!a.d_bias || !pair[0].real) return;
+    const u64 at = (u64)((me.group * ROWS + item.row) / 2) * a.width + unit_of(me, item);
+    for (int s = 0; s < SLOTS; ++s) a.d_bias[at * SLOTS + s] = d_bias[s];
 }
 
 KERNEL(THREADS) recurrent_backward(const Backward a) {
@@ -334,6 +339,7 @@ KERNEL(THREADS) recurrent_backward(const Backward a) {
     load_weights<HIGH * DEPTH>(weights, a.weights, me.block);
     Element mine[MINE][2];
     Seen seen[MINE][2];
+    float d_bias[MINE][SLOTS] = {};
 #pragma unroll
     for (int i = 0; i < MINE; ++i) begin(a, me, i, mine[i], seen[i]);
     block_sync();
@@ -350,6 +356,8 @@ KERNEL(THREADS) recurrent_backward(const Backward a) {
         for (int i = 0; i < MINE; ++i) {
             const Item item = find_item(i);
 #pragma unroll
+            for (int s = 0; s < SLOTS; ++s) d_bias[i][s] += d_logits[i][0][s] + d_logits[i][1][s];
+#pragma unroll
             for (int r = 0; r < 2; ++r) {
                 if (!mine[i][r].real) continue;
                 store_words(a.d_logits + element_at(a, me, item, r, t) * SLOTS, d_logits[i][r]);
@@ -365,6 +373,6 @@ KERNEL(THREADS) recurrent_backward(const Backward a) {
     }
     await_sums(shared, guard, a.steps);
 #pragma unroll
-    for (int i = 0; i < MINE; ++i) finish(a, me, shared, i, mine[i]);
+    for (int i = 0; i < MINE; ++i) finish(a, me, shared, i, mine[i], d_bias[i]);
     if (CLUSTER > 1) cluster_sync();
 }

@@ -22,7 +22,8 @@ constexpr int BOARDS = TAGGED ? 2 : 1;  // of sums: without counters the block m
 constexpr int BIT = CELL == 0 || CELL == 2 ? 14 : 0;  // |h| < 2 for the LSTM and the RNN with tanh, whatever h_0 is
 
 struct Forward {
-    u16 *logits;         // (T, B, H, SLOTS): W_ih x + b, and the gates afterwards where `keeps`
+    u16* logits;         // (T, B, H, SLOTS): W_ih x, and the gates afterwards where `keeps`
+    const float* bias;   // (H, SLOTS), or null
     const u16* weights;  // packed
     const float *hidden, *cell;  // (B, H)
     const int* lengths;          // (B,), or null
@@ -40,23 +41,21 @@ struct Element {  // a unit in a row of the batch: what this thread remembers of
     Words logits;
 };
 
-// One step of one element; gives what backward needs to see again.
-DEVICE void step(Element& e, const float* from_hidden, float* kept) {
+// One step of one element from its logits, of which the GRU's candidate has two; gives what backward needs to see again.
+DEVICE void step(Element& e, const float* from_x, const float* from_hidden, float* kept) {
 #if CELL == 0
-    const float i = sigmoid(from_hidden[0] + e.logits.at(0)), f = sigmoid(from_hidden[1] + e.logits.at(1));
-    const float g = hyperbolic(from_hidden[2] + e.logits.at(2));
-    const float o = sigmoid(from_hidden[3] + e.logits.at(3));
+    const float i = sigmoid(from_x[0] + from_hidden[0]), f = sigmoid(from_x[1] + from_hidden[1]);
+    const float g = hyperbolic(from_x[2] + from_hidden[2]), o = sigmoid(from_x[3] + from_hidden[3]);
     e.cell = f * e.cell + i * g;
     e.hidden = o * hyperbolic(e.cell);
     kept[0] = i, kept[1] = f, kept[2] = g, kept[3] = o;
 #elif CELL == 1  // the fourth slot is W_hn h + b_hn, which the reset gate multiplies
-    const float r = sigmoid(from_hidden[0] + e.logits.at(0)), z = sigmoid(from_hidden[1] + e.logits.at(1));
-    const float inner = from_hidden[3] + e.logits.at(3);
-    const float n = hyperbolic(e.logits.at(2) + r * inner);
+    const float r = sigmoid(from_x[0] + from_hidden[0]), z = sigmoid(from_x[1] + from_hidden[1]);
+    const float inner = from_x[3] + from_hidden[3], n = hyperbolic(from_x[2] + r * inner);
     e.hidden = n + z * (e.hidden - n);
     kept[0] = r, kept[1] = z, kept[2] = n, kept[3] = inner;
 #else
-    const float total = from_hidden[0] + e.logits.at(0);
+    const float total = from_x[0] + from_hidden[0];
     e.hidden = CELL == 2 ? hyperbolic(total) : (total > 0.0f ? total : 0.0f);
     kept[0] = e.hidden;
 #endif
@@ -65,15 +64,17 @@ DEVICE void step(Element& e, const float* from_hidden, float* kept) {
 struct Place {  // who this thread is
     int group, block, warpgroup, part, thread, warp, lane, unit;
     bool odd;
+    float bias[SLOTS];  // of its unit
 };
 
-DEVICE Place find_place() {
+DEVICE Place find_place(const Forward& a) {
     Place me;
     me.group = block_index() / BLOCKS, me.block = block_index() % BLOCKS;
     me.warpgroup = warpgroup_index(), me.part = me.warpgroup / WIDE;
     me.thread = thread_index() % 128, me.warp = me.thread / 32, me.lane = me.thread % 32;
     me.odd = me.lane / 4 % 2;
     me.unit = me.block * UNITS + me.warpgroup % WIDE * 16 + me.warp * 4 + me.lane / 8;
+    for (int s = 0; s < SLOTS; ++s) me.bias[s] = a.bias && me.unit < a.width ? a.bias[me.unit * SLOTS + s] : 0.0f;
     return me;
 }
 
@@ -295,7 +296,7 @@ DEVICE Shared lay_out(u8* memory) {
 KERNEL(THREADS) recurrent_forward(const Forward a) {
     SHARED_MEMORY(memory);
     if (a.steps == 0) return;  // a launch that only asks whether it may
-    const Place me = find_place();
+    const Place me = find_place(a);
     const Shared shared = lay_out(memory);
     Guard guard = {a.failed, a.told, false};
     u32 weights[DEPTH][4];
@@ -324,9 +325,10 @@ KERNEL(THREADS) recurrent_forward(const Forward a) {
 #pragma unroll
         for (int i = 0; i < MINE; ++i) {
             Element next = mine[i];
-            float slots[4];
+            float slots[4], from_x[SLOTS];
+            for (int s = 0; s < SLOTS; ++s) from_x[s] = next.logits.at(s) + me.bias[s];
             trade(me.odd, own[i], slots);
-            step(next, slots, kept[i]);
+            step(next, from_x, slots, kept[i]);
             if (t < mine[i].length) mine[i].hidden = next.hidden, mine[i].cell = next.cell;
         }
         if (t + 1 < a.steps) send_state(a, me, shared, guard, mine, t + 1);
