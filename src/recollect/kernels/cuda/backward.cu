@@ -12,7 +12,8 @@
 constexpr int SENT = CELL == 0 ? 4 : CELL == 1 ? 3 : 1;  // slots that W_hh multiplies
 constexpr int UNITS = TILES * 16;
 constexpr int DEPTH = THROUGH_L2 ? CHUNKS * PER_CHUNK * TILES * SENT : TILES * SENT;  // tiles of k for a warpgroup
-constexpr int CHAINS = ROWS == 8 && HIGH == 1 && DEPTH > 1 ? 2 : 1;
+constexpr int PIECES = THROUGH_L2 ? CHUNKS : 1, PIECE = DEPTH / PIECES;
+constexpr int CHAINS = ROWS == 8 && HIGH == 1 && PIECE > 1 ? 2 : 1;
 constexpr int SHARE_BYTES = DEEP * DEPTH * TILE_BYTES;  // a block's share of k
 constexpr int BUFFERS = THROUGH_L2 ? 1 : 2;
 constexpr int CHUNK_BYTES = THROUGH_L2 ? PER_CHUNK * TILES * SENT * TILE_BYTES : 0;
@@ -235,7 +236,6 @@ DEVICE void fetch_share(const Backward& a, const Place& me, const Shared& shared
 // sums (HIGH * 64, ROWS) = W' dgates over this warpgroup's share of k.
 DEVICE void multiply(const Backward& a, const Place& me, const Shared& shared, Guard& guard, const u32 (*weights)[4],
                      int turn, float (*sums)[COLUMN_TILES * 4]) {
-    constexpr int PIECES = THROUGH_L2 ? CHUNKS : 1, PIECE = DEPTH / PIECES;
     const u32 buffer = shared_address(shared.share) + turn % BUFFERS * SHARE_BYTES;
     const u64 share = describe(buffer + me.part * DEPTH * TILE_BYTES);
     auto use = [&](int piece) {
@@ -245,8 +245,8 @@ DEVICE void multiply(const Backward& a, const Place& me, const Shared& shared, G
 #pragma unroll
             for (int high = 0; high < HIGH; ++high) {
                 const int tile = piece * PIECE + i;
-                wgmma(sums[high * CHAINS + tile % CHAINS], weights[high * DEPTH + tile],
-                      share + (u64)(tile * TILE_BYTES >> 4), tile >= CHAINS);
+                wgmma(sums[high * CHAINS + i % CHAINS], weights[high * DEPTH + tile],
+                      share + (u64)(tile * TILE_BYTES >> 4), piece > 0 || i >= CHAINS);
             }
         }
         wgmma_commit();

@@ -11,7 +11,8 @@
 
 constexpr int UNITS = WIDE * 16;
 constexpr int DEPTH = THROUGH_L2 ? CHUNKS * PER_CHUNK * WIDE : BLOCKS * WIDE;  // tiles of k for a warpgroup
-constexpr int CHAINS = ROWS == 8 && DEPTH > 1 ? 2 : 1;  // small products follow each other sooner in two sums
+constexpr int PIECES = THROUGH_L2 ? CHUNKS : 1, PIECE = DEPTH / PIECES;
+constexpr int CHAINS = ROWS == 8 && PIECE > 1 ? 2 : 1;  // small products follow each other sooner in two sums
 constexpr int MINE = (COLUMN_TILES + DEEP - 1) / DEEP;  // column tiles whose elements a thread finishes
 constexpr int BUFFERS = THROUGH_L2 ? 1 : 2;
 constexpr int STATE_BYTES = DEEP * DEPTH * TILE_BYTES;
@@ -141,16 +142,16 @@ DEVICE void fetch_state(const Forward& a, const Place& me, const Shared& shared,
 }
 #endif
 
+// h_0 is there from the beginning, and its barriers are passed: no branch may part one product from the next.
 DEVICE void await_state(const Place& me, const Shared& shared, Guard& guard, int step, int chunk) {
-    if (step == 0) return;
 #if THROUGH_L2
     const u32 barrier = state_barrier(shared, me.part * CHUNKS + chunk);
-    guard.until([&] { return barrier_passed(barrier, (step - 1) % 2); });
+    guard.until([&] { return barrier_passed(barrier, step % 2); });
     warp_sync();
 #else
     if (CLUSTER == 1) return;
     const u32 barrier = state_barrier(shared, step % 2);
-    guard.until([&] { return barrier_passed(barrier, (step - 1) / 2 % 2); });
+    guard.until([&] { return barrier_passed(barrier, step / 2 % 2); });
     if (thread_index() == 0 && !guard.gave_up)
         barrier_expect(barrier, (CLUSTER - 1) * SLICE_BYTES);  // for the step after next
     fence_for_products();
@@ -161,7 +162,6 @@ DEVICE void await_state(const Place& me, const Shared& shared, Guard& guard, int
 // sums (64, ROWS) = W h over this warpgroup's share of k.
 DEVICE void multiply(const Forward& a, const Place& me, const Shared& shared, Guard& guard, const u32 (*weights)[4],
                      int step, float (*sums)[COLUMN_TILES * 4]) {
-    constexpr int PIECES = THROUGH_L2 ? CHUNKS : 1, PIECE = DEPTH / PIECES;
     const u32 buffer = shared_address(shared.state) + step % BUFFERS * STATE_BYTES;
     const u64 state = describe(buffer + me.part * DEPTH * TILE_BYTES);
     auto use = [&](int piece) {
@@ -169,7 +169,7 @@ DEVICE void multiply(const Forward& a, const Place& me, const Shared& shared, Gu
 #pragma unroll
         for (int i = 0; i < PIECE; ++i) {
             const int tile = piece * PIECE + i;
-            wgmma(sums[tile % CHAINS], weights[tile], state + (u64)(tile * TILE_BYTES >> 4), tile >= CHAINS);
+            wgmma(sums[i % CHAINS], weights[tile], state + (u64)(tile * TILE_BYTES >> 4), piece > 0 || i >= CHAINS);
         }
         wgmma_commit();
     };
@@ -201,15 +201,12 @@ DEVICE void multiply(const Forward& a, const Place& me, const Shared& shared, Gu
 // The warpgroups that share rows add up; each finishes its own column tiles.
 DEVICE void gather(const Place& me, const Shared& shared, int step, const float* sums, float (*mine)[4]) {
 #pragma unroll
-    for (int i = 0; i < MINE; ++i) {
+    for (int tile = 0; tile < COLUMN_TILES; ++tile) {
 #pragma unroll
         for (int r = 0; r < 4; ++r) {
-            mine[i][r] = 0.0f;
-#pragma unroll
-            for (int part = 0; part < DEEP; ++part) {
-                const int tile = i * DEEP + part;
-                if (tile < COLUMN_TILES && part == me.part) mine[i][r] = sums[tile * 4 + r];
-            }
+            float sum = sums[tile * 4 + r];
+            settle(sum);  // else the compiler makes of the choice an index, and puts all sums into memory
+            if (tile % DEEP == me.part) mine[tile / DEEP][r] = sum;
         }
     }
 #if DEEP > 1
@@ -287,8 +284,8 @@ DEVICE Shared lay_out(u8* memory) {
     if (thread_index() == 0) {
         for (int i = 0; i < count; ++i) barrier_init(state_barrier(shared, i), 1);
         barrier_init_fence();
-        for (int i = 0; i < count && !THROUGH_L2; ++i)
-            barrier_expect(state_barrier(shared, i), (CLUSTER - 1) * SLICE_BYTES);
+        for (int i = 0; i < count; ++i)
+            barrier_expect(state_barrier(shared, i), THROUGH_L2 || i == 0 ? 0 : (CLUSTER - 1) * SLICE_BYTES);
     }
     return shared;
 }
@@ -319,7 +316,7 @@ KERNEL(THREADS) recurrent_forward(const Forward a) {
 #if THROUGH_L2 && !TAGGED
         if (t > 0) fetch_state(a, me, shared, guard, t);
 #endif
-        float sums[CHAINS][COLUMN_TILES * 4], own[MINE][4], kept[MINE][4];
+        float sums[CHAINS][COLUMN_TILES * 4], own[MINE][4] = {}, kept[MINE][4];
         multiply(a, me, shared, guard, weights, t, sums);
         gather(me, shared, t, sums[0], own);
 #pragma unroll
