@@ -7,6 +7,8 @@ Rows are printed and saved as they come.
     python benchmarks/recurrent.py                        the whole grid
     python benchmarks/recurrent.py --quick                the goals' sizes, few rounds
     python benchmarks/recurrent.py --only lstm,bfloat16,64,1024
+    python benchmarks/recurrent.py --tune                 the walk alone under other plans, few seconds
+    python benchmarks/recurrent.py --tags …               exchange by tagged words instead of counters
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from torch import Tensor, nn
 
 from common import save_result
 from recollect import GRU, LSTM, RNN
-from recollect.kernels import launching, persistent
+from recollect.kernels import launching, persistent, plans
 
 STEPS, DEVICE = 1024, torch.device("cuda", 0)
 KINDS = {"lstm": LSTM, "gru": GRU, "rnn_tanh": RNN}
@@ -41,10 +43,15 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--only", help="cell,dtype,batch,hidden")
     parser.add_argument("--rounds", type=int)
+    parser.add_argument("--tune", action="store_true")
+    parser.add_argument("--tags", action="store_true")
     options = parser.parse_args()
     if not torch.cuda.is_available():
         print("needs a CUDA GPU")
         return 2
+    plans.PREFER_TAGS = options.tags
+    if options.tune:
+        return tune([("lstm", "bfloat16", 64, 1024), ("lstm", "float16", 16, 1024)], options.rounds or 10)
     rounds = options.rounds or (5 if options.quick else 30)
     rows: list[dict[str, Any]] = []
     heads = ("ours", "graph", "torch", "graph", "walk", "x", "x graph", "spread")
@@ -95,6 +102,25 @@ def measure(case: Case, rounds: int) -> Iterator[dict[str, Any]]:
         times = interleave_events(contenders, rounds)
         persistent.check()
         yield facts | {"pass": which, "plan": plan(case, trains=trains), **summarise(times)}
+
+
+def tune(found: list[Case], rounds: int) -> int:
+    """Time the walks alone under plans that differ in how blocks exchange, and look at the errors of each."""
+    for cell, name, batch, hidden in found:
+        layer = KINDS[cell](hidden, hidden, device=DEVICE).to(getattr(torch, name))
+        x = torch.randn(batch, STEPS, hidden, device=DEVICE).to(getattr(torch, name)).requires_grad_()
+        for plans.PREFER_TAGS, plans.TILES_PER_CHUNK in product((False, True), (4, 8, 16, 32)):
+            persistent._plans.clear()
+            walks = {back: walk(layer, cell, batch, x.dtype, back=back) for back in (False, True)}
+            times = interleave_events({str(back): work for back, work in walks.items()}, rounds)
+            us = {back: statistics.median(t) * 1000 / STEPS for back, t in times.items()}
+            errors = compare(layer, layer.to_torch(), x, torch.randn_like(x[..., :hidden]))
+            persistent.check()
+            way = f"tags {plans.PREFER_TAGS!s:5} tiles a chunk {plans.TILES_PER_CHUNK:2}"
+            seen = ", ".join(f"{key} {ours:.4f} ({theirs:.4f})" for key, (ours, theirs) in errors.items())
+            speed = f"forward {us['False']:.2f}, back {us['True']:.2f} µs a step"
+            print(f"{cell} {name} B{batch} H{hidden} {way}: {speed}; errors {seen}", flush=True)
+    return 0
 
 
 def job(layer: nn.Module, x: Tensor, weigh: Tensor, *, trains: bool) -> Callable[[], Any]:

@@ -202,6 +202,11 @@ def test_switched_off_and_out_of_reach(emulate):
     assert not machine.launched
 
 
+def test_why_not(monkeypatch):
+    monkeypatch.setattr(persistent, "REASONS", {})
+    assert persistent.why_not(CPU) == "not a CUDA device"
+
+
 @pytest.mark.parametrize("through_l2", [False, True])
 def test_a_block_that_never_comes_is_not_waited_for(emulate, through_l2):
     machine = emulate(20, through_l2=through_l2)

@@ -16,6 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from recollect.kernels import nvrtc
 from recollect.kernels.driver import Cuda, DriverError
 from recollect.kernels.launching import Machine, Seen, run_backward, run_forward
 from recollect.kernels.nvrtc import NoCudaCompiler
@@ -76,6 +77,16 @@ def find_machine(device: torch.device) -> Machine | None:
         else:
             _machines[device] = Cuda(device)
     return _machines.get(device)
+
+
+def why_not(device: torch.device) -> str | None:
+    """Say why kernels cannot be used on a device, None where they can; asks for the compiler, compiles nothing."""
+    if find_machine(device) is not None:
+        try:
+            nvrtc.load()
+        except NoCudaCompiler as error:
+            return str(error)
+    return REASONS.get(str(device))
 
 
 def find_plan(
