@@ -122,7 +122,9 @@ def test_in_a_graph(hidden):
     layer.zero_grad(set_to_none=True)
     y = update()
     for name, value in {"y": y, "dx": x.grad, "dw": layer.weight_hh.grad}.items():
-        assert torch.equal(replayed[name], value), name
+        assert (replayed[name] - value).norm() <= 0.01 * value.norm(), (
+            name
+        )  # products may be tiled otherwise in a graph
 
 
 def test_autocast():

@@ -85,7 +85,7 @@ struct Place {
 DEVICE Place find_place() {
     Place me;
     me.group = block_index() / BLOCKS, me.block = block_index() % BLOCKS, me.rank = me.block % CLUSTER;
-    me.warpgroup = warpgroup_index(), me.part = me.warpgroup / WIDE;
+    me.warpgroup = of_warp(thread_index() / 128), me.part = DEEP == 1 ? 0 : me.warpgroup / WIDE;
     me.thread = thread_index() % 128, me.warp = me.thread / 32, me.lane = me.thread % 32;
     return me;
 }
@@ -122,6 +122,14 @@ DEVICE Seen see(const Backward& a, const Place& me, const Item& item, int r, int
     return seen;
 }
 
+// What `see` will load: four units lie side by side, one lane asks for them.
+DEVICE void bring_near(const Backward& a, const Place& me, const Item& item, int r, int step) {
+    const u64 at = element_at(a, me, item, r, step), row = me.group * ROWS + item.row + r;
+    if (CELL < 2) prefetch(a.gates + at * SLOTS);
+    prefetch((CELL == 0 ? a.cells : a.outputs) + at);
+    if (a.d_outputs) prefetch(a.d_outputs + step * a.step_stride + row * a.row_stride + unit_of(me, item));
+}
+
 DEVICE void begin(const Backward& a, const Place& me, int i, Element* pair, Seen* seen) {
     const Item item = find_item(i);
     for (int r = 0; r < 2; ++r) {
@@ -141,7 +149,7 @@ DEVICE void begin(const Backward& a, const Place& me, int i, Element* pair, Seen
 
 struct Shared {
     u8 *share, *sums;  // BUFFERS shares of k, two boards of partial sums
-    u32 barriers;
+    u32 share_address, sums_address, barriers;
 };
 
 DEVICE u32 sums_barrier(const Shared& shared, int turn) { return shared.barriers + turn % 2 * 8; }
@@ -222,7 +230,7 @@ DEVICE void fetch_share(const Backward& a, const Place& me, const Shared& shared
                 if (!asked && look(counter) >= wanted) {
                     fence_for_copies();
                     barrier_expect(chunk_barrier(shared, own), CHUNK_BYTES);
-                    copy_bulk(shared_address(shared.share) + own * CHUNK_BYTES, from, CHUNK_BYTES, chunk_barrier(shared, own));
+                    copy_bulk(shared.share_address + own * CHUNK_BYTES, from, CHUNK_BYTES, chunk_barrier(shared, own));
                     asked = true;
                 }
                 return asked;
@@ -236,7 +244,7 @@ DEVICE void fetch_share(const Backward& a, const Place& me, const Shared& shared
 // sums (HIGH * 64, ROWS) = W' dgates over this warpgroup's share of k.
 DEVICE void multiply(const Backward& a, const Place& me, const Shared& shared, Guard& guard, const u32 (*weights)[4],
                      int turn, float (*sums)[COLUMN_TILES * 4]) {
-    const u32 buffer = shared_address(shared.share) + turn % BUFFERS * SHARE_BYTES;
+    const u32 buffer = shared.share_address + turn % BUFFERS * SHARE_BYTES;
     const u64 share = describe(buffer + me.part * DEPTH * TILE_BYTES);
     auto use = [&](int piece) {
         wgmma_fence();
@@ -281,7 +289,7 @@ DEVICE void multiply(const Backward& a, const Place& me, const Shared& shared, G
 
 // Each warp holds 16 units of a 64: they go to the block that owns them, as they lie in the registers.
 DEVICE void send_sums(const Place& me, const Shared& shared, int turn, const float (*sums)[COLUMN_TILES * 4]) {
-    const u32 board = shared_address(shared.sums) + turn % 2 * SUMS_BYTES;
+    const u32 board = shared.sums_address + turn % 2 * SUMS_BYTES;
 #pragma unroll
     for (int high = 0; high < HIGH; ++high) {
         const int sixteen = (me.warpgroup % WIDE * HIGH + high) * 4 + me.warp, owner = sixteen / TILES;
@@ -303,7 +311,9 @@ DEVICE Shared lay_out(u8* memory) {
     Shared shared;
     shared.share = memory;
     shared.sums = memory + BUFFERS * SHARE_BYTES;
-    shared.barriers = shared_address(memory + BUFFERS * SHARE_BYTES + 2 * SUMS_BYTES);
+    shared.share_address = of_warp(shared_address(memory));
+    shared.sums_address = shared.share_address + BUFFERS * SHARE_BYTES;
+    shared.barriers = shared.sums_address + 2 * SUMS_BYTES;
     if (thread_index() == 0) {
         for (int i = 0; i < 2; ++i) barrier_init(sums_barrier(shared, i), 1);
         for (int i = 0; i < DEEP * CHUNKS && THROUGH_L2; ++i) barrier_init(chunk_barrier(shared, i), 1);
@@ -362,6 +372,7 @@ KERNEL(THREADS) recurrent_backward(const Backward a) {
                 if (!mine[i][r].real) continue;
                 store_words(a.d_logits + element_at(a, me, item, r, t) * SLOTS, d_logits[i][r]);
                 if (t > 0) seen[i][r] = see(a, me, item, r, t - 1);
+                if (t > AHEAD && me.lane < 8) bring_near(a, me, item, r, t - 1 - AHEAD);
             }
         }
 #if THROUGH_L2 && !TAGGED

@@ -18,6 +18,7 @@ constexpr int COLUMN_TILES = ROWS / 8;
 constexpr int TILE_BYTES = ROWS * 32;  // 16 of k for all rows
 constexpr int WARPGROUPS = WIDE * DEEP, THREADS = WARPGROUPS * 128;
 constexpr int COUNTER_GAP = 32;  // words between counters, so that each has its own line
+constexpr int AHEAD = 4;  // steps after the next one whose values are brought near
 constexpr u64 PATIENCE = 4000000000;  // nanoseconds after which a wait gives up
 
 DEVICE float sigmoid(float x) { return one_over(1.0f + exp2_of(-1.44269504f * x)); }
@@ -71,7 +72,7 @@ struct Guard {
 // The weights of this thread, for as long as the kernel runs: tiles of 64 x 16, in the order of wgmma's fragments.
 template <int COUNT>
 DEVICE void load_weights(u32 (*weights)[4], const u16* packed, int block) {
-    const int warpgroup = warpgroup_index(), thread = thread_index() % 128;
+    const int warpgroup = thread_index() / 128, thread = thread_index() % 128;
     const u32* from = (const u32*)packed + ((u64)(block * WARPGROUPS + warpgroup) * COUNT * 128 + thread) * 4;
 #pragma unroll
     for (int i = 0; i < COUNT; ++i) {

@@ -71,7 +71,7 @@ struct Place {  // who this thread is
 DEVICE Place find_place(const Forward& a) {
     Place me;
     me.group = block_index() / BLOCKS, me.block = block_index() % BLOCKS;
-    me.warpgroup = warpgroup_index(), me.part = me.warpgroup / WIDE;
+    me.warpgroup = of_warp(thread_index() / 128), me.part = DEEP == 1 ? 0 : me.warpgroup / WIDE;
     me.thread = thread_index() % 128, me.warp = me.thread / 32, me.lane = me.thread % 32;
     me.odd = me.lane / 4 % 2;
     me.unit = me.block * UNITS + me.warpgroup % WIDE * 16 + me.warp * 4 + me.lane / 8;
@@ -112,7 +112,7 @@ DEVICE void load_first_state(const Forward& a, const Place& me, u16* state) {
 
 struct Shared {
     u8 *state, *sums;
-    u32 barriers;  // of 8 bytes each
+    u32 state_address, barriers;  // of 8 bytes each
 };
 
 DEVICE u32 state_barrier(const Shared& shared, int i) { return shared.barriers + 8 * i; }
@@ -131,7 +131,7 @@ DEVICE void fetch_state(const Forward& a, const Place& me, const Shared& shared,
                 if (!asked && look(counter) >= wanted) {
                     fence_for_copies();
                     barrier_expect(state_barrier(shared, chunk), CHUNK_BYTES);
-                    copy_bulk(shared_address(shared.state) + offset, from, CHUNK_BYTES, state_barrier(shared, chunk));
+                    copy_bulk(shared.state_address + offset, from, CHUNK_BYTES, state_barrier(shared, chunk));
                     asked = true;
                 }
                 return asked;
@@ -162,7 +162,7 @@ DEVICE void await_state(const Place& me, const Shared& shared, Guard& guard, int
 // sums (64, ROWS) = W h over this warpgroup's share of k.
 DEVICE void multiply(const Forward& a, const Place& me, const Shared& shared, Guard& guard, const u32 (*weights)[4],
                      int step, float (*sums)[COLUMN_TILES * 4]) {
-    const u32 buffer = shared_address(shared.state) + step % BUFFERS * STATE_BYTES;
+    const u32 buffer = shared.state_address + step % BUFFERS * STATE_BYTES;
     const u64 state = describe(buffer + me.part * DEPTH * TILE_BYTES);
     auto use = [&](int piece) {
         wgmma_fence();
@@ -265,12 +265,17 @@ DEVICE void send_state(const Forward& a, const Place& me, const Shared& shared, 
 #else
     fence_for_products();
     block_sync();
-    const u32 slice = shared_address(to) + me.block * SLICE_BYTES, barrier = state_barrier(shared, step % 2);
-    const u32* words = (const u32*)((u8*)to + me.block * SLICE_BYTES);
     if (guard.gave_up) return;
-    for (int i = thread_index(); i < (CLUSTER - 1) * (SLICE_BYTES / 16); i += THREADS) {
-        const int piece = i % (SLICE_BYTES / 16), peer = (me.block + 1 + i / (SLICE_BYTES / 16)) % CLUSTER;
-        store_async(address_in(slice + piece * 16, peer), words + piece * 4, address_in(barrier, peer));
+    constexpr int PARTS = SLICE_BYTES / 16, AT_ONCE = THREADS / PARTS;  // every thread sends its part to some of the peers
+    const u32 slice = shared.state_address + step % 2 * STATE_BYTES + me.block * SLICE_BYTES;
+    const u32 mine_at = slice + thread_index() % PARTS * 16, barrier = state_barrier(shared, step % 2);
+    const u32* words = (const u32*)(shared.state + (mine_at - shared.state_address));
+    const u32 four[4] = {words[0], words[1], words[2], words[3]};
+#pragma unroll
+    for (int i = 0; i < (CLUSTER - 1 + AT_ONCE - 1) / AT_ONCE; ++i) {
+        const int other = i * AT_ONCE + thread_index() / PARTS, peer = me.block + 1 + other;
+        const int rank = peer < CLUSTER ? peer : peer - CLUSTER;
+        if (other < CLUSTER - 1) store_async(address_in(mine_at, rank), four, address_in(barrier, rank));
     }
 #endif
 }
@@ -279,7 +284,8 @@ DEVICE Shared lay_out(u8* memory) {
     Shared shared;
     shared.state = memory;
     shared.sums = memory + BUFFERS * STATE_BYTES;
-    shared.barriers = shared_address(memory + BUFFERS * STATE_BYTES + BOARDS * SUMS_BYTES);
+    shared.state_address = of_warp(shared_address(memory));
+    shared.barriers = shared.state_address + BUFFERS * STATE_BYTES + BOARDS * SUMS_BYTES;
     const int count = THROUGH_L2 ? DEEP * CHUNKS : 2;
     if (thread_index() == 0) {
         for (int i = 0; i < count; ++i) barrier_init(state_barrier(shared, i), 1);
@@ -312,6 +318,8 @@ KERNEL(THREADS) recurrent_forward(const Forward a) {
             ahead[i] = Words();
             if (mine[i].real && t + 1 < a.steps)
                 ahead[i] = load_words(a.logits + element_at(a, me, mine[i], t + 1) * SLOTS);
+            if (mine[i].real && me.lane < 8 && t + 1 + AHEAD < a.steps)  // four units lie side by side
+                prefetch(a.logits + element_at(a, me, mine[i], t + 1 + AHEAD) * SLOTS);
         }
 #if THROUGH_L2 && !TAGGED
         if (t > 0) fetch_state(a, me, shared, guard, t);
