@@ -33,6 +33,7 @@ KINDS = {"lstm": LSTM, "gru": GRU, "rnn_tanh": RNN}
 QUICK = [("lstm", "bfloat16", 64, 1024), ("lstm", "bfloat16", 64, 512), ("lstm", "bfloat16", 64, 256)]
 QUICK += [("gru", "bfloat16", 64, 1024), ("lstm", "float16", 16, 1024), ("rnn_tanh", "float16", 64, 256)]
 HIDDEN, BATCH = (64, 128, 200, 256, 512, 650, 1024, 1500), (1, 16, 64, 128)
+WAYS = [(False, 4), (False, 8), (False, 16), (False, 32), (True, 8), (True, 16), (True, 32)]
 COLUMNS = "{:9}{:10}{:>4}{:>6} {:18}{:>8}{:>8}{:>8}{:>8}{:>8}{:>7}{:>7}{:>8}  {}"
 
 Case = tuple[str, str, int, int]
@@ -109,14 +110,15 @@ def tune(found: list[Case], rounds: int) -> int:
     for cell, name, batch, hidden in found:
         layer = KINDS[cell](hidden, hidden, device=DEVICE).to(getattr(torch, name))
         x = torch.randn(batch, STEPS, hidden, device=DEVICE).to(getattr(torch, name)).requires_grad_()
-        for plans.PREFER_TAGS, plans.TILES_PER_CHUNK in product((False, True), (4, 8, 16, 32)):
+        for plans.PREFER_TAGS, size in WAYS:
+            plans.TILES_PER_CHUNK = plans.CARRIED = size
             persistent._plans.clear()
             walks = {back: walk(layer, cell, batch, x.dtype, back=back) for back in (False, True)}
             times = interleave_events({str(back): work for back, work in walks.items()}, rounds)
             us = {back: statistics.median(t) * 1000 / STEPS for back, t in times.items()}
             errors = compare(layer, layer.to_torch(), x, torch.randn_like(x[..., :hidden]))
             persistent.check()
-            way = f"tags {plans.PREFER_TAGS!s:5} tiles a chunk {plans.TILES_PER_CHUNK:2}"
+            way = f"tags, {size} registers a chunk" if plans.PREFER_TAGS else f"counters, {size} tiles a chunk"
             seen = ", ".join(f"{key} {ours:.4f} ({theirs:.4f})" for key, (ours, theirs) in errors.items())
             speed = f"forward {us['False']:.2f}, back {us['True']:.2f} µs a step"
             print(f"{cell} {name} B{batch} H{hidden} {way}: {speed}; errors {seen}", flush=True)

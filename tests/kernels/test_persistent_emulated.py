@@ -123,7 +123,7 @@ def test_through_the_cache(emulate, kind):
 @pytest.mark.parametrize("kind", ["lstm", "gru"])
 def test_words_that_say_whether_they_are_new(emulate, monkeypatch, kind):
     monkeypatch.setattr(plans, "PREFER_TAGS", True)
-    monkeypatch.setattr(plans, "TILES_PER_CHUNK", 2)
+    monkeypatch.setattr(plans, "CARRIED", 2)
     machine = emulate(20, through_l2=True)
     compare(kind, 5, 120, 20, 6, torch.bfloat16)
     assert [(p.direction, p.tagged, p.groups, p.rows, p.chunks) for p in machine.launched] == [

@@ -157,19 +157,19 @@ struct Carried {
     }
 };
 
-// Bring chunk after chunk to shared memory, the next on its way while one is awaited; `use(i)` runs when chunk i is there.
+// Bring chunk after chunk to shared memory; `use(i)` runs when chunk i is there. The next chunk is asked for after the fence,
+// which would wait for it, and comes while this one is used.
 template <int BIT, int BYTES, class Use>
 DEVICE void carry(Guard& guard, const u8* from, u8* to, int first_chunk, u32 tag, int warpgroup, int thread, Use use) {
     constexpr int PER_BLOCK = BYTES / PER_CHUNK;
-    Carried<BIT, BYTES> carried[2];
-    carried[0].ask(from, thread, fillers(first_chunk) * PER_BLOCK);
+    Carried<BIT, BYTES> carried;
+    carried.ask(from, thread, fillers(first_chunk) * PER_BLOCK);
 #pragma unroll
     for (int i = 0; i < CHUNKS; ++i) {
-        if (i + 1 < CHUNKS)
-            carried[(i + 1) % 2].ask(from + (i + 1) * BYTES, thread, fillers(first_chunk + i + 1) * PER_BLOCK);
-        carried[i % 2].await(guard, from + i * BYTES, thread, fillers(first_chunk + i) * PER_BLOCK, tag);
-        carried[i % 2].put(to + i * BYTES, thread);
+        carried.await(guard, from + i * BYTES, thread, fillers(first_chunk + i) * PER_BLOCK, tag);
+        carried.put(to + i * BYTES, thread);
         fence_for_products();
+        if (i + 1 < CHUNKS) carried.ask(from + (i + 1) * BYTES, thread, fillers(first_chunk + i + 1) * PER_BLOCK);
         warpgroup_sync(warpgroup);
         use(i);
     }
