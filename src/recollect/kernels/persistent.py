@@ -108,13 +108,13 @@ def find_plan(
 
 
 def check() -> None:
-    """Raise if a kernel gave up; looks at what is known by now, without waiting for the GPU."""
-    for device, machine in _machines.items():
+    """Raise if a kernel gave up, and use none on that device any more; does not wait for the GPU."""
+    for device, machine in list(_machines.items()):
         if machine.told.item():
-            machine.told.zero_()
+            del _machines[device]
             REASONS[str(device)] = "a kernel gave up waiting"
             raise KernelGaveUp(
-                f"a recurrent kernel on {device} gave up waiting for its other blocks; its results are wrong"
+                f"on {device} a recurrent kernel gave up waiting for its other blocks: results are wrong"
             )
 
 
