@@ -7,6 +7,8 @@ Rows are printed and saved as they come.
     python benchmarks/recurrent.py                        the whole grid
     python benchmarks/recurrent.py --quick                the goals' sizes, few rounds
     python benchmarks/recurrent.py --only lstm,bfloat16,64,1024
+    python benchmarks/recurrent.py --tune                 the walk alone under other plans, few seconds
+    python benchmarks/recurrent.py --tags …               exchange by tagged words instead of counters
 """
 
 from __future__ import annotations
@@ -24,13 +26,14 @@ from torch import Tensor, nn
 
 from common import save_result
 from recollect import GRU, LSTM, RNN
-from recollect.kernels import launching, persistent
+from recollect.kernels import launching, persistent, plans
 
 STEPS, DEVICE = 1024, torch.device("cuda", 0)
 KINDS = {"lstm": LSTM, "gru": GRU, "rnn_tanh": RNN}
 QUICK = [("lstm", "bfloat16", 64, 1024), ("lstm", "bfloat16", 64, 512), ("lstm", "bfloat16", 64, 256)]
 QUICK += [("gru", "bfloat16", 64, 1024), ("lstm", "float16", 16, 1024), ("rnn_tanh", "float16", 64, 256)]
 HIDDEN, BATCH = (64, 128, 200, 256, 512, 650, 1024, 1500), (1, 16, 64, 128)
+WAYS = [(False, 4), (False, 8), (False, 16), (False, 32), (True, 8), (True, 16), (True, 32)]
 COLUMNS = "{:9}{:10}{:>4}{:>6} {:18}{:>8}{:>8}{:>8}{:>8}{:>8}{:>7}{:>7}{:>8}  {}"
 
 Case = tuple[str, str, int, int]
@@ -41,10 +44,15 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--only", help="cell,dtype,batch,hidden")
     parser.add_argument("--rounds", type=int)
+    parser.add_argument("--tune", action="store_true")
+    parser.add_argument("--tags", action="store_true")
     options = parser.parse_args()
     if not torch.cuda.is_available():
         print("needs a CUDA GPU")
         return 2
+    plans.PREFER_TAGS = options.tags
+    if options.tune:
+        return tune([("lstm", "bfloat16", 64, 1024), ("lstm", "float16", 16, 1024)], options.rounds or 10)
     rounds = options.rounds or (5 if options.quick else 30)
     rows: list[dict[str, Any]] = []
     heads = ("ours", "graph", "torch", "graph", "walk", "x", "x graph", "spread")
@@ -97,6 +105,26 @@ def measure(case: Case, rounds: int) -> Iterator[dict[str, Any]]:
         yield facts | {"pass": which, "plan": plan(case, trains=trains), **summarise(times)}
 
 
+def tune(found: list[Case], rounds: int) -> int:
+    """Time the walks alone under plans that differ in how blocks exchange, and look at the errors of each."""
+    for cell, name, batch, hidden in found:
+        layer = KINDS[cell](hidden, hidden, device=DEVICE).to(getattr(torch, name))
+        x = torch.randn(batch, STEPS, hidden, device=DEVICE).to(getattr(torch, name)).requires_grad_()
+        for plans.PREFER_TAGS, size in WAYS:
+            plans.TILES_PER_CHUNK = plans.CARRIED = size
+            persistent._plans.clear()
+            walks = {back: walk(layer, cell, batch, x.dtype, back=back) for back in (False, True)}
+            times = interleave_events({str(back): work for back, work in walks.items()}, rounds)
+            us = {back: statistics.median(t) * 1000 / STEPS for back, t in times.items()}
+            errors = compare(layer, layer.to_torch(), x, torch.randn_like(x[..., :hidden]))
+            persistent.check()
+            way = f"tags, {size} registers a chunk" if plans.PREFER_TAGS else f"counters, {size} tiles a chunk"
+            seen = ", ".join(f"{key} {ours:.4f} ({theirs:.4f})" for key, (ours, theirs) in errors.items())
+            speed = f"forward {us['False']:.2f}, back {us['True']:.2f} µs a step"
+            print(f"{cell} {name} B{batch} H{hidden} {way}: {speed}; errors {seen}", flush=True)
+    return 0
+
+
 def job(layer: nn.Module, x: Tensor, weigh: Tensor, *, trains: bool) -> Callable[[], Any]:
     """Read, and where it trains differentiate with respect to inputs and weights."""
     wanted = (x, *layer.parameters())
@@ -134,7 +162,7 @@ def walk(layer: Any, cell: str, batch: int, dtype: torch.dtype, *, back: bool) -
     forward, machine = persistent._ready("forward", cell, logits)
 
     def ahead() -> Any:
-        return launching.run_forward(machine, forward, logits, weight, hidden, state, None, keeps=back)
+        return launching.run_forward(machine, forward, logits, None, weight, hidden, state, None, keeps=back)
 
     if not back:
         return ahead

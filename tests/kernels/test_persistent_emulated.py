@@ -123,7 +123,7 @@ def test_through_the_cache(emulate, kind):
 @pytest.mark.parametrize("kind", ["lstm", "gru"])
 def test_words_that_say_whether_they_are_new(emulate, monkeypatch, kind):
     monkeypatch.setattr(plans, "PREFER_TAGS", True)
-    monkeypatch.setattr(plans, "TILES_PER_CHUNK", 2)
+    monkeypatch.setattr(plans, "CARRIED", 2)
     machine = emulate(20, through_l2=True)
     compare(kind, 5, 120, 20, 6, torch.bfloat16)
     assert [(p.direction, p.tagged, p.groups, p.rows, p.chunks) for p in machine.launched] == [
@@ -202,6 +202,11 @@ def test_switched_off_and_out_of_reach(emulate):
     assert not machine.launched
 
 
+def test_why_not(monkeypatch):
+    monkeypatch.setattr(persistent, "REASONS", {})
+    assert persistent.why_not(CPU) == "not a CUDA device"
+
+
 @pytest.mark.parametrize("through_l2", [False, True])
 def test_a_block_that_never_comes_is_not_waited_for(emulate, through_l2):
     machine = emulate(20, through_l2=through_l2)
@@ -212,6 +217,8 @@ def test_a_block_that_never_comes_is_not_waited_for(emulate, through_l2):
         layer(x)
         with pytest.raises(persistent.KernelGaveUp, match="gave up"):
             layer(x)
+        assert layer(x)[0].isfinite().all()  # the library reads from now on
+    assert len(machine.launched) == 1
 
 
 FAULTS = {

@@ -32,7 +32,8 @@ class ForwardArguments(ctypes.Structure):
     """`Forward` of forward.cu."""
 
     _fields_ = (
-        *((name, ctypes.c_void_p) for name in ("logits", "weights", "hidden", "cell", "lengths", "outputs", "cells")),
+        *((name, ctypes.c_void_p) for name in ("logits", "bias", "weights", "hidden", "cell", "lengths")),
+        *((name, ctypes.c_void_p) for name in ("outputs", "cells")),
         *((name, ctypes.c_void_p) for name in ("last_hidden", "last_cell", "exchange", "counters", "failed", "told")),
         *((name, ctypes.c_int) for name in ("steps", "batch", "rows", "width", "groups", "keeps")),
     )
@@ -43,7 +44,10 @@ class BackwardArguments(ctypes.Structure):
 
     _fields_ = (
         *((name, ctypes.c_void_p) for name in ("gates", "cells", "outputs", "weights", "lengths", "d_outputs")),
-        *((name, ctypes.c_void_p) for name in ("d_last_hidden", "d_last_cell", "d_logits", "d_hidden", "d_cell")),
+        *(
+            (name, ctypes.c_void_p)
+            for name in ("d_last_hidden", "d_last_cell", "d_logits", "d_hidden", "d_cell", "d_bias")
+        ),
         *((name, ctypes.c_void_p) for name in ("exchange", "counters", "failed", "told")),
         *((name, ctypes.c_uint64) for name in ("step_stride", "row_stride")),
         *((name, ctypes.c_int) for name in ("steps", "batch", "rows", "width", "groups")),
@@ -65,6 +69,7 @@ def run_forward(
     machine: Machine,
     plan: Plan,
     logits: Tensor,
+    bias: Tensor | None,
     weight_hh: Tensor,
     hidden: Tensor,
     cell_state: Tensor | None,
@@ -87,6 +92,7 @@ def run_forward(
             **_by_row(first, lengths=lengths),
             **space.addresses(machine),
             weights=weights.data_ptr(),
+            bias=None if bias is None else bias.data_ptr(),
             keeps=keeps,
             **_shape(plan, logits, first),
         )
@@ -101,20 +107,23 @@ def run_backward(
     d_y: Tensor | None,
     d_last_hidden: Tensor | None,
     d_last_cell: Tensor | None,
-) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Walk back: the gradients at all logits (T, B, H, S), at h_0 and c_0 (B, H)."""
+) -> tuple[Tensor, Tensor, Tensor | None, Tensor]:
+    """Walk back: the gradients at all logits (T, B, H, S), at h_0 and c_0 (B, H), and at the bias (H, S)."""
     d_logits = torch.empty_like(seen.gates)
     d_hidden = seen.y.new_empty(seen.y.shape[1:], dtype=torch.float32)
     d_cell = None if seen.cells is None else torch.empty_like(d_hidden)
+    _, batch, width, slots = seen.gates.shape
+    d_bias = d_hidden.new_empty((batch + 1) // 2, width, slots)  # each pair of rows sums its own: always the same order
     d_y = _readable(d_y, seen.y.dtype)
     d_last_hidden, d_last_cell = (_readable(t, torch.float32, whole=True) for t in (d_last_hidden, d_last_cell))
     weights = pack_backward(seen.weight_hh.to(seen.y.dtype), plan)
-    for first in range(0, seen.y.shape[1], plan.batch):
+    for first in range(0, batch, plan.batch):
         space = Workspace(plan, seen.y.device)
         arguments = BackwardArguments(
             **_by_step(first, gates=seen.gates, cells=seen.cells, outputs=seen.y, d_outputs=d_y, d_logits=d_logits),
             **_by_row(first, lengths=seen.lengths, d_hidden=d_hidden, d_cell=d_cell),
             **_by_row(first, d_last_hidden=d_last_hidden, d_last_cell=d_last_cell),
+            **_by_row(first // 2, d_bias=d_bias),
             **space.addresses(machine),
             weights=weights.data_ptr(),
             step_stride=0 if d_y is None else d_y.stride(0),
@@ -122,7 +131,7 @@ def run_backward(
             **_shape(plan, seen.gates, first),
         )
         machine.launch(plan, arguments)
-    return d_logits, d_hidden, d_cell
+    return d_logits, d_hidden, d_cell, d_bias.sum(0)
 
 
 class Workspace:

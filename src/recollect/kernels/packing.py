@@ -30,11 +30,11 @@ class Weights:
 
 
 def join_biases(cell: str, weights: Weights) -> Tensor | None:
-    """Add both biases, slot by slot (H·S,); the GRU's candidate keeps its two apart."""
+    """Add both biases in float32, slot by slot (H, S); the GRU's candidate keeps its two apart."""
     if weights.input_bias is None or weights.hidden_bias is None:
         return None
-    both = to_slots(weights.input_bias, INPUT_SLOTS[cell]) + to_slots(weights.hidden_bias, HIDDEN_SLOTS[cell])
-    return both.flatten()
+    both = weights.input_bias.float(), weights.hidden_bias.float()
+    return (to_slots(both[0], INPUT_SLOTS[cell]) + to_slots(both[1], HIDDEN_SLOTS[cell])).contiguous()
 
 
 def to_slots(weight: Tensor, slots: tuple[int | None, ...]) -> Tensor:

@@ -1,6 +1,6 @@
 """Recurrent layers in one launch: a kernel keeps W_hh in registers and walks all steps (Diamos et al. 2016).
 
-W_ih x + b of all steps is one large product before the walk, and the gradients of weights and inputs are large products
+W_ih x of all steps is one large product before the walk, and the gradients of weights and inputs are large products
 after it. For Hopper GPUs, in bf16 and fp16. `REASONS` says why it is not used where it is not.
 """
 
@@ -16,6 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from recollect.kernels import nvrtc
 from recollect.kernels.driver import Cuda, DriverError
 from recollect.kernels.launching import Machine, Seen, run_backward, run_forward
 from recollect.kernels.nvrtc import NoCudaCompiler
@@ -78,6 +79,16 @@ def find_machine(device: torch.device) -> Machine | None:
     return _machines.get(device)
 
 
+def why_not(device: torch.device) -> str | None:
+    """Say why kernels cannot be used on a device, None where they can; asks for the compiler, compiles nothing."""
+    if find_machine(device) is not None:
+        try:
+            nvrtc.load()
+        except NoCudaCompiler as error:
+            return str(error)
+    return REASONS.get(str(device))
+
+
 def find_plan(
     direction: str, cell: str, dtype: torch.dtype, batch: int, hidden: int, device: torch.device
 ) -> Plan | None:
@@ -97,13 +108,13 @@ def find_plan(
 
 
 def check() -> None:
-    """Raise if a kernel gave up; looks at what is known by now, without waiting for the GPU."""
-    for device, machine in _machines.items():
+    """Raise if a kernel gave up, and use none on that device any more; does not wait for the GPU."""
+    for device, machine in list(_machines.items()):
         if machine.told.item():
-            machine.told.zero_()
+            del _machines[device]
             REASONS[str(device)] = "a kernel gave up waiting"
             raise KernelGaveUp(
-                f"a recurrent kernel on {device} gave up waiting for its other blocks; its results are wrong"
+                f"on {device} a recurrent kernel gave up waiting for its other blocks: results are wrong"
             )
 
 
@@ -119,11 +130,12 @@ def read(
     steps, batch = x.shape[1], len(x)
     weight = to_slots(weights.input, INPUT_SLOTS[cell])  # (H, S, D)
     by_time = x.transpose(0, 1).reshape(steps * batch, -1)  # (T·B, D)
-    flat = F.linear(by_time, weight.flatten(0, 1), join_biases(cell, weights))
+    flat = F.linear(by_time, weight.flatten(0, 1))
     lengths = None if valid is None else valid.sum(1, dtype=torch.int32)
     y, last_hidden, last_cell = walk(
         cell,
         flat.view(steps, batch, *weight.shape[:2]),
+        join_biases(cell, weights),
         weights.hidden.to(flat.dtype),
         hidden.float().contiguous(),
         None if cell_state is None else cell_state.float().contiguous(),
@@ -133,15 +145,21 @@ def read(
 
 
 def walk(
-    cell: str, logits: Tensor, weight_hh: Tensor, hidden: Tensor, cell_state: Tensor | None, lengths: Tensor | None
+    cell: str,
+    logits: Tensor,
+    bias: Tensor | None,
+    weight_hh: Tensor,
+    hidden: Tensor,
+    cell_state: Tensor | None,
+    lengths: Tensor | None,
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """Give y (T, B, H), and in float32 the last h and c (B, H); rows stand still from their length on.
 
-    `logits` (T, B, H, S) are W_ih x + b, a unit's slots beside each other. They are written over.
+    `logits` (T, B, H, S) are W_ih x, a unit's slots beside each other. They are written over. `bias` (H, S) is float32.
     """
     check()
     result: tuple[Tensor, Tensor, Tensor | None] = _Walk.apply(  # type: ignore[no-untyped-call]
-        cell, logits, weight_hh, hidden, cell_state, lengths
+        cell, logits, bias, weight_hh, hidden, cell_state, lengths
     )
     return result
 
@@ -152,6 +170,7 @@ class _Walk(torch.autograd.Function):
         ctx: Any,
         cell: str,
         logits: Tensor,
+        bias: Tensor | None,
         weight_hh: Tensor,
         hidden: Tensor,
         cell_state: Tensor | None,
@@ -160,7 +179,7 @@ class _Walk(torch.autograd.Function):
         plan, machine = _ready("forward", cell, logits)
         keeps = any(ctx.needs_input_grad)
         y, cells, last_hidden, last_cell = run_forward(
-            machine, plan, logits, weight_hh, hidden, cell_state, lengths, keeps=keeps
+            machine, plan, logits, bias, weight_hh, hidden, cell_state, lengths, keeps=keeps
         )
         ctx.cell = cell
         ctx.set_materialize_grads(False)
@@ -173,9 +192,9 @@ class _Walk(torch.autograd.Function):
         gates, cells, y, weight_hh, lengths = ctx.saved_tensors
         plan, machine = _ready("backward", ctx.cell, gates)
         seen = Seen(gates, cells, y, weight_hh, lengths)
-        d_logits, d_first, d_cell = run_backward(machine, plan, seen, d_y, d_hidden, d_cell)
-        d_weight = weight_gradient(ctx.cell, d_logits, y) if ctx.needs_input_grad[2] else None
-        return None, d_logits, d_weight, d_first, d_cell, None
+        d_logits, d_first, d_cell, d_bias = run_backward(machine, plan, seen, d_y, d_hidden, d_cell)
+        d_weight = weight_gradient(ctx.cell, d_logits, y) if ctx.needs_input_grad[3] else None
+        return None, d_logits, d_bias if ctx.needs_input_grad[2] else None, d_weight, d_first, d_cell, None
 
 
 def _ready(direction: str, cell: str, logits: Tensor) -> tuple[Plan, Machine]:

@@ -25,6 +25,7 @@ REGISTERS = 208  # of a thread's 255, for weights and sums: more leave no room f
 WIDEST = 512  # hidden units that one cluster of 16 blocks can hold
 COUNTER_GAP = 32
 PREFER_TAGS = False  # by the cost model tags save 0.5 µs a step, but this is not yet measured
+CARRIED = 32  # registers for a chunk that a thread carries itself, where words are tagged
 TILES_PER_CHUNK = 8  # of k, at least: the product begins when the first chunk is there
 
 
@@ -76,8 +77,8 @@ class Plan:
 
     @property
     def registers(self) -> int:
-        """Registers for weights, sums and, without counters, what a thread carries of two chunks."""
-        carried = 8 * _ceil(self.depth // self.chunks * self.rows * 2, 128) if self.tagged else 0
+        """Registers for weights, sums and, without counters, what a thread carries of a chunk, with its addresses."""
+        carried = 4 * _ceil(self.depth // self.chunks * self.rows * 2, 128) + 24 if self.tagged else 0
         return 4 * self.weight_tiles + self.high * self.rows // 2 + carried
 
     @property
@@ -153,9 +154,8 @@ def _through_l2(direction: str, cell: str, half: bool, batch: int, hidden: int, 
     cluster = 1 if direction == "forward" else 4
     blocks = _ceil(_ceil(hidden, 16), cluster) * cluster
     share = blocks // cluster  # blocks that fill a block's share of k
-    sent = 1 if direction == "forward" else SENT[cell]
-    chunks = max(1, min(4, share * sent // 2 // TILES_PER_CHUNK, share // 2))
-    per_chunk = _ceil(share, 2 * chunks)
+    tiles = share * (1 if direction == "forward" else SENT[cell]) // 2  # of k, for a warpgroup
+    chunks = max(1, min(4, tiles // TILES_PER_CHUNK, share // 2))
     most = chip.multiprocessors // blocks
     if most == 0:
         return
@@ -163,9 +163,10 @@ def _through_l2(direction: str, cell: str, half: bool, batch: int, hidden: int, 
     in_slices = [rows for rows in reversed(ROWS) if rows not in covering]  # of the batch, one launch each
     for rows in covering + in_slices:
         groups = min(_ceil(batch, rows), most)
-        plan = Plan(direction, cell, half, rows, groups, blocks, cluster, True, 1, 2, chunks, per_chunk)
+        plan = Plan(direction, cell, half, rows, groups, blocks, cluster, True, 1, 2, chunks, _ceil(share, 2 * chunks))
         if PREFER_TAGS:
-            yield replace(plan, tagged=True)
+            carried = max(1, min(share // 2, _ceil(tiles * rows, 16 * CARRIED)))
+            yield replace(plan, tagged=True, chunks=carried, per_chunk=_ceil(share, 2 * carried))
         yield plan
 
 

@@ -140,7 +140,7 @@ float widen(u16 bits);
 #define SHARED_MEMORY(name) u8* name = emulator::chip->now->block->memory.data()
 
 inline int thread_index() { return emulator::chip->now->index; }
-inline int warpgroup_index() { return emulator::chip->now->index / 128; }
+inline u32 of_warp(u32 value) { return value; }
 inline int grid_size() { return (int)emulator::chip->blocks.size(); }
 inline int block_index() { return emulator::chip->now->block->index; }
 inline void block_sync() {
@@ -213,6 +213,7 @@ inline void raise(u32* counter) { *counter += !is_mute(); }
 inline u32 peek(const u32* word) { return *word; }
 inline void tell(u32* word) { *word = 1; }
 
+inline void prefetch(const void* from) { *(volatile const u8*)from; }  // must at least be there
 inline void load_pair(u64* pair, const u64* from) {
     emulator::give_way();
     pair[0] = from[0];

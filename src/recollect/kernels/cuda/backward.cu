@@ -12,7 +12,8 @@
 constexpr int SENT = CELL == 0 ? 4 : CELL == 1 ? 3 : 1;  // slots that W_hh multiplies
 constexpr int UNITS = TILES * 16;
 constexpr int DEPTH = THROUGH_L2 ? CHUNKS * PER_CHUNK * TILES * SENT : TILES * SENT;  // tiles of k for a warpgroup
-constexpr int CHAINS = ROWS == 8 && HIGH == 1 && DEPTH > 1 ? 2 : 1;
+constexpr int PIECES = THROUGH_L2 ? CHUNKS : 1, PIECE = DEPTH / PIECES;
+constexpr int CHAINS = ROWS == 8 && HIGH == 1 && PIECE > 1 ? 2 : 1;
 constexpr int SHARE_BYTES = DEEP * DEPTH * TILE_BYTES;  // a block's share of k
 constexpr int BUFFERS = THROUGH_L2 ? 1 : 2;
 constexpr int CHUNK_BYTES = THROUGH_L2 ? PER_CHUNK * TILES * SENT * TILE_BYTES : 0;
@@ -32,6 +33,7 @@ struct Backward {
     const float *d_last_hidden, *d_last_cell;  // (B, H), or null
     u16* d_logits;                             // (T, B, H, SLOTS)
     float *d_hidden, *d_cell;                  // (B, H)
+    float* d_bias;                             // (pairs of rows, H, SLOTS), or null: summed over all steps
     u16* exchange;                             // (2, groups, k / 8, ROWS, 8), zero
     u32 *counters, *failed, *told;             // zero
     u64 step_stride, row_stride;               // of d_outputs
@@ -83,7 +85,7 @@ struct Place {
 DEVICE Place find_place() {
     Place me;
     me.group = block_index() / BLOCKS, me.block = block_index() % BLOCKS, me.rank = me.block % CLUSTER;
-    me.warpgroup = warpgroup_index(), me.part = me.warpgroup / WIDE;
+    me.warpgroup = of_warp(thread_index() / 128), me.part = DEEP == 1 ? 0 : me.warpgroup / WIDE;
     me.thread = thread_index() % 128, me.warp = me.thread / 32, me.lane = me.thread % 32;
     return me;
 }
@@ -120,6 +122,14 @@ DEVICE Seen see(const Backward& a, const Place& me, const Item& item, int r, int
     return seen;
 }
 
+// What `see` will load: four units lie side by side, one lane asks for them.
+DEVICE void bring_near(const Backward& a, const Place& me, const Item& item, int r, int step) {
+    const u64 at = element_at(a, me, item, r, step), row = me.group * ROWS + item.row + r;
+    if (CELL < 2) prefetch(a.gates + at * SLOTS);
+    prefetch((CELL == 0 ? a.cells : a.outputs) + at);
+    if (a.d_outputs) prefetch(a.d_outputs + step * a.step_stride + row * a.row_stride + unit_of(me, item));
+}
+
 DEVICE void begin(const Backward& a, const Place& me, int i, Element* pair, Seen* seen) {
     const Item item = find_item(i);
     for (int r = 0; r < 2; ++r) {
@@ -139,7 +149,7 @@ DEVICE void begin(const Backward& a, const Place& me, int i, Element* pair, Seen
 
 struct Shared {
     u8 *share, *sums;  // BUFFERS shares of k, two boards of partial sums
-    u32 barriers;
+    u32 share_address, sums_address, barriers;
 };
 
 DEVICE u32 sums_barrier(const Shared& shared, int turn) { return shared.barriers + turn % 2 * 8; }
@@ -165,6 +175,7 @@ DEVICE void add_sums(const Shared& shared, const Item& item, int turn, float* pa
 DEVICE void work(const Backward& a, const Place& me, const Shared& shared, int turn, int i, Element* pair, const Seen* seen,
                  float (*d_logits)[4]) {
     const Item item = find_item(i);
+    for (int s = 0; s < 4; ++s) d_logits[0][s] = d_logits[1][s] = 0.0f;
     if (item.number >= ITEMS) return;
     float flow[2] = {0.0f, 0.0f};
     if (turn > 0) add_sums(shared, item, turn, flow);
@@ -179,7 +190,6 @@ DEVICE void work(const Backward& a, const Place& me, const Shared& shared, int t
         Element& e = pair[r];
         float sent[4] = {0.0f, 0.0f, 0.0f, 0.0f};
         const float d_hidden = e.d_hidden + flow[r] + widen(seen[r].d_output);
-        for (int s = 0; s < 4; ++s) d_logits[r][s] = 0.0f;
         e.d_hidden = d_hidden;  // a row that has ended passes on what comes
         if (a.steps - 1 - turn < e.length) step_back(e, seen[r], d_hidden, d_logits[r], sent);
         if (CELL == 0) e.cell = widen(seen[r].before);
@@ -220,7 +230,7 @@ DEVICE void fetch_share(const Backward& a, const Place& me, const Shared& shared
                 if (!asked && look(counter) >= wanted) {
                     fence_for_copies();
                     barrier_expect(chunk_barrier(shared, own), CHUNK_BYTES);
-                    copy_bulk(shared_address(shared.share) + own * CHUNK_BYTES, from, CHUNK_BYTES, chunk_barrier(shared, own));
+                    copy_bulk(shared.share_address + own * CHUNK_BYTES, from, CHUNK_BYTES, chunk_barrier(shared, own));
                     asked = true;
                 }
                 return asked;
@@ -234,8 +244,7 @@ DEVICE void fetch_share(const Backward& a, const Place& me, const Shared& shared
 // sums (HIGH * 64, ROWS) = W' dgates over this warpgroup's share of k.
 DEVICE void multiply(const Backward& a, const Place& me, const Shared& shared, Guard& guard, const u32 (*weights)[4],
                      int turn, float (*sums)[COLUMN_TILES * 4]) {
-    constexpr int PIECES = THROUGH_L2 ? CHUNKS : 1, PIECE = DEPTH / PIECES;
-    const u32 buffer = shared_address(shared.share) + turn % BUFFERS * SHARE_BYTES;
+    const u32 buffer = shared.share_address + turn % BUFFERS * SHARE_BYTES;
     const u64 share = describe(buffer + me.part * DEPTH * TILE_BYTES);
     auto use = [&](int piece) {
         wgmma_fence();
@@ -244,8 +253,8 @@ DEVICE void multiply(const Backward& a, const Place& me, const Shared& shared, G
 #pragma unroll
             for (int high = 0; high < HIGH; ++high) {
                 const int tile = piece * PIECE + i;
-                wgmma(sums[high * CHAINS + tile % CHAINS], weights[high * DEPTH + tile],
-                      share + (u64)(tile * TILE_BYTES >> 4), tile >= CHAINS);
+                wgmma(sums[high * CHAINS + i % CHAINS], weights[high * DEPTH + tile],
+                      share + (u64)(tile * TILE_BYTES >> 4), piece > 0 || i >= CHAINS);
             }
         }
         wgmma_commit();
@@ -280,7 +289,7 @@ DEVICE void multiply(const Backward& a, const Place& me, const Shared& shared, G
 
 // Each warp holds 16 units of a 64: they go to the block that owns them, as they lie in the registers.
 DEVICE void send_sums(const Place& me, const Shared& shared, int turn, const float (*sums)[COLUMN_TILES * 4]) {
-    const u32 board = shared_address(shared.sums) + turn % 2 * SUMS_BYTES;
+    const u32 board = shared.sums_address + turn % 2 * SUMS_BYTES;
 #pragma unroll
     for (int high = 0; high < HIGH; ++high) {
         const int sixteen = (me.warpgroup % WIDE * HIGH + high) * 4 + me.warp, owner = sixteen / TILES;
@@ -302,7 +311,9 @@ DEVICE Shared lay_out(u8* memory) {
     Shared shared;
     shared.share = memory;
     shared.sums = memory + BUFFERS * SHARE_BYTES;
-    shared.barriers = shared_address(memory + BUFFERS * SHARE_BYTES + 2 * SUMS_BYTES);
+    shared.share_address = of_warp(shared_address(memory));
+    shared.sums_address = shared.share_address + BUFFERS * SHARE_BYTES;
+    shared.barriers = shared.sums_address + 2 * SUMS_BYTES;
     if (thread_index() == 0) {
         for (int i = 0; i < 2; ++i) barrier_init(sums_barrier(shared, i), 1);
         for (int i = 0; i < DEEP * CHUNKS && THROUGH_L2; ++i) barrier_init(chunk_barrier(shared, i), 1);
@@ -312,7 +323,8 @@ DEVICE Shared lay_out(u8* memory) {
     return shared;
 }
 
-DEVICE void finish(const Backward& a, const Place& me, const Shared& shared, int i, const Element* pair) {
+DEVICE void finish(const Backward& a, const Place& me, const Shared& shared, int i, const Element* pair,
+                   const float* d_bias) {
     const Item item = find_item(i);
     if (item.number >= ITEMS) return;
     float flow[2] = {0.0f, 0.0f};
@@ -322,6 +334,9 @@ DEVICE void finish(const Backward& a, const Place& me, const Shared& shared, int
         a.d_hidden[element_at(a, me, item, r, 0)] = pair[r].d_hidden + flow[r];
         if (CELL == 0) a.d_cell[element_at(a, me, item, r, 0)] = pair[r].d_cell;
     }
+    if (!a.d_bias || !pair[0].real) return;
+    const u64 at = (u64)((me.group * ROWS + item.row) / 2) * a.width + unit_of(me, item);
+    for (int s = 0; s < SLOTS; ++s) a.d_bias[at * SLOTS + s] = d_bias[s];
 }
 
 KERNEL(THREADS) recurrent_backward(const Backward a) {
@@ -334,6 +349,7 @@ KERNEL(THREADS) recurrent_backward(const Backward a) {
     load_weights<HIGH * DEPTH>(weights, a.weights, me.block);
     Element mine[MINE][2];
     Seen seen[MINE][2];
+    float d_bias[MINE][SLOTS] = {};
 #pragma unroll
     for (int i = 0; i < MINE; ++i) begin(a, me, i, mine[i], seen[i]);
     block_sync();
@@ -350,10 +366,13 @@ KERNEL(THREADS) recurrent_backward(const Backward a) {
         for (int i = 0; i < MINE; ++i) {
             const Item item = find_item(i);
 #pragma unroll
+            for (int s = 0; s < SLOTS; ++s) d_bias[i][s] += d_logits[i][0][s] + d_logits[i][1][s];
+#pragma unroll
             for (int r = 0; r < 2; ++r) {
                 if (!mine[i][r].real) continue;
                 store_words(a.d_logits + element_at(a, me, item, r, t) * SLOTS, d_logits[i][r]);
                 if (t > 0) seen[i][r] = see(a, me, item, r, t - 1);
+                if (t > AHEAD && me.lane < 8) bring_near(a, me, item, r, t - 1 - AHEAD);
             }
         }
 #if THROUGH_L2 && !TAGGED
@@ -365,6 +384,6 @@ KERNEL(THREADS) recurrent_backward(const Backward a) {
     }
     await_sums(shared, guard, a.steps);
 #pragma unroll
-    for (int i = 0; i < MINE; ++i) finish(a, me, shared, i, mine[i]);
+    for (int i = 0; i < MINE; ++i) finish(a, me, shared, i, mine[i], d_bias[i]);
     if (CLUSTER > 1) cluster_sync();
 }

@@ -18,6 +18,7 @@ constexpr int COLUMN_TILES = ROWS / 8;
 constexpr int TILE_BYTES = ROWS * 32;  // 16 of k for all rows
 constexpr int WARPGROUPS = WIDE * DEEP, THREADS = WARPGROUPS * 128;
 constexpr int COUNTER_GAP = 32;  // words between counters, so that each has its own line
+constexpr int AHEAD = 4;  // steps after the next one whose values are brought near
 constexpr u64 PATIENCE = 4000000000;  // nanoseconds after which a wait gives up
 
 DEVICE float sigmoid(float x) { return one_over(1.0f + exp2_of(-1.44269504f * x)); }
@@ -71,7 +72,7 @@ struct Guard {
 // The weights of this thread, for as long as the kernel runs: tiles of 64 x 16, in the order of wgmma's fragments.
 template <int COUNT>
 DEVICE void load_weights(u32 (*weights)[4], const u16* packed, int block) {
-    const int warpgroup = warpgroup_index(), thread = thread_index() % 128;
+    const int warpgroup = thread_index() / 128, thread = thread_index() % 128;
     const u32* from = (const u32*)packed + ((u64)(block * WARPGROUPS + warpgroup) * COUNT * 128 + thread) * 4;
 #pragma unroll
     for (int i = 0; i < COUNT; ++i) {
@@ -156,19 +157,19 @@ struct Carried {
     }
 };
 
-// Bring chunk after chunk to shared memory, the next on its way while one is awaited; `use(i)` runs when chunk i is there.
+// Bring chunk after chunk to shared memory; `use(i)` runs when chunk i is there. The next chunk is asked for after the fence,
+// which would wait for it, and comes while this one is used.
 template <int BIT, int BYTES, class Use>
 DEVICE void carry(Guard& guard, const u8* from, u8* to, int first_chunk, u32 tag, int warpgroup, int thread, Use use) {
     constexpr int PER_BLOCK = BYTES / PER_CHUNK;
-    Carried<BIT, BYTES> carried[2];
-    carried[0].ask(from, thread, fillers(first_chunk) * PER_BLOCK);
+    Carried<BIT, BYTES> carried;
+    carried.ask(from, thread, fillers(first_chunk) * PER_BLOCK);
 #pragma unroll
     for (int i = 0; i < CHUNKS; ++i) {
-        if (i + 1 < CHUNKS)
-            carried[(i + 1) % 2].ask(from + (i + 1) * BYTES, thread, fillers(first_chunk + i + 1) * PER_BLOCK);
-        carried[i % 2].await(guard, from + i * BYTES, thread, fillers(first_chunk + i) * PER_BLOCK, tag);
-        carried[i % 2].put(to + i * BYTES, thread);
+        carried.await(guard, from + i * BYTES, thread, fillers(first_chunk + i) * PER_BLOCK, tag);
+        carried.put(to + i * BYTES, thread);
         fence_for_products();
+        if (i + 1 < CHUNKS) carried.ask(from + (i + 1) * BYTES, thread, fillers(first_chunk + i + 1) * PER_BLOCK);
         warpgroup_sync(warpgroup);
         use(i);
     }

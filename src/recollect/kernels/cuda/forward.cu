@@ -11,7 +11,8 @@
 
 constexpr int UNITS = WIDE * 16;
 constexpr int DEPTH = THROUGH_L2 ? CHUNKS * PER_CHUNK * WIDE : BLOCKS * WIDE;  // tiles of k for a warpgroup
-constexpr int CHAINS = ROWS == 8 && DEPTH > 1 ? 2 : 1;  // small products follow each other sooner in two sums
+constexpr int PIECES = THROUGH_L2 ? CHUNKS : 1, PIECE = DEPTH / PIECES;
+constexpr int CHAINS = ROWS == 8 && PIECE > 1 ? 2 : 1;  // small products follow each other sooner in two sums
 constexpr int MINE = (COLUMN_TILES + DEEP - 1) / DEEP;  // column tiles whose elements a thread finishes
 constexpr int BUFFERS = THROUGH_L2 ? 1 : 2;
 constexpr int STATE_BYTES = DEEP * DEPTH * TILE_BYTES;
@@ -22,7 +23,8 @@ constexpr int BOARDS = TAGGED ? 2 : 1;  // of sums: without counters the block m
 constexpr int BIT = CELL == 0 || CELL == 2 ? 14 : 0;  // |h| < 2 for the LSTM and the RNN with tanh, whatever h_0 is
 
 struct Forward {
-    u16 *logits;         // (T, B, H, SLOTS): W_ih x + b, and the gates afterwards where `keeps`
+    u16* logits;         // (T, B, H, SLOTS): W_ih x, and the gates afterwards where `keeps`
+    const float* bias;   // (H, SLOTS), or null
     const u16* weights;  // packed
     const float *hidden, *cell;  // (B, H)
     const int* lengths;          // (B,), or null
@@ -40,23 +42,21 @@ struct Element {  // a unit in a row of the batch: what this thread remembers of
     Words logits;
 };
 
-// One step of one element; gives what backward needs to see again.
-DEVICE void step(Element& e, const float* from_hidden, float* kept) {
+// One step of one element from its logits, of which the GRU's candidate has two; gives what backward needs to see again.
+DEVICE void step(Element& e, const float* from_x, const float* from_hidden, float* kept) {
 #if CELL == 0
-    const float i = sigmoid(from_hidden[0] + e.logits.at(0)), f = sigmoid(from_hidden[1] + e.logits.at(1));
-    const float g = hyperbolic(from_hidden[2] + e.logits.at(2));
-    const float o = sigmoid(from_hidden[3] + e.logits.at(3));
+    const float i = sigmoid(from_x[0] + from_hidden[0]), f = sigmoid(from_x[1] + from_hidden[1]);
+    const float g = hyperbolic(from_x[2] + from_hidden[2]), o = sigmoid(from_x[3] + from_hidden[3]);
     e.cell = f * e.cell + i * g;
     e.hidden = o * hyperbolic(e.cell);
     kept[0] = i, kept[1] = f, kept[2] = g, kept[3] = o;
 #elif CELL == 1  // the fourth slot is W_hn h + b_hn, which the reset gate multiplies
-    const float r = sigmoid(from_hidden[0] + e.logits.at(0)), z = sigmoid(from_hidden[1] + e.logits.at(1));
-    const float inner = from_hidden[3] + e.logits.at(3);
-    const float n = hyperbolic(e.logits.at(2) + r * inner);
+    const float r = sigmoid(from_x[0] + from_hidden[0]), z = sigmoid(from_x[1] + from_hidden[1]);
+    const float inner = from_x[3] + from_hidden[3], n = hyperbolic(from_x[2] + r * inner);
     e.hidden = n + z * (e.hidden - n);
     kept[0] = r, kept[1] = z, kept[2] = n, kept[3] = inner;
 #else
-    const float total = from_hidden[0] + e.logits.at(0);
+    const float total = from_x[0] + from_hidden[0];
     e.hidden = CELL == 2 ? hyperbolic(total) : (total > 0.0f ? total : 0.0f);
     kept[0] = e.hidden;
 #endif
@@ -65,15 +65,17 @@ DEVICE void step(Element& e, const float* from_hidden, float* kept) {
 struct Place {  // who this thread is
     int group, block, warpgroup, part, thread, warp, lane, unit;
     bool odd;
+    float bias[SLOTS];  // of its unit
 };
 
-DEVICE Place find_place() {
+DEVICE Place find_place(const Forward& a) {
     Place me;
     me.group = block_index() / BLOCKS, me.block = block_index() % BLOCKS;
-    me.warpgroup = warpgroup_index(), me.part = me.warpgroup / WIDE;
+    me.warpgroup = of_warp(thread_index() / 128), me.part = DEEP == 1 ? 0 : me.warpgroup / WIDE;
     me.thread = thread_index() % 128, me.warp = me.thread / 32, me.lane = me.thread % 32;
     me.odd = me.lane / 4 % 2;
     me.unit = me.block * UNITS + me.warpgroup % WIDE * 16 + me.warp * 4 + me.lane / 8;
+    for (int s = 0; s < SLOTS; ++s) me.bias[s] = a.bias && me.unit < a.width ? a.bias[me.unit * SLOTS + s] : 0.0f;
     return me;
 }
 
@@ -110,7 +112,7 @@ DEVICE void load_first_state(const Forward& a, const Place& me, u16* state) {
 
 struct Shared {
     u8 *state, *sums;
-    u32 barriers;  // of 8 bytes each
+    u32 state_address, barriers;  // of 8 bytes each
 };
 
 DEVICE u32 state_barrier(const Shared& shared, int i) { return shared.barriers + 8 * i; }
@@ -129,7 +131,7 @@ DEVICE void fetch_state(const Forward& a, const Place& me, const Shared& shared,
                 if (!asked && look(counter) >= wanted) {
                     fence_for_copies();
                     barrier_expect(state_barrier(shared, chunk), CHUNK_BYTES);
-                    copy_bulk(shared_address(shared.state) + offset, from, CHUNK_BYTES, state_barrier(shared, chunk));
+                    copy_bulk(shared.state_address + offset, from, CHUNK_BYTES, state_barrier(shared, chunk));
                     asked = true;
                 }
                 return asked;
@@ -140,16 +142,16 @@ DEVICE void fetch_state(const Forward& a, const Place& me, const Shared& shared,
 }
 #endif
 
+// h_0 is there from the beginning, and its barriers are passed: no branch may part one product from the next.
 DEVICE void await_state(const Place& me, const Shared& shared, Guard& guard, int step, int chunk) {
-    if (step == 0) return;
 #if THROUGH_L2
     const u32 barrier = state_barrier(shared, me.part * CHUNKS + chunk);
-    guard.until([&] { return barrier_passed(barrier, (step - 1) % 2); });
+    guard.until([&] { return barrier_passed(barrier, step % 2); });
     warp_sync();
 #else
     if (CLUSTER == 1) return;
     const u32 barrier = state_barrier(shared, step % 2);
-    guard.until([&] { return barrier_passed(barrier, (step - 1) / 2 % 2); });
+    guard.until([&] { return barrier_passed(barrier, step / 2 % 2); });
     if (thread_index() == 0 && !guard.gave_up)
         barrier_expect(barrier, (CLUSTER - 1) * SLICE_BYTES);  // for the step after next
     fence_for_products();
@@ -160,15 +162,14 @@ DEVICE void await_state(const Place& me, const Shared& shared, Guard& guard, int
 // sums (64, ROWS) = W h over this warpgroup's share of k.
 DEVICE void multiply(const Forward& a, const Place& me, const Shared& shared, Guard& guard, const u32 (*weights)[4],
                      int step, float (*sums)[COLUMN_TILES * 4]) {
-    constexpr int PIECES = THROUGH_L2 ? CHUNKS : 1, PIECE = DEPTH / PIECES;
-    const u32 buffer = shared_address(shared.state) + step % BUFFERS * STATE_BYTES;
+    const u32 buffer = shared.state_address + step % BUFFERS * STATE_BYTES;
     const u64 state = describe(buffer + me.part * DEPTH * TILE_BYTES);
     auto use = [&](int piece) {
         wgmma_fence();
 #pragma unroll
         for (int i = 0; i < PIECE; ++i) {
             const int tile = piece * PIECE + i;
-            wgmma(sums[tile % CHAINS], weights[tile], state + (u64)(tile * TILE_BYTES >> 4), tile >= CHAINS);
+            wgmma(sums[i % CHAINS], weights[tile], state + (u64)(tile * TILE_BYTES >> 4), piece > 0 || i >= CHAINS);
         }
         wgmma_commit();
     };
@@ -200,15 +201,12 @@ DEVICE void multiply(const Forward& a, const Place& me, const Shared& shared, Gu
 // The warpgroups that share rows add up; each finishes its own column tiles.
 DEVICE void gather(const Place& me, const Shared& shared, int step, const float* sums, float (*mine)[4]) {
 #pragma unroll
-    for (int i = 0; i < MINE; ++i) {
+    for (int tile = 0; tile < COLUMN_TILES; ++tile) {
 #pragma unroll
         for (int r = 0; r < 4; ++r) {
-            mine[i][r] = 0.0f;
-#pragma unroll
-            for (int part = 0; part < DEEP; ++part) {
-                const int tile = i * DEEP + part;
-                if (tile < COLUMN_TILES && part == me.part) mine[i][r] = sums[tile * 4 + r];
-            }
+            float sum = sums[tile * 4 + r];
+            settle(sum);  // else the compiler makes of the choice an index, and puts all sums into memory
+            if (tile % DEEP == me.part) mine[tile / DEEP][r] = sum;
         }
     }
 #if DEEP > 1
@@ -267,12 +265,17 @@ DEVICE void send_state(const Forward& a, const Place& me, const Shared& shared, 
 #else
     fence_for_products();
     block_sync();
-    const u32 slice = shared_address(to) + me.block * SLICE_BYTES, barrier = state_barrier(shared, step % 2);
-    const u32* words = (const u32*)((u8*)to + me.block * SLICE_BYTES);
     if (guard.gave_up) return;
-    for (int i = thread_index(); i < (CLUSTER - 1) * (SLICE_BYTES / 16); i += THREADS) {
-        const int piece = i % (SLICE_BYTES / 16), peer = (me.block + 1 + i / (SLICE_BYTES / 16)) % CLUSTER;
-        store_async(address_in(slice + piece * 16, peer), words + piece * 4, address_in(barrier, peer));
+    constexpr int PARTS = SLICE_BYTES / 16, AT_ONCE = THREADS / PARTS;  // every thread sends its part to some of the peers
+    const u32 slice = shared.state_address + step % 2 * STATE_BYTES + me.block * SLICE_BYTES;
+    const u32 mine_at = slice + thread_index() % PARTS * 16, barrier = state_barrier(shared, step % 2);
+    const u32* words = (const u32*)(shared.state + (mine_at - shared.state_address));
+    const u32 four[4] = {words[0], words[1], words[2], words[3]};
+#pragma unroll
+    for (int i = 0; i < (CLUSTER - 1 + AT_ONCE - 1) / AT_ONCE; ++i) {
+        const int other = i * AT_ONCE + thread_index() / PARTS, peer = me.block + 1 + other;
+        const int rank = peer < CLUSTER ? peer : peer - CLUSTER;
+        if (other < CLUSTER - 1) store_async(address_in(mine_at, rank), four, address_in(barrier, rank));
     }
 #endif
 }
@@ -281,13 +284,14 @@ DEVICE Shared lay_out(u8* memory) {
     Shared shared;
     shared.state = memory;
     shared.sums = memory + BUFFERS * STATE_BYTES;
-    shared.barriers = shared_address(memory + BUFFERS * STATE_BYTES + BOARDS * SUMS_BYTES);
+    shared.state_address = of_warp(shared_address(memory));
+    shared.barriers = shared.state_address + BUFFERS * STATE_BYTES + BOARDS * SUMS_BYTES;
     const int count = THROUGH_L2 ? DEEP * CHUNKS : 2;
     if (thread_index() == 0) {
         for (int i = 0; i < count; ++i) barrier_init(state_barrier(shared, i), 1);
         barrier_init_fence();
-        for (int i = 0; i < count && !THROUGH_L2; ++i)
-            barrier_expect(state_barrier(shared, i), (CLUSTER - 1) * SLICE_BYTES);
+        for (int i = 0; i < count; ++i)
+            barrier_expect(state_barrier(shared, i), THROUGH_L2 || i == 0 ? 0 : (CLUSTER - 1) * SLICE_BYTES);
     }
     return shared;
 }
@@ -295,7 +299,7 @@ DEVICE Shared lay_out(u8* memory) {
 KERNEL(THREADS) recurrent_forward(const Forward a) {
     SHARED_MEMORY(memory);
     if (a.steps == 0) return;  // a launch that only asks whether it may
-    const Place me = find_place();
+    const Place me = find_place(a);
     const Shared shared = lay_out(memory);
     Guard guard = {a.failed, a.told, false};
     u32 weights[DEPTH][4];
@@ -314,19 +318,22 @@ KERNEL(THREADS) recurrent_forward(const Forward a) {
             ahead[i] = Words();
             if (mine[i].real && t + 1 < a.steps)
                 ahead[i] = load_words(a.logits + element_at(a, me, mine[i], t + 1) * SLOTS);
+            if (mine[i].real && me.lane < 8 && t + 1 + AHEAD < a.steps)  // four units lie side by side
+                prefetch(a.logits + element_at(a, me, mine[i], t + 1 + AHEAD) * SLOTS);
         }
 #if THROUGH_L2 && !TAGGED
         if (t > 0) fetch_state(a, me, shared, guard, t);
 #endif
-        float sums[CHAINS][COLUMN_TILES * 4], own[MINE][4], kept[MINE][4];
+        float sums[CHAINS][COLUMN_TILES * 4], own[MINE][4] = {}, kept[MINE][4];
         multiply(a, me, shared, guard, weights, t, sums);
         gather(me, shared, t, sums[0], own);
 #pragma unroll
         for (int i = 0; i < MINE; ++i) {
             Element next = mine[i];
-            float slots[4];
+            float slots[4], from_x[SLOTS];
+            for (int s = 0; s < SLOTS; ++s) from_x[s] = next.logits.at(s) + me.bias[s];
             trade(me.odd, own[i], slots);
-            step(next, slots, kept[i]);
+            step(next, from_x, slots, kept[i]);
             if (t < mine[i].length) mine[i].hidden = next.hidden, mine[i].cell = next.cell;
         }
         if (t + 1 < a.steps) send_state(a, me, shared, guard, mine, t + 1);

@@ -14,7 +14,8 @@ typedef unsigned long long u64;
 #define SHARED_MEMORY(name) extern __shared__ __align__(128) u8 name[]
 
 DEVICE int thread_index() { return threadIdx.x; }
-DEVICE int warpgroup_index() { return __shfl_sync(0xffffffffu, threadIdx.x / 128, 0); }  // known to be a warp's
+// A value that is the same in all lanes, and known to be: descriptors are then made once for a warp.
+DEVICE u32 of_warp(u32 value) { return __shfl_sync(0xffffffffu, value, 0); }
 DEVICE int block_index() { return blockIdx.x; }
 DEVICE int grid_size() { return gridDim.x; }
 DEVICE void block_sync() { __syncthreads(); }
@@ -95,7 +96,10 @@ DEVICE float from_elsewhere(const float* at) {  // never from this multiprocesso
 }
 DEVICE void tell(u32* word) { asm volatile("st.relaxed.sys.global.u32 [%0], 1;" ::"l"(word) : "memory"); }
 
-// Sixteen of 8 bytes come and go whole, in no order: what they hold must say whether it is new.
+// Into the cache and no further: nobody waits for it, and a fence does not either.
+DEVICE void prefetch(const void* from) { asm volatile("prefetch.global.L2 [%0];" ::"l"(from)); }
+
+// Words of 8 bytes come and go whole, in no order: what they hold must say whether it is new.
 DEVICE void load_pair(u64* pair, const u64* from) {
     asm volatile("ld.relaxed.gpu.global.v2.u64 {%0, %1}, [%2];" : "=l"(pair[0]), "=l"(pair[1]) : "l"(from) : "memory");
 }
