@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from emulated import OUTCOMES, build
 
-from recollect.kernels.launchers import Kernel
+from recollect.kernels.starting import Kernel
 
 
 class StepEmulator:

@@ -17,7 +17,7 @@ from torch import Tensor
 from recollect.generate import Settings, generate
 from recollect.generate.filters import apply_filters, draw
 from recollect.generate.looping import Loop, with_room
-from recollect.kernels import choosing, launchers, single_step
+from recollect.kernels import choosing, single_step, starting
 from recollect.kernels.choosing import Said, Way, choose
 from recollect.layers.attention import SelfAttention
 from recollect.layers.block import Block
@@ -43,7 +43,7 @@ def emulator(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[StepEmul
         assert os.environ.get("CI") != "true", "no g++"
         pytest.skip("no g++")
     found = StepEmulator(folder)
-    monkeypatch.setitem(launchers.LAUNCHERS, "cpu", found)
+    monkeypatch.setitem(starting.LAUNCHERS, "cpu", found)
     monkeypatch.setattr(single_step, "WARPS", 2)
     monkeypatch.setattr(torch, "empty_like", lambda t, **options: torch.full_like(t, poison(t), **options))
     yield found
@@ -278,6 +278,6 @@ def test_a_block_that_does_not_come_is_reported(emulator):
     layer(x, memory.reserve(2, in_place=True))
     with pytest.raises(RuntimeError, match="did not meet"):
         single_step.check_meetings(x.device)
-    assert launchers.launcher_for(x) is None
-    assert "did not meet" in launchers.REASONS.pop("cpu")
+    assert starting.launcher_for(x) is None
+    assert "did not meet" in starting.REASONS.pop("cpu")
     single_step._meetings.clear()

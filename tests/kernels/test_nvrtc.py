@@ -7,9 +7,9 @@ import pytest
 from recollect.kernels import nvrtc
 from recollect.kernels.choosing import Way
 from recollect.kernels.driver import sources
-from recollect.kernels.launchers import Kernel
 from recollect.kernels.plans import Chip, offer
 from recollect.kernels.single_step import BlockSizes
+from recollect.kernels.starting import Kernel
 
 
 def is_there():

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from recollect.kernels.launchers import Kernel, address, launcher_for
+from recollect.kernels.starting import Kernel, address, launcher_for
 
 THREADS = 1024
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from recollect.kernels.launchers import Kernel, Launcher, address, launcher_for, switch_off
+from recollect.kernels.starting import Kernel, Launcher, address, launcher_for, switch_off
 from recollect.memory import Memory
 
 if TYPE_CHECKING:
