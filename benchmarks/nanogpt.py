@@ -126,12 +126,14 @@ def their_updates(peer: Path, text: np.ndarray, updates: int, folder: Path) -> t
     return model, their_loop(model, optimiser, get_batch_of(peer, folder), updates)
 
 
-def get_batch_of(peer: Path, folder: Path) -> Callable[[str], tuple[torch.Tensor, torch.Tensor]]:
+def get_batch_of(
+    peer: Path, folder: Path, batch_size: int = BATCH, steps: int = STEPS
+) -> Callable[[str], tuple[torch.Tensor, torch.Tensor]]:
     """Take the function as it stands in nanoGPT's train.py, which cannot be imported without training."""
     tree = ast.parse((peer / "train.py").read_text(encoding="utf-8"))
     found = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == "get_batch"]
     scope: dict[str, Any] = {"np": np, "torch": torch, "os": os, "data_dir": str(folder), "device": "cpu"}
-    scope |= {"device_type": "cpu", "block_size": STEPS, "batch_size": BATCH}
+    scope |= {"device_type": "cpu", "block_size": steps, "batch_size": batch_size}
     exec(compile(ast.Module(found, []), "train.py", "exec"), scope)
     return scope["get_batch"]
 
