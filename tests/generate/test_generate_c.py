@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -14,6 +16,7 @@ from recollect.generate.c_operations import EMITS, emit
 from recollect.generate.c_source import Source, Uncovered
 from recollect.generate.compiling import Compiled
 from recollect.generate.lowering import LOWERINGS
+from recollect.generate.recording import storage_of
 
 pytestmark = pytest.mark.usefixtures("compiler")
 aten = torch.ops.aten
@@ -81,27 +84,75 @@ def test_c_does_what_torch_does(narrow, near):
         assert torch.allclose(found.double(), want.double(), near, near / 10, equal_nan=True), (str(does), args)
 
 
-@pytest.mark.parametrize("threads", [1, 2, 3])
-@pytest.mark.parametrize("lies", ["rows", "columns", "batch"])
-def test_large_products_are_shared_and_say_the_same_to_the_last_bit(threads, lies):
-    x, y = draw(5, 1, 300).float(), draw(5, 401, 300).float().transpose(1, 2)
-    y = y if lies != "columns" else y.contiguous()
-    out, source = torch.zeros(5, 1, 401), Source()
-    if lies == "batch":
-        emit(source, aten.bmm.default, (x, y), {}, [out])
-    else:
-        emit(source, aten.mm.default, (x[0], y[0]), {}, [out[0]])
-    step, said = Compiled(source), []
-    for count in (1, threads):
+# ---- threads -------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def shared_products() -> tuple[Source, list[tuple[Tensor, Tensor]]]:
+    """Products that threads share, in one source, and what they give beside what they should."""
+    source, results = Source(), []
+    for rows, depth, width in [(1, 300, 401), (2, 77, 1000), (1, 2000, 64), (1, 130, 1), (1, 30, 70_000)]:
+        x, y = draw(rows, depth).float(), draw(width, depth).float()
+        for laid_out in (y.t(), y.t().contiguous()):
+            out = torch.zeros(rows, width)
+            emit(source, aten.mm.default, (x, laid_out), {}, [out])
+            results.append((out, x @ laid_out))
+    x, y, out = draw(5, 1, 300).float(), draw(5, 401, 300).float().transpose(1, 2), torch.zeros(5, 1, 401)
+    emit(source, aten.bmm.default, (x, y), {}, [out])
+    return source, [*results, (out, x @ y)]
+
+
+def once(step: Compiled, outs: list[Tensor], threads: int) -> list[Tensor]:
+    for out in outs:
         out.zero_()
-        step._threads._alone = 0
-        with compiling.cores(count):
-            step()
-        said.append(out.clone())
-    assert torch.equal(*said)
-    assert torch.allclose(
-        said[0] if lies == "batch" else said[0][0], x @ y if lies == "batch" else x[0] @ y[0], 1e-4, 1e-4
-    )
+    with compiling.cores(threads):
+        step()
+    return [out.clone() for out in outs]
+
+
+def test_threads_share_large_products_and_say_the_same_to_the_last_bit(shared_products):
+    source, results = shared_products
+    assert "share(team" in source.text()
+    step, outs = Compiled(source), [out for out, _ in results]
+    want = once(step, outs, 1)
+    for found, (_, right) in zip(want, results, strict=True):
+        assert torch.allclose(found, right, 1e-4, 1e-3)
+    for threads in (2, 3, 7, 2, 1, 100):
+        for _ in range(20):
+            assert all(map(torch.equal, once(step, outs, threads), want))
+
+
+def test_of_two_that_want_the_threads_one_works_alone(shared_products):
+    source, results = shared_products
+    own = [[torch.zeros_like(out) for out, _ in results] for _ in range(3)]
+    steps = [Compiled(moved(source, [out for out, _ in results], mine)) for mine in own]
+    want = once(steps[0], own[0], 1)
+    assert all(map(torch.any, want))
+
+    def work(number: int) -> bool:
+        return all(all(map(torch.equal, once(steps[number], own[number], 2), want)) for _ in range(50))
+
+    with ThreadPoolExecutor(3) as pool:
+        assert all(pool.map(work, range(3)))
+
+
+def moved(source: Source, outs: list[Tensor], elsewhere: list[Tensor]) -> Source:
+    """Give a source that writes elsewhere."""
+    other, places = Source(), dict(zip(map(storage_of, outs), elsewhere, strict=True))
+    other.functions, other.calls = source.functions, source.calls
+    other.held = {key: places.get(key, t) for key, t in source.held.items()}
+    return other
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+def test_a_forked_child_works_alone(shared_products):
+    source, results = shared_products
+    step, outs = Compiled(source), [out for out, _ in results]
+    want = once(step, outs, 2)
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if all(map(torch.equal, once(step, outs, 2), want)) else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
 def test_what_is_not_covered_is_said():

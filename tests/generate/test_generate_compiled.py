@@ -11,8 +11,7 @@ from generate_models import language_model
 
 from recollect.generate import Settings, compiled, compiling, generate, reading
 from recollect.generate.c_operations import EMITS
-from recollect.generate.choosing import MOST
-from recollect.generate.compiling import Threads
+from recollect.generate.choosing import Voice
 from recollect.kernels import c_compiler
 from recollect.models import language, translation
 from recollect.models.language import LanguageConfig, LanguageModel
@@ -162,36 +161,15 @@ def test_a_compiled_step_that_differs_is_not_used(monkeypatch):
     assert_same(found, plainly(model, [[1]], GREEDY))
 
 
-# ---- threads -------------------------------------------------------------------------------------
+def test_long_steps_are_interrupted_often(monkeypatch):
+    model, begun = language_model("lstm"), []
+    monkeypatch.setattr(compiling, "SOON", 0.0)
+    monkeypatch.setattr(Voice, "speak", lambda *args: (begun.append(args[-1]), SPEAK(*args))[1])
+    in_c(model, [[1]], GREEDY)
+    assert set(begun) == {1}
+    monkeypatch.setattr(compiling, "SOON", 1e9)
+    in_c(model, [[1]], GREEDY)
+    assert max(begun) > 8
 
 
-def used(threads: Threads, seconds: dict[int, float], steps: int) -> dict[int, int]:
-    """Say how many steps were done by so many threads, where a step takes them so long."""
-    done = dict.fromkeys(seconds, 0)
-    with compiling.cores(max(seconds)):
-        while sum(done.values()) < steps:
-            count, some = threads.plan(steps)
-            assert 1 <= some <= MOST
-            threads.took(some * seconds[count], some, count)
-            done[count] += some
-    return done
-
-
-def test_one_thread_where_several_are_slower():
-    assert used(Threads(), {1: 1e-4, 2: 1e-2}, 10_000)[2] < 10
-
-
-def test_several_where_they_are_quicker():
-    assert used(Threads(), {1: 1e-4, 2: 6e-5}, 10_000)[1] == 4
-
-
-def test_several_again_when_the_others_have_gone():
-    threads = Threads()
-    used(threads, {1: 1e-4, 2: 1e-2}, 1000)
-    assert used(threads, {1: 1e-4, 2: 6e-5}, 10_000)[2] > 8000
-
-
-def test_long_steps_are_interrupted_often():
-    threads = Threads()
-    threads.took(1.0, 1, 1)
-    assert threads.plan(1000)[1] == 1
+SPEAK = Voice.speak

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from string import Template
 
+from recollect.generate.c_threads import TEAM
+
 _TEMPLATE = Template("""
 static inline $T rest_$S($T x, $T *whole) { /* e^x = whole + rest, within limits; whole is a power of 2 */
     x = x < ($T)$low ? ($T)$low : x > ($T)$high ? ($T)$high : x;
@@ -99,4 +101,6 @@ _DOUBLE = {
     "bits": "52",
     "series": _series(14).replace("$T", "double"),
 }
-PRELUDE = "#include <math.h>\n#include <stdint.h>\n" + _ERF + "".join(map(_TEMPLATE.substitute, (_FLOAT, _DOUBLE)))
+PRELUDE = (
+    "#include <math.h>\n#include <stdint.h>\n" + TEAM + _ERF + "".join(map(_TEMPLATE.substitute, (_FLOAT, _DOUBLE)))
+)

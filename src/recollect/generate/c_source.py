@@ -8,6 +8,7 @@ share one function: what is compiled is then a layer, not a model.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TypeAlias
 
 import torch
@@ -30,6 +31,15 @@ class Uncovered(Exception):
     """An operation, or a form of it, that has no text here."""
 
 
+@dataclass(frozen=True)
+class Share:
+    """Work that can be done in parts, from 0 to `size`, where threads take `grain` of it at once."""
+
+    size: int
+    grain: int
+    is_worth_it: bool = True
+
+
 class Source:
     """Functions, and the calls of them that make a step."""
 
@@ -38,16 +48,27 @@ class Source:
         self.functions: dict[str, str] = {}  # names by text
         self.calls: list[str] = []
 
-    def call(self, body: str, out: Tensor, *read: Tensor) -> None:
-        """Do `body`, in which `o` is the tensor written and a0, a1, … those read."""
+    def call(self, body: str, out: Tensor, *read: Tensor, share: Share | None = None) -> None:
+        """Do `body`, in which `o` is written and a0, a1, … are read; what is shared goes from `begin` to `end`."""
         if out.numel() == 0:
             return
         is_apart = all(storage_of(t) != storage_of(out) for t in read)
         kind = "restrict " if is_apart else ""
         names = [f"{type_of(out)} *{kind}o", *(f"const {type_of(t)} *{kind}a{i}" for i, t in enumerate(read))]
-        text = f"({', '.join(names)}, int threads) {{\n{body}\n}}"
-        name = self.functions.setdefault(text, f"f{len(self.functions)}")
-        self.calls.append(f"{name}({', '.join(map(self._place, (out, *read)))}, threads);")
+        places = [self._place(t) for t in (out, *read)]
+        if share is None or not share.is_worth_it or share.size < 2:
+            bounds = "" if share is None else f"const long begin = 0, end = {share.size}; (void)begin; (void)end;\n"
+            name = self._named(f"({', '.join(names)}) {{\n{bounds}{body}\n}}")
+            self.calls.append(f"{name}({', '.join(places)});")
+        else:
+            given = " ".join(f"{name} = (void *)p[{i}];" for i, name in enumerate(names))
+            name = self._named(f"(char *const *p, long begin, long end) {{\n{given}\n{body}\n}}")
+            table = ", ".join(f"(char *)({place})" for place in places)
+            self.calls.append(f"share(team, {name}, (char *const[]){{{table}}}, {share.size}, {share.grain});")
+
+    def _named(self, text: str) -> str:
+        """Give the name of a function, the same for the same text."""
+        return self.functions.setdefault(text, f"f{len(self.functions)}")
 
     def _place(self, t: Tensor) -> str:
         self.held.setdefault(storage_of(t), t.detach())
@@ -55,9 +76,9 @@ class Source:
         return f"({type_of(t)} *)p[{number}] + {t.storage_offset()}"
 
     def text(self) -> str:
-        """Give the whole: `step(p, threads)` does everything once, on storages that begin at p[0], p[1], …"""
+        """Give the whole: `step(p, team)` does everything once, on storages that begin at p[0], p[1], …"""
         functions = [f"static __attribute__((noinline)) void {name}{text}" for text, name in self.functions.items()]
-        step = "\n".join(["void step(void **p, int threads) {", *self.calls, "}"])
+        step = "\n".join(["void step(void **p, team *team) {", *self.calls, "}"])
         return "\n".join([PRELUDE, *functions, step, ""])
 
     def pointers(self) -> list[int]:

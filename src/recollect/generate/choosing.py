@@ -16,19 +16,25 @@ import torch
 from torch import Tensor
 
 from recollect.generate.c_functions import PRELUDE
+from recollect.generate.c_threads import POOL
 from recollect.generate.settings import Settings
 from recollect.kernels.c_compiler import load
 
 MOST = 64  # ids said at once
 
 _HEAD = """
-typedef void work(void **p, int threads);
+typedef void work(void **p, team *t);
 typedef struct {
     int64_t width, is_greedy, top_k, stops, prohibitions; /* top_k 0: all */
     double temperature, top_p, min_p;                     /* 1, 1 and 0: as without */
     const int64_t *stop, *prohibited;
     void *kept; double *summed; int64_t *order; /* room for `width` each */
 } choice;
+void once(work *step, void **p, int threads) {
+    team *t = take(threads);
+    step(p, t);
+    leave(t);
+}
 """
 
 _TEMPLATE = Template("""
@@ -122,18 +128,24 @@ static int64_t choose_$S(const $T *said, const choice *c, double uniform, double
 }
 int64_t speak_$S(work *step, void **p, int threads, int64_t *unread, const $T *logits, int is_read, const choice *c,
                  const double *uniform, int64_t count, int64_t *said, double *log_p) {
-    for (int64_t i = 0; i < count; i++) {
-        if (i || !is_read) step(p, threads);
-        int64_t id = choose_$S(logits, c, uniform[i], log_p + i);
-        if (id < 0) return -1 - i;
-        said[i] = *unread = id;
-        for (long j = 0; j < c->stops; j++) if (c->stop[j] == id) return i + 1;
+    team *t = take(threads);
+    int64_t done = 0;
+    for (int is_over = 0; done < count && !is_over; done++) {
+        if (done || !is_read) step(p, t);
+        int64_t id = choose_$S(logits, c, uniform[done], log_p + done);
+        if (id < 0) {
+            done = -1 - done;
+            break;
+        }
+        said[done] = *unread = id;
+        for (long j = 0; j < c->stops; j++) is_over |= c->stop[j] == id;
     }
-    return count;
+    leave(t);
+    return done;
 }
 #undef EACH
 """)
-TEXT = PRELUDE + _HEAD + "".join(_TEMPLATE.substitute(T=T, S=S) for T, S in (("float", "f"), ("double", "d")))
+TEXT = PRELUDE + POOL + _HEAD + "".join(_TEMPLATE.substitute(T=T, S=S) for T, S in (("float", "f"), ("double", "d")))
 
 
 class _Choice(ctypes.Structure):
@@ -173,7 +185,7 @@ class Voice:
         if before is not None:
             self._uniform[:count] = self._generator.random(count)
         uniform, said, log_p = self._places
-        ended = functions()[logits.dtype](
+        ended = functions().speak[logits.dtype](
             *(step, table, threads, ids.data_ptr(), logits.data_ptr(), is_read),
             *(ctypes.byref(self._choice), uniform, count, said, log_p),
         )
@@ -184,16 +196,20 @@ class Voice:
         return self._said[:done].tolist(), self._log_p[:done].tolist(), ended < 0
 
 
+class Functions:
+    """What is compiled once: `once` does a step, `speak` many, by the kind of the logits."""
+
+    def __init__(self) -> None:
+        library, place, whole, small = load(TEXT), ctypes.c_void_p, ctypes.c_int64, ctypes.c_int
+        self.once = library.once
+        self.once.argtypes, self.once.restype = (place, place, small), None
+        self.speak = {torch.float32: library.speak_f, torch.float64: library.speak_d}
+        for function in self.speak.values():
+            function.argtypes = place, place, small, place, place, small, place, place, whole, place, place
+            function.restype = whole
+
+
 @lru_cache
-def functions() -> dict[torch.dtype, Any]:
-    """Give `speak` for each kind of logits."""
-    library, kinds = load(TEXT), {torch.float32: "f", torch.float64: "d"}
-    functions = {dtype: getattr(library, f"speak_{letter}") for dtype, letter in kinds.items()}
-    place, whole = ctypes.c_void_p, ctypes.c_int64
-    for function in functions.values():
-        function.argtypes = (
-            *(place, place, ctypes.c_int, place, place, ctypes.c_int, place),
-            *(place, whole, place, place),
-        )
-        function.restype = whole
-    return functions
+def functions() -> Functions:
+    """Give them, from the cache or compiled; raises `NoCompiler`."""
+    return Functions()

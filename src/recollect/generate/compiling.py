@@ -8,7 +8,6 @@ written in C (c_operations.py) and compiled when first met. Where that fails, wh
 from __future__ import annotations
 
 import ctypes
-import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -25,8 +24,7 @@ from recollect.kernels.c_compiler import load
 
 MANY = 250  # steps for which compiling is worth its while: half a second once, nothing from the cache
 REASONS: dict[str, str] = {}  # why something was not compiled: "uncovered", "compiler" or "differs"
-SHORTEST, LONGEST = 64, 1 << 14  # steps by one thread before several are tried again
-SOON = 0.1  # seconds after which Python must have its turn: somebody may want to interrupt
+SOON = 0.05  # seconds that C may take at once, twice as many at most
 
 _ASKED: ContextVar[bool] = ContextVar("asked", default=False)
 _CORES: ContextVar[int | None] = ContextVar("cores", default=None)
@@ -57,67 +55,31 @@ def cores(count: int) -> Iterator[None]:
         _CORES.reset(token)
 
 
-class Threads:
-    """How many threads share a step: all that may, as long as that is quicker.
-
-    Where other programs keep the cores busy, a thread that waits for its core holds up all others, and a step of 0.05
-    ms takes 30. What a step says does not depend on their number.
-    """
-
-    def __init__(self) -> None:
-        self._alone, self._patience = 4, SHORTEST  # steps to be done by one thread; as many the next time
-        self._usual = math.inf  # seconds of a step by one thread
-        self._trusted = 1  # steps to be done by several before their time is looked at
-        self._last = 0.0  # seconds of a step
-
-    def plan(self, most: int) -> tuple[int, int]:
-        """Give how many threads do how many steps now, at most so many."""
-        most = min(most, MOST, max(int(SOON / self._last), 1) if self._last else 1)
-        if self._alone:
-            return 1, min(most, self._alone)
-        return _CORES.get() or torch.get_num_threads(), min(most, self._trusted)
-
-    def took(self, seconds: float, steps: int, threads: int) -> None:
-        """Learn from what was done."""
-        if steps == 0:
-            return
-        each = self._last = seconds / steps
-        if self._alone:
-            self._alone, self._usual = max(self._alone - steps, 0), min(self._usual, each)
-        elif each > 2 * self._usual and threads > 1:
-            self._alone, self._usual, self._trusted = self._patience, math.inf, 1
-            self._patience = min(2 * self._patience, LONGEST)
-        else:
-            self._patience, self._trusted = max(self._patience - steps, SHORTEST), min(2 * self._trusted, MOST)
-
-
 class Compiled:
     """A step in C, on tensors that stay where they are."""
 
     def __init__(self, source: Source) -> None:
         self._held = list(source.held.values())  # pointers into them are all that C has
         self._table = (ctypes.c_void_p * len(self._held))(*source.pointers())
-        self._does = load(source.text()).step
-        self._does.argtypes, self._does.restype = (ctypes.c_void_p, ctypes.c_int), None
-        functions()  # what cannot be had is to be known now
-        self._threads = Threads()
+        self._does, self._once = load(source.text()).step, functions().once
+        self._trusted = 1  # steps that can be done before somebody wants to interrupt
 
     def __call__(self) -> None:
         """Do it once."""
-        threads, _ = self._threads.plan(1)
-        begin = perf_counter()
-        self._does(self._table, threads)
-        self._threads.took(perf_counter() - begin, 1, threads)
+        self._once(self._does, self._table, _threads())
 
     def speak(
         self, voice: Voice, ids: Tensor, logits: Tensor, is_read: bool, most: int
     ) -> tuple[list[int], list[float], bool]:
         """Read `ids` (1, 1), unless it is read, and say the next, at most so many times; see `Voice`."""
-        threads, count = self._threads.plan(most)
-        begin = perf_counter()
-        said, log_p, all_read = voice.speak(self._does, self._table, threads, ids, logits, is_read, count)
-        self._threads.took(perf_counter() - begin, len(said) + all_read - is_read, threads)
+        count, begin = min(most, self._trusted), perf_counter()
+        said, log_p, all_read = voice.speak(self._does, self._table, _threads(), ids, logits, is_read, count)
+        self._trusted = min(2 * count, MOST) if perf_counter() - begin < SOON else max(count // 2, 1)
         return said, log_p, all_read
+
+
+def _threads() -> int:
+    return _CORES.get() or torch.get_num_threads()
 
 
 def compile_step(operations: Sequence[Any], moves: Sequence[tuple[Tensor, Tensor]]) -> Compiled | None:
