@@ -138,7 +138,7 @@ class Recurrence(SequenceLayer[H]):
             return None
         weights = (self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh)
         given = recurrences.Given(x, memory.hidden, getattr(memory, "cell", None), *weights)
-        if not recurrences.pays(kind, given):
+        if not recurrences.pays(kind, given, is_ragged=valid is not None):
             return None
         lengths = None if valid is None else valid.sum(1)
         y, *last = recurrences.read(kind, given, lengths, lambda given: self._plainly(given, memory, valid))
