@@ -30,8 +30,9 @@ every_kind = pytest.mark.parametrize("kind", LAYERS)
 
 @pytest.fixture(autouse=True)
 def at_every_size(monkeypatch):
-    for name in ("FEWEST", "FEWEST_STEPS", "FEWEST_READ", "FEWEST_OF_LSTM"):
+    for name in ("FEWEST", "FEWEST_STEPS"):
         monkeypatch.setattr(recurrences, name, 1)
+    monkeypatch.setattr(recurrences, "_is_quicker", lambda kind, given, is_ragged: True)
     try:
         c_compiler.find_compiler()
     except c_compiler.NoCompiler as error:
@@ -320,6 +321,19 @@ def test_little_work_is_not_worth_a_compiler(monkeypatch):
         with torch.no_grad():
             layer(x[:, :1], memory)
     GRU(8, 16, reset="before")(x)
+
+
+def test_torchs_own_kernels_are_used_where_they_are_as_quick(monkeypatch):
+    monkeypatch.undo()
+    monkeypatch.setattr(recurrences, "FEWEST", 1)
+    assert not is_kernels(read_once("lstm", torch.float32))
+    assert all(is_kernels(read_once(kind, torch.float32)) for kind in LAYERS if kind != "lstm")
+    assert all(is_kernels(read_once(kind, dtype)) for kind in LAYERS for dtype in (torch.float64, torch.bfloat16))
+
+
+def read_once(kind, dtype):
+    layer, x, memory, _ = case(kind, (9, 8, 5, 32), dtype)
+    return layer(x, memory)[0]
 
 
 def test_without_a_compiler_all_is_read_as_before_and_the_reason_is_kept(monkeypatch):

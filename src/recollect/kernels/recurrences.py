@@ -24,7 +24,6 @@ from recollect.kernels.recurrence_walk import DTYPES, Walk, library_for
 FEWEST = 1 << 18  # products of two numbers, in all recurrent steps together: fewer are not worth a compiler's second
 FEWEST_STEPS = 8  # laying the weights out costs as much as some steps
 FEWEST_READ = 64  # rows times steps, where no gradients are wanted
-FEWEST_OF_LSTM = 4096  # the same, for an LSTM in float32: torch has oneDNN's
 NEAR = 2 << 20  # bytes of weights that a thread reads at every step in the time that torch takes to begin one
 
 
@@ -51,22 +50,22 @@ class Given(NamedTuple):
 Plain = Callable[[Given], list[Tensor]]  # all outputs, the last h and c, by torch's operations
 
 
-def pays(kind: str, given: Given) -> bool:
+def pays(kind: str, given: Given, is_ragged: bool) -> bool:
     """Whether to read here. Hangs on what is given alone, not on what was read before: same call, same bits."""
     x, (rows, steps, _) = given.x, given.x.shape
     is_known = x.device.type == "cpu" and x.dtype in DTYPES
     if not is_known or steps < FEWEST_STEPS or rows * steps * given.w_hh.numel() < FEWEST:
         return False
-    return _is_quicker(kind, given) and _is_eager(given) and library_for(x.dtype) is not None
+    return _is_quicker(kind, given, is_ragged) and _is_eager(given) and library_for(x.dtype) is not None
 
 
-def _is_quicker(kind: str, given: Given) -> bool:
+def _is_quicker(kind: str, given: Given, is_ragged: bool) -> bool:
     """Whether torch would take longer."""
     x, (rows, steps, _), threads = given.x, given.x.shape, torch.get_num_threads()
     if x.dtype == torch.bfloat16:
         return True  # read plainly otherwise
-    if kind == "lstm" and x.dtype == torch.float32:
-        return given.is_kept() and rows * steps >= FEWEST_OF_LSTM
+    if kind == "lstm" and x.dtype == torch.float32 and not is_ragged:
+        return False  # torch has oneDNN's, which is as quick
     idle = max(0, 1 - rows / threads)  # threads without a row: torch would let them read weights
     return given.is_kept() or (rows * steps >= FEWEST_READ and idle * given.w_hh.nbytes <= NEAR)
 

@@ -149,7 +149,7 @@ class Recurrence(SequenceLayer[H]):
     def _walk_on_cpu(self, kernel: str, x: Tensor, memory: H, valid: Tensor | None) -> tuple[Tensor, H] | None:
         weights = (self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh)
         given = recurrences.Given(x, memory.hidden, getattr(memory, "cell", None), *weights)
-        if not recurrences.pays(kernel, given):
+        if not recurrences.pays(kernel, given, is_ragged=valid is not None):
             return None
         lengths = None if valid is None else valid.sum(1)
         y, *last = recurrences.read(kernel, given, lengths, lambda given: self._plainly(given, memory, valid))
