@@ -44,23 +44,17 @@ static inline $T most_$S(const $T *x, long n) {
     _Pragma("omp simd reduction(max:most)") EACH most = x[j] > most ? x[j] : most;
     return most;
 }
-static $T largest_$S($T *x, long n, long k) { /* the k-th: Hoare's selection */
-    for (long low = 0, high = n - 1; low < high;) {
-        $T middle = x[(low + high) / 2];
-        long i = low, j = high;
-        while (i <= j) {
-            while (x[i] > middle) i++;
-            while (x[j] < middle) j--;
-            if (i <= j) { $T other = x[i]; x[i++] = x[j]; x[j--] = other; }
-        }
-        if (k - 1 <= j) high = j; else if (k - 1 >= i) low = i; else break;
+static void keep_top_k_$S($T *x, long n, long k, $I *key) { /* the k-th largest is found bit by bit, many at once */
+    union { $T x; $I i; } value;
+    $I kth = $LEAST;
+    EACH { union { $T x; $I i; } v = { x[j] }; key[j] = v.i < 0 ? v.i ^ ~$LEAST : v.i; } /* in the order of x */
+    for (int bit = 8 * sizeof($I) - 1; bit >= 0; bit--) {
+        $I next = ($I)((u$I)kth + ((u$I)1 << bit)), count = 0;
+        _Pragma("omp simd reduction(+:count)") EACH count += key[j] >= next;
+        kth = count >= k ? next : kth;
     }
-    return x[k - 1];
-}
-static void keep_top_k_$S($T *x, long n, long k, $T *room) {
-    EACH room[j] = x[j];
-    $T kth = largest_$S(room, n, k < n ? k : n);
-    EACH x[j] = x[j] < kth ? -INFINITY : x[j];
+    value.i = kth < 0 ? kth ^ ~$LEAST : kth;
+    EACH x[j] = x[j] < value.x ? -INFINITY : x[j];
 }
 static void sink_$S(const $T *x, int64_t *order, long count, long at) { /* in a heap: likelier ids, then lower, first */
     int64_t id = order[at];
@@ -91,15 +85,16 @@ static void keep_min_p_$S($T *x, long n, double p, $T *room) {
     $T least = ($T)p * (1 / sum);
     EACH x[j] = room[j] / sum < least ? -INFINITY : x[j];
 }
-static int64_t draw_$S(const $T *x, long n, double uniform, double *summed) {
+static int64_t draw_$S(const $T *x, long n, double uniform, double *summed, int64_t *order) {
     double most = most_$S(x, n), sum = 0;
-    _Pragma("omp simd") EACH summed[j] = exp_d(x[j] - most);
-    EACH summed[j] = sum += summed[j];
+    long count = 0, id = 0;
+    EACH { order[count] = j; summed[count] = x[j] - most; count += x[j] > -INFINITY; } /* what is kept, side by side */
+    _Pragma("omp simd") for (long i = 0; i < count; i++) summed[i] = exp_d(summed[i]);
+    for (long i = 0; i < count; i++) summed[i] = sum += summed[i];
     double target = uniform * sum, last = nextafter(sum, 0);
     target = target < last ? target : last;
-    int64_t id = 0;
-    EACH id += summed[j] <= target;
-    return id < n ? id : n - 1;
+    for (long i = 0; i < count; i++) id += summed[i] <= target;
+    return order[id < count ? id : count - 1];
 }
 static int64_t choose_$S(const $T *said, const choice *c, double uniform, double *log_p) { /* -1: it cannot */
     long n = c->width;
@@ -118,10 +113,10 @@ static int64_t choose_$S(const $T *said, const choice *c, double uniform, double
     } else {
         if (most_$S(x, n) == -INFINITY) return -1;
         if (c->temperature != 1) EACH x[j] /= ($T)c->temperature;
-        if (c->top_k) keep_top_k_$S(x, n, c->top_k, (void *)c->summed);
+        if (c->top_k && c->top_k < n) keep_top_k_$S(x, n, c->top_k, (void *)c->summed);
         if (c->top_p < 1) keep_top_p_$S(x, n, c->top_p, c->order);
         if (c->min_p > 0) keep_min_p_$S(x, n, c->min_p, (void *)c->summed);
-        id = draw_$S(x, n, uniform, c->summed);
+        id = draw_$S(x, n, uniform, c->summed, c->order);
     }
     *log_p = said[id] - most - log(sum);
     return x[id] > -INFINITY ? id : -1;
@@ -145,7 +140,11 @@ int64_t speak_$S(work *step, void **p, int threads, int64_t *unread, const $T *l
 }
 #undef EACH
 """)
-TEXT = PRELUDE + POOL + _HEAD + "".join(_TEMPLATE.substitute(T=T, S=S) for T, S in (("float", "f"), ("double", "d")))
+_KINDS = (
+    {"T": "float", "S": "f", "I": "int32_t", "LEAST": "INT32_MIN"},
+    {"T": "double", "S": "d", "I": "int64_t", "LEAST": "INT64_MIN"},
+)
+TEXT = PRELUDE + POOL + _HEAD + "".join(map(_TEMPLATE.substitute, _KINDS))
 
 
 class _Choice(ctypes.Structure):
