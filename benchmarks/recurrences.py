@@ -1,9 +1,10 @@
 """RNN, GRU and LSTM beside torch.nn's on the CPU, in float32 and bfloat16, at many shapes.
 
 The goals, by the time of torch.nn over ours, forward + backward at batch 32, 128 steps, width 256: GRU 1.3, in bfloat16
-2; and 1 / 1.1 everywhere else. An LSTM in float32 is read by torch's own kernel, ours and theirs alike. torch.nn's LSTM in bfloat16 ends in an illegal instruction on some
-processors; `--without-bf16-lstm` leaves it out. Names after the options (`GRU bfloat16`) choose what is timed anew;
-other rows stay as they were. `--quick` runs fewer rounds and keeps no result.
+2; and 1 / 1.1 everywhere else. An LSTM in float32 is read by torch's own kernel, ours and theirs alike. torch.nn's LSTM
+in bfloat16 ends in an illegal instruction on some processors; `--without-bf16-lstm` leaves it out. Names after the
+options (`GRU bfloat16`) choose what is timed anew; other rows stay as they were. `--quick` runs fewer rounds and keeps
+no result.
 """
 
 from __future__ import annotations
