@@ -84,17 +84,22 @@ def main() -> None:
     parser.add_argument("--share", type=float, default=1.0, help="of the updates, for a trial")
     options = parser.parse_args()
     torch.backends.cuda.matmul.allow_tf32 = True
-    text = (data_folder() / "tinyshakespeare" / "input.txt").read_text(encoding="utf-8")
-    symbols = {symbol: i for i, symbol in enumerate(sorted(set(text)))}
-    ids = np.array([symbols[symbol] for symbol in text], dtype=np.uint16)
-    parts = ids[: int(0.9 * len(ids))], ids[int(0.9 * len(ids)) :]
+    parts, symbols = read_parts()
     rows = {row["name"]: row for row in earlier("characters")}
     for first in range(0, len(options.only), options.at_once):
         names = options.only[first : first + options.at_once]
-        learners = [enrol(name, SETTINGS[name], parts, len(symbols), options) for name in names]
+        learners = [enrol(name, SETTINGS[name], parts, symbols, options) for name in names]
         for row in side_by_side(learners):
             rows[row["name"]] = row
             keep([rows[name] for name in SETTINGS if name in rows])
+
+
+def read_parts() -> tuple[Parts, int]:
+    """Give the ids of both parts, and how many symbols there are."""
+    text = (data_folder() / "tinyshakespeare" / "input.txt").read_text(encoding="utf-8")
+    symbols = {symbol: i for i, symbol in enumerate(sorted(set(text)))}
+    ids = np.array([symbols[symbol] for symbol in text], dtype=np.uint16)
+    return (ids[: int(0.9 * len(ids))], ids[int(0.9 * len(ids)) :]), len(symbols)
 
 
 def keep(rows: list[dict[str, Any]]) -> None:

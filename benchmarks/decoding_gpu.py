@@ -75,6 +75,7 @@ class StaticLoop:
     def __init__(self, model: LanguageModel, rows: int) -> None:
         self.body = list(model.body)
         self.cache = torch.zeros(12, 2, rows, 12, PROMPT + TOKENS, 64, dtype=torch.bfloat16, device="cuda")
+        torch._dynamo.mark_static_address(self.cache)  # else its changes would forbid a CUDA graph
         self.places = torch.arange(PROMPT + TOKENS, device="cuda")
         torch._inductor.config.coordinate_descent_tuning = True
         self.step = torch.compile(self._step, mode="reduce-overhead", fullgraph=True)

@@ -7,8 +7,8 @@ after 20 or 35 steps, clipped at norm 5, plain SGD: rate 1 for 4 epochs and halv
 rate 1 for 6 epochs and divided by 1.2 at each later one, 39 in all (medium). The paper's loss is a sum over a stretch's
 steps; ours is a mean, so that rate and norm are scaled by their number. RNN and GRU have the LSTM's width and schedule,
 and lower rates are tried for them. The epoch is chosen on validation, read in 32 parts side by side; the figures are
-then read whole, with memory carried, at batch 1. Products are tf32. Runs share the GPU; rows that are not run again are
-kept.
+then read whole, with memory carried, at batch 1. Products are tf32, or bf16 by our kernels where `--precision` says so.
+Runs share the GPU; rows that are not run again are kept.
 """
 
 from __future__ import annotations
@@ -60,6 +60,7 @@ def main() -> None:
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--size", choices=SIZES, nargs="+", default=list(SIZES))
     parser.add_argument("--only", choices=RUNS, nargs="+", default=list(RUNS))
+    parser.add_argument("--precision", choices=("fp32", "bf16"), default="fp32")
     parser.add_argument("--share", type=float, default=1.0, help="of the epochs, for a trial")
     options = parser.parse_args()
     torch.backends.cuda.matmul.allow_tf32 = True  # cuDNN's recurrences allow it by default
@@ -72,12 +73,12 @@ def main() -> None:
 def keep(found: dict[str, Any]) -> None:
     """Put a row in the place of an earlier one."""
     rows = {place(row): row for row in [*earlier("ptb"), found]}
-    order = [(size, *run) for size in SIZES for run in RUNS.values()]
+    order = [(size, *run, precision) for size in SIZES for run in RUNS.values() for precision in ("fp32", "bf16")]
     save_result("ptb", [rows[at] for at in order if at in rows], sizes=SIZES, five_gram=FIVE_GRAM)
 
 
-def place(row: dict[str, Any]) -> tuple[str, str, int, float]:
-    return row["size"], row["family"], row["seed"], row["rate"]
+def place(row: dict[str, Any]) -> tuple[str, str, int, float, str]:
+    return row["size"], row["family"], row["seed"], row["rate"], row.get("precision", "fp32")
 
 
 def read_parts(folder: Path) -> Text:
@@ -99,10 +100,10 @@ def enrol(
     optimise = Optimise("sgd", **scaled, **schedule)
     epoch = -(-streams.predicted // (BATCH * how["steps"]))  # updates
     budget = Budget(tokens=int(options.share * how["epochs"] * streams.predicted))
-    plan = Plan(budget, optimise, evaluate_every=epoch, save_every=epoch, keep=1)
+    plan = Plan(budget, optimise, evaluate_every=epoch, save_every=epoch, keep=1, precision=options.precision)
     trainee = Trainee(model, streams, optimise.build(model))
     row = {"family": family, "size": size, "seed": seed, "rate": rate, "parameters": count_parameters(model.config)}
-    row |= {"decay": how["decay"], "commit": COMMIT}
+    row |= {"decay": how["decay"], "precision": options.precision, "commit": COMMIT}
     return trainee, plan, partial(one_run, trainee, plan, text, row)
 
 

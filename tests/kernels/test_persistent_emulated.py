@@ -142,10 +142,10 @@ def test_in_chunks_and_slices_of_the_batch(emulate, monkeypatch):
     assert [p.direction for p in machine.launched] == ["forward"] * 2 + ["backward"] * 2
 
 
-def test_one_block_alone(emulate):
+def test_few_units(emulate):
     machine = emulate(12)
     compare("gru", 2, 30, 3, 4, torch.float16)
-    assert {p.cluster for p in machine.launched} == {1}
+    assert {p.cluster for p in machine.launched} == {2}  # one block would do, but may not send to itself
 
 
 def test_reading_on_and_rows_that_are_empty(emulate):

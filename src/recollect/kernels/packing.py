@@ -49,7 +49,7 @@ def to_slots(weight: Tensor, slots: tuple[int | None, ...]) -> Tensor:
 def from_slots(slotted: Tensor, slots: tuple[int | None, ...]) -> Tensor:
     """Undo `to_slots`: (H, S, …) to (G·H, …)."""
     order = sorted((slot, place) for place, slot in enumerate(slots) if slot is not None)
-    return slotted[:, [place for _, place in order]].transpose(0, 1).flatten(0, 1)
+    return torch.cat([slotted[:, place] for _, place in order])  # no list of indices: that would be a copy to the GPU
 
 
 def pack_forward(weight: Tensor, plan: Plan) -> Tensor:

@@ -140,7 +140,7 @@ def offer(direction: str, cell: str, half: bool, batch: int, hidden: int, chip: 
 
 
 def _inside_cluster(direction: str, cell: str, half: bool, batch: int, hidden: int) -> Iterator[Plan]:
-    blocks = _ceil(hidden, 32)
+    blocks = max(2, _ceil(hidden, 32))  # a cluster of one may not send to itself
     high = 1 if direction == "forward" else _ceil(blocks, 4)
     for rows in ROWS:
         yield Plan(
@@ -156,18 +156,18 @@ def _through_l2(direction: str, cell: str, half: bool, batch: int, hidden: int, 
     share = blocks // cluster  # blocks that fill a block's share of k
     tiles = share * (1 if direction == "forward" else SENT[cell]) // 2  # of k, for a warpgroup
     chunks = max(1, min(4, tiles // TILES_PER_CHUNK, share // 2))
-    most = chip.multiprocessors // blocks
-    if most == 0:
-        return
-    covering = [rows for rows in ROWS if rows * most >= batch]
-    in_slices = [rows for rows in reversed(ROWS) if rows not in covering]  # of the batch, one launch each
-    for rows in covering + in_slices:
-        groups = min(_ceil(batch, rows), most)
+    for rows, groups in _slices(batch, most=chip.multiprocessors // blocks):
         plan = Plan(direction, cell, half, rows, groups, blocks, cluster, True, 1, 2, chunks, _ceil(share, 2 * chunks))
         if PREFER_TAGS:
             carried = max(1, min(share // 2, _ceil(tiles * rows, 16 * CARRIED)))
             yield replace(plan, tagged=True, chunks=carried, per_chunk=_ceil(share, 2 * carried))
         yield plan
+
+
+def _slices(batch: int, most: int) -> list[tuple[int, int]]:
+    """Rows of a group and groups of a launch: few launches first, then few rows. Large clusters may not fill a chip."""
+    found = {(rows, min(_ceil(batch, rows), groups)) for rows in ROWS for groups in range(1, most + 1)}
+    return sorted(found, key=lambda way: (_ceil(batch, way[0] * way[1]), *way))
 
 
 def _ceil(a: int, b: int) -> int:

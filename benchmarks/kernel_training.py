@@ -1,0 +1,112 @@
+"""Training with our recurrent kernels beside training without them: tokens per second, end to end, and the loss.
+
+    RECOLLECT_DATA=FOLDER python benchmarks/kernel_training.py [--updates N] [--rounds N]
+
+The medium LSTM of Zaremba et al. on Penn Treebank (2 × 650, batch 20, 35 steps) and the LSTMs of tinyshakespeare in
+characters.py, as ptb.py and characters.py train them: batches, dropout, clipping and the optimiser are all in the
+time. Each way has its own model of the same seed; ways take turns, and all see the same batches. The plain path is
+cuDNN's, without and with its update captured as a CUDA graph, in bf16 as ours and in tf32.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from argparse import Namespace
+from collections.abc import Iterator
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+
+import characters
+import ptb
+from common import data_folder, save_result
+from recollect.kernels import persistent
+from recollect.train import update
+from recollect.trainee import Plan, Trainee
+
+WAYS: dict[str, dict[str, Any]] = {
+    "kernels": {"precision": "bf16", "capture": True},
+    "plain": {"precision": "bf16", "capture": False},
+    "plain, captured": {"precision": "bf16", "capture": True},
+    "plain, tf32, captured": {"precision": "fp32", "capture": True},
+}
+DEVICE = "cuda"
+SHARE = 0.1  # of the schedule: the warm-up is over, the rate is high
+OPTIONS = Namespace(device=DEVICE, share=1.0, precision="bf16")
+
+
+@dataclass
+class Learner:
+    """One way of training, and what was seen of it."""
+
+    trainee: Trainee
+    plan: Plan
+    source: Iterator[Any]
+    uses_kernels: bool
+
+    def go(self, updates: int) -> tuple[float, float]:
+        """Train on: seconds, and the mean loss."""
+        begun = time.perf_counter()
+        with nullcontext() if self.uses_kernels else persistent.disabled():
+            losses = [update(self.trainee, self.source, self.plan, SHARE)["train_loss"] for _ in range(updates)]
+        torch.cuda.synchronize()
+        return time.perf_counter() - begun, statistics.mean(losses)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--updates", type=int, default=40)
+    parser.add_argument("--rounds", type=int, default=8)
+    options = parser.parse_args()
+    torch.backends.cuda.matmul.allow_tf32 = True
+    rows = []
+    for name, tokens, learners in settings():
+        rows.append({"setting": name, **compare(learners, tokens, options)})
+        print(rows[-1], flush=True)
+        save_result("kernel-training", rows, updates=options.updates, rounds=options.rounds)
+
+
+def settings() -> Iterator[tuple[str, int, dict[str, Learner]]]:
+    text = ptb.read_parts(data_folder() / "ptb")
+    how = ptb.SIZES["medium"]
+    enrolled = {way: ptb.enrol("lstm", 0, 1.0, "medium", text, OPTIONS)[:2] for way in WAYS}
+    yield "PTB, medium LSTM", ptb.BATCH * how["steps"], begin(enrolled)
+    parts, symbols = characters.read_parts()
+    for name in ("lstm", "lstm, 2 layers, dropout .5, 128 steps"):
+        setting = characters.SETTINGS[name]
+        enrolled = {way: characters.enrol(name, setting, parts, symbols, OPTIONS)[:2] for way in WAYS}
+        yield f"tinyshakespeare, {name}", setting.batch * setting.steps, begin(enrolled)
+
+
+def begin(enrolled: dict[str, tuple[Trainee, Plan]]) -> dict[str, Learner]:
+    learners = {}
+    for way, (trainee, plan) in enrolled.items():
+        learners[way] = Learner(trainee, replace(plan, **WAYS[way]), iter(trainee.batches), way == "kernels")
+    return learners
+
+
+def compare(learners: dict[str, Learner], tokens: int, options: Namespace) -> dict[str, Any]:
+    for learner in learners.values():
+        learner.go(4)  # captures
+    seen: dict[str, list[tuple[float, float]]] = {way: [] for way in learners}
+    for _ in range(options.rounds):
+        for way, learner in learners.items():
+            seen[way].append(learner.go(options.updates))
+    persistent.check()
+    seconds = {way: np.array([s for s, _ in found]) for way, found in seen.items()}
+    ours = float(np.median(seconds["kernels"]))
+    return {
+        "tokens_per_second": {way: tokens * options.updates / float(np.median(s)) for way, s in seconds.items()},
+        "ratio": {way: float(np.median(s)) / ours for way, s in seconds.items() if way != "kernels"},
+        "spread": {way: float((s.max() - s.min()) / np.median(s)) for way, s in seconds.items()},
+        "last_loss": {way: found[-1][1] for way, found in seen.items()},
+    }
+
+
+if __name__ == "__main__":
+    main()
