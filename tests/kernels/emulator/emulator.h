@@ -159,6 +159,8 @@ inline void warpgroup_sync(int warpgroup) {
     emulator::meet(emulator::chip->now->block->named[warpgroup], 128);
 }
 template <class T>
+inline T choose(bool yes, T a, T b) { return yes ? a : b; }
+template <class T>
 inline T from_lane_xor(T value, int mask) {
     auto* thread = emulator::chip->now;
     std::memcpy(&thread->traded, &value, sizeof(T));

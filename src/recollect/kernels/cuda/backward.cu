@@ -90,7 +90,8 @@ DEVICE Place find_place() {
     return me;
 }
 
-// Where an item lies: its number counts halves of a fragment's 16 bytes, so that threads read them side by side.
+// Where an item lies: its number counts halves of a fragment's 16 bytes, so that threads read them side by side. A warp has
+// all 16 units of four rows: what lies in memory side by side is asked for at once.
 struct Item {
     int number, tile, unit, row;  // unit within the 16 of the tile; first of two rows within the group
 };
@@ -99,8 +100,8 @@ DEVICE Item find_item(int i) {
     Item item;
     item.number = thread_index() + i * THREADS;
     item.tile = item.number / (COLUMN_TILES * 64);
-    item.unit = item.number / 8 % 8 + item.number % 2 * 8;
-    item.row = item.number / 64 % COLUMN_TILES * 8 + item.number / 2 % 4 * 2;
+    item.unit = item.number / 2 % 8 + item.number % 2 * 8;
+    item.row = item.number / 64 % COLUMN_TILES * 8 + item.number / 16 % 4 * 2;
     return item;
 }
 
@@ -196,8 +197,9 @@ DEVICE void work(const Backward& a, const Place& me, const Shared& shared, int t
 #pragma unroll
         for (int s = 0; s < SENT; ++s) {
 #if TAGGED
-            const u64 four = four_lanes(narrow(sent[s]), me.lane);
-            if (me.lane / 8 == s) store_whole((u64*)(to + place(s * 16, r) - me.lane / 8), tagged<0>(four, tag_of(turn / 2)));
+            const u64 four = four_lanes<2>(narrow(sent[s]), me.lane);  // units that lie side by side
+            const int which = me.lane / 2 % 4;
+            if (which == s) store_whole((u64*)(to + place(s * 16, r) - which), tagged<0>(four, tag_of(turn / 2)));
 #else
             to[place(s * 16, r)] = narrow(sent[s]);
 #endif
@@ -295,7 +297,8 @@ DEVICE void send_sums(const Place& me, const Shared& shared, int turn, const flo
         const int sixteen = (me.warpgroup % WIDE * HIGH + high) * 4 + me.warp, owner = sixteen / TILES;
         if (owner >= CLUSTER) continue;
         const int fragment = (me.rank * DEEP + me.part) * TILES + sixteen % TILES;
-        const u32 to = address_in(board + fragment * FRAGMENT_BYTES + me.lane * 16, owner);
+        const int slot = me.lane % 4 * 8 + me.lane / 4;  // units side by side, then rows
+        const u32 to = address_in(board + fragment * FRAGMENT_BYTES + slot * 16, owner);
         const u32 barrier = address_in(sums_barrier(shared, turn), owner);
 #pragma unroll
         for (int tile = 0; tile < COLUMN_TILES; ++tile) {
@@ -372,7 +375,7 @@ KERNEL(THREADS) recurrent_backward(const Backward a) {
                 if (!mine[i][r].real) continue;
                 store_words(a.d_logits + element_at(a, me, item, r, t) * SLOTS, d_logits[i][r]);
                 if (t > 0) seen[i][r] = see(a, me, item, r, t - 1);
-                if (t > AHEAD && me.lane < 8) bring_near(a, me, item, r, t - 1 - AHEAD);
+                if (t > AHEAD && me.lane / 2 % 4 == 0) bring_near(a, me, item, r, t - 1 - AHEAD);
             }
         }
 #if THROUGH_L2 && !TAGGED

@@ -104,11 +104,13 @@ DEVICE u64 tagged(u64 four, u32 tag) {
     return (four & ~0xffffull) | first;
 }
 
-// Four lanes, 8 apart, hold one value each: all get the four, in the lanes' order.
+// Four lanes, APART from each other, hold one value each: all get the four, in the lanes' order.
+template <int APART>
 DEVICE u64 four_lanes(u16 value, int lane) {
-    const u32 other = from_lane_xor((u32)value, 8), low = lane & 8 ? other : value, high = lane & 8 ? value : other;
-    const u32 pair = low | high << 16, across = from_lane_xor(pair, 16);
-    return lane & 16 ? (u64)pair << 32 | across : (u64)across << 32 | pair;
+    const bool second = lane & APART, later = lane & 2 * APART;
+    const u32 mine = value, other = from_lane_xor(mine, APART);
+    const u32 pair = choose(second, other, mine) | choose(second, mine, other) << 16, across = from_lane_xor(pair, 2 * APART);
+    return (u64)choose(later, pair, across) << 32 | choose(later, across, pair);
 }
 
 // What one thread of a warpgroup carries of a chunk from the cache to shared memory.

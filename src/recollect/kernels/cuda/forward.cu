@@ -232,9 +232,10 @@ DEVICE void gather(const Place& me, const Shared& shared, int step, const float*
 
 // Even lanes hold slots 0 and 2 of two rows, odd lanes slots 1 and 3: each gives the row that the other finishes.
 DEVICE void trade(bool odd, const float* sums, float* slots) {
-    const float first = from_lane_xor(odd ? sums[0] : sums[1], 4), second = from_lane_xor(odd ? sums[2] : sums[3], 4);
-    slots[0] = odd ? first : sums[0], slots[1] = odd ? sums[1] : first;
-    slots[2] = odd ? second : sums[2], slots[3] = odd ? sums[3] : second;
+    const float first = from_lane_xor(choose(odd, sums[0], sums[1]), 4);
+    const float second = from_lane_xor(choose(odd, sums[2], sums[3]), 4);
+    slots[0] = choose(odd, first, sums[0]), slots[1] = choose(odd, sums[1], first);
+    slots[2] = choose(odd, second, sums[2]), slots[3] = choose(odd, sums[3], second);
 }
 
 // h goes to whoever needs it.
@@ -248,7 +249,7 @@ DEVICE void send_state(const Forward& a, const Place& me, const Shared& shared, 
 #if TAGGED
 #pragma unroll
     for (int i = 0; i < MINE; ++i) {
-        const u64 four = four_lanes(narrow(mine[i].hidden), me.lane);
+        const u64 four = four_lanes<8>(narrow(mine[i].hidden), me.lane);
         if (i * DEEP + me.part < COLUMN_TILES && me.lane / 8 == i % 4)
             store_whole((u64*)(to + place(me.unit / 4 * 4, mine[i].row)), tagged<BIT>(four, tag_of((step - 1) / 2)));
     }

@@ -25,6 +25,15 @@ template <class T>
 DEVICE T from_lane_xor(T value, int mask) {
     return __shfl_xor_sync(0xffffffffu, value, mask);
 }
+// yes ? a : b, never by a branch: lanes that trade values must stay together, or each trade takes hundreds of clocks.
+DEVICE u32 choose(bool yes, u32 a, u32 b) {
+    u32 chosen;
+    asm("{ .reg .pred p; setp.ne.b32 p, %3, 0; selp.b32 %0, %1, %2, p; }" : "=r"(chosen) : "r"(a), "r"(b), "r"((int)yes));
+    return chosen;
+}
+DEVICE float choose(bool yes, float a, float b) {
+    return __uint_as_float(choose(yes, __float_as_uint(a), __float_as_uint(b)));
+}
 DEVICE u64 nanoseconds() {
     u64 now;
     asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
