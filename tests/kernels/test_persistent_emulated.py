@@ -120,21 +120,9 @@ def test_through_the_cache(emulate, kind):
     ]
 
 
-@pytest.mark.parametrize("kind", ["lstm", "gru"])
-def test_words_that_say_whether_they_are_new(emulate, monkeypatch, kind):
-    monkeypatch.setattr(plans, "PREFER_TAGS", True)
-    monkeypatch.setattr(plans, "CARRIED", 2)
-    machine = emulate(20, through_l2=True)
-    compare(kind, 5, 120, 20, 6, torch.bfloat16)
-    assert [(p.direction, p.tagged, p.groups, p.rows, p.chunks) for p in machine.launched] == [
-        ("forward", True, 2, 16, 2),
-        ("backward", True, 2, 16, 1),
-    ]
-
-
 def test_in_chunks_and_slices_of_the_batch(emulate, monkeypatch):
     monkeypatch.setattr(plans, "ROWS", (8,))
-    monkeypatch.setattr(plans, "TILES_PER_CHUNK", 2)
+    monkeypatch.setattr(plans, "CHUNK_BYTES", 512)
     machine = emulate(16, through_l2=True)
     compare("lstm", 3, 128, 20, 3, torch.float16, ragged=False)
     forward, backward = machine.launched[0], machine.launched[-1]

@@ -16,7 +16,7 @@ Backward sends four gates instead of one state. If every block read all of them,
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 CELLS = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 SENT = {"lstm": 4, "gru": 3, "rnn_tanh": 1, "rnn_relu": 1}  # slots of a unit that W_hh multiplies in backward
@@ -24,9 +24,7 @@ ROWS = (8, 16, 32, 64)  # rows of a group: the columns of a product
 REGISTERS = 208  # of a thread's 255, for weights and sums: more leave no room for the rest
 WIDEST = 512  # hidden units that one cluster of 16 blocks can hold
 COUNTER_GAP = 32
-PREFER_TAGS = False  # by the cost model tags save 0.5 µs a step, but this is not yet measured
-CARRIED = 32  # registers for a chunk that a thread carries itself, where words are tagged
-TILES_PER_CHUNK = 8  # of k, at least: the product begins when the first chunk is there
+CHUNK_BYTES = 8192  # at least: the product begins when the first chunk is there, and every chunk has its price
 
 
 @dataclass(frozen=True)
@@ -55,7 +53,6 @@ class Plan:
     per_chunk: int = 1
     tiles: int = 1  # sixteens of units of a block
     high: int = 1  # backward: tiles of 64 units of a warpgroup
-    tagged: bool = False  # through the cache: words say themselves whether they are new, no counters
 
     @property
     def units(self) -> int:
@@ -77,9 +74,8 @@ class Plan:
 
     @property
     def registers(self) -> int:
-        """Registers for weights, sums and, without counters, what a thread carries of a chunk, with its addresses."""
-        carried = 4 * _ceil(self.depth // self.chunks * self.rows * 2, 128) + 24 if self.tagged else 0
-        return 4 * self.weight_tiles + self.high * self.rows // 2 + carried
+        """Registers for weights and sums."""
+        return 4 * self.weight_tiles + self.high * self.rows // 2
 
     @property
     def threads(self) -> int:
@@ -107,7 +103,7 @@ class Plan:
         buffers = 1 if self.through_l2 else 2
         columns, groups = self.rows // 8, self.wide * self.deep
         if self.direction == "forward":
-            sums = groups * columns * 2048 * (1 + self.tagged) if self.deep > 1 else 0
+            sums = groups * columns * 2048 if self.deep > 1 else 0
         else:
             sums = 2 * self.cluster * self.deep * self.tiles * columns * 512
         return buffers * self.share_bytes + sums + 8 * (2 + self.deep * self.chunks)
@@ -155,13 +151,9 @@ def _through_l2(direction: str, cell: str, half: bool, batch: int, hidden: int, 
     blocks = _ceil(_ceil(hidden, 16), cluster) * cluster
     share = blocks // cluster  # blocks that fill a block's share of k
     tiles = share * (1 if direction == "forward" else SENT[cell]) // 2  # of k, for a warpgroup
-    chunks = max(1, min(4, tiles // TILES_PER_CHUNK, share // 2))
     for rows, groups in _slices(batch, most=chip.multiprocessors // blocks):
-        plan = Plan(direction, cell, half, rows, groups, blocks, cluster, True, 1, 2, chunks, _ceil(share, 2 * chunks))
-        if PREFER_TAGS:
-            carried = max(1, min(share // 2, _ceil(tiles * rows, 16 * CARRIED)))
-            yield replace(plan, tagged=True, chunks=carried, per_chunk=_ceil(share, 2 * carried))
-        yield plan
+        chunks = max(1, min(4, tiles * rows * 32 // CHUNK_BYTES, share // 2))
+        yield Plan(direction, cell, half, rows, groups, blocks, cluster, True, 1, 2, chunks, _ceil(share, 2 * chunks))
 
 
 def _slices(batch: int, most: int) -> list[tuple[int, int]]:

@@ -22,8 +22,6 @@ typedef unsigned long long u64;
 #define __align__(n)
 struct float2 { float x, y; };
 struct float4 { float x, y, z, w; };
-struct ulonglong2 { u64 x, y; };
-inline ulonglong2 make_ulonglong2(u64 x, u64 y) { return {x, y}; }
 inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
 
 namespace emulator {
@@ -72,7 +70,7 @@ struct Block {
     std::vector<u8> memory;
     std::vector<std::unique_ptr<Thread>> threads;
     Meeting meeting;
-    std::vector<Meeting> warps, warpgroups, named;
+    std::vector<Meeting> warps, warpgroups;
 };
 
 struct Late {
@@ -155,11 +153,7 @@ inline void warp_sync() {
     auto* thread = emulator::chip->now;
     emulator::meet(thread->block->warps[thread->index / 32], 32);
 }
-inline void warpgroup_sync(int warpgroup) {
-    emulator::meet(emulator::chip->now->block->named[warpgroup], 128);
-}
-template <class T>
-inline T choose(bool yes, T a, T b) { return yes ? a : b; }
+inline float either(bool yes, float a, float b) { return yes ? a : b; }
 template <class T>
 inline T from_lane_xor(T value, int mask) {
     auto* thread = emulator::chip->now;
@@ -202,6 +196,7 @@ inline u16 narrow(float value) {
 }
 inline float widen(u16 bits) { return float_of((u32)bits << 16); }
 #endif
+inline u32 narrow_pair(float low, float high) { return narrow(low) | (u32)narrow(high) << 16; }
 inline float exp2_of(float x) { return std::exp2(x); }
 inline float one_over(float x) { return 1.0f / x; }
 
@@ -216,15 +211,6 @@ inline u32 peek(const u32* word) { return *word; }
 inline void tell(u32* word) { *word = 1; }
 
 inline void prefetch(const void* from) { *(volatile const u8*)from; }  // must at least be there
-inline void load_pair(u64* pair, const u64* from) {
-    emulator::give_way();
-    pair[0] = from[0];
-    emulator::give_way();  // the halves may be of different age
-    pair[1] = from[1];
-}
-inline void store_whole(u64* to, u64 word) {
-    if (!is_mute()) *to = word;
-}
 
 inline u32 shared_address(const void* pointer) {
     auto* block = emulator::chip->now->block;
@@ -355,7 +341,6 @@ inline void build(Chip& made, int grid, int cluster, int threads, int shared, co
         block->index = i, block->rank = i % cluster, block->cluster = made.clusters.back().get();
         block->memory.assign(shared, 0xff);  // NaN, whatever reads it
         block->warps.resize(threads / 32), block->warpgroups.resize(threads / 128);
-        block->named.resize(threads / 128);
         block->cluster->blocks.push_back(block.get());
         block->cluster->threads += threads;
         for (int t = 0; t < threads; ++t) {

@@ -96,42 +96,67 @@ struct Item {
     int number, tile, unit, row;  // unit within the 16 of the tile; first of two rows within the group
 };
 
+// A thread's items differ by whole rows or tiles, so that what is known of its first leads to the others in few instructions:
+// a block has too few warps to hide them.
+constexpr int ITEMS_OF_TILE = COLUMN_TILES * 64;
+DEVICE int tiles_on(int i) { return i * THREADS / ITEMS_OF_TILE; }
+DEVICE int rows_on(int i) { return i * THREADS % ITEMS_OF_TILE / 64 * 8; }
+
 DEVICE Item find_item(int i) {
+    const int first = thread_index();
     Item item;
-    item.number = thread_index() + i * THREADS;
-    item.tile = item.number / (COLUMN_TILES * 64);
-    item.unit = item.number / 2 % 8 + item.number % 2 * 8;
-    item.row = item.number / 64 % COLUMN_TILES * 8 + item.number / 16 % 4 * 2;
+    item.number = first + i * THREADS;
+    item.tile = first / ITEMS_OF_TILE + tiles_on(i);
+    item.unit = first / 2 % 8 + first % 2 * 8;
+    item.row = first / 64 % COLUMN_TILES * 8 + first / 16 % 4 * 2 + rows_on(i);
     return item;
 }
 
 DEVICE int unit_of(const Place& me, const Item& item) { return me.block * UNITS + item.tile * 16 + item.unit; }
 
-DEVICE u64 element_at(const Backward& a, const Place& me, const Item& item, int r, int step) {
-    return ((u64)step * a.batch + me.group * ROWS + item.row + r) * a.width + unit_of(me, item);
+struct First {  // where a thread's first element lies: within a step's (B, H), and within d_outputs'
+    u32 at;
+    u64 d_at;
+};
+
+DEVICE First find_first(const Backward& a, const Place& me) {
+    const Item item = find_item(0);
+    const u32 row = me.group * ROWS + item.row, unit = unit_of(me, item);
+    return {row * a.width + unit, row * a.row_stride + unit};
 }
 
-DEVICE Seen see(const Backward& a, const Place& me, const Item& item, int r, int step) {
-    Seen seen;
-    const u64 at = element_at(a, me, item, r, step);
-    const u64 row = me.group * ROWS + item.row + r;
-    seen.gates = Words();
-    if (CELL < 2) seen.gates = load_words(a.gates + at * SLOTS);
-    seen.before = CELL == 0 ? a.cells[at] : a.outputs[CELL == 1 ? at : at + (u64)a.batch * a.width];
-    seen.d_output = 0;
-    if (a.d_outputs) seen.d_output = a.d_outputs[step * a.step_stride + row * a.row_stride + unit_of(me, item)];
-    return seen;
+DEVICE u32 place_of(const Backward& a, const First& first, int i, int r) {
+    return first.at + (rows_on(i) + r) * a.width + tiles_on(i) * 16;
 }
 
-// What `see` will load: four units lie side by side, one lane asks for them.
-DEVICE void bring_near(const Backward& a, const Place& me, const Item& item, int r, int step) {
-    const u64 at = element_at(a, me, item, r, step), row = me.group * ROWS + item.row + r;
-    if (CELL < 2) prefetch(a.gates + at * SLOTS);
-    prefetch((CELL == 0 ? a.cells : a.outputs) + at);
-    if (a.d_outputs) prefetch(a.d_outputs + step * a.step_stride + row * a.row_stride + unit_of(me, item));
-}
+struct Step {  // where one step's values lie: moved from step to step, as each multiplication in the loop costs
+    const u16 *gates, *before, *d_outputs;
+    u16* d_logits;
 
-DEVICE void begin(const Backward& a, const Place& me, int i, Element* pair, Seen* seen) {
+    DEVICE Step(const Backward& a, int t) {
+        const u64 size = (u64)a.batch * a.width;
+        gates = a.gates + t * size * SLOTS;
+        before = CELL == 0 ? a.cells + t * size : a.outputs + (CELL == 1 ? t : t + 1) * size;
+        d_outputs = a.d_outputs + t * a.step_stride;
+        d_logits = a.d_logits + t * size * SLOTS;
+    }
+    DEVICE void go_back(const Backward& a) {
+        const u64 size = (u64)a.batch * a.width;
+        gates -= size * SLOTS, before -= size, d_outputs -= a.step_stride, d_logits -= size * SLOTS;
+    }
+    DEVICE Seen see(const Backward& a, const First& first, int i, int r) const {
+        Seen seen;
+        const u32 at = place_of(a, first, i, r);
+        seen.gates = Words();
+        if (CELL < 2) seen.gates = load_words(gates + (u64)at * SLOTS);
+        seen.before = before[at];
+        seen.d_output = 0;
+        if (a.d_outputs) seen.d_output = d_outputs[first.d_at + (rows_on(i) + r) * a.row_stride + tiles_on(i) * 16];
+        return seen;
+    }
+};
+
+DEVICE void begin(const Backward& a, const Place& me, const First& first, int i, Element* pair, Seen* seen) {
     const Item item = find_item(i);
     for (int r = 0; r < 2; ++r) {
         Element& e = pair[r];
@@ -139,12 +164,12 @@ DEVICE void begin(const Backward& a, const Place& me, int i, Element* pair, Seen
         e.length = 0, e.d_hidden = 0.0f, e.d_cell = 0.0f, e.cell = 0.0f;
         seen[r] = Seen();
         if (!e.real) continue;
-        const u64 at = element_at(a, me, item, r, 0);
+        const u32 at = place_of(a, first, i, r);
         e.length = a.lengths ? a.lengths[me.group * ROWS + item.row + r] : a.steps;
         if (a.d_last_hidden) e.d_hidden = a.d_last_hidden[at];
         if (CELL == 0 && a.d_last_cell) e.d_cell = a.d_last_cell[at];
-        if (CELL == 0) e.cell = widen(a.cells[element_at(a, me, item, r, a.steps)]);
-        seen[r] = see(a, me, item, r, a.steps - 1);
+        if (CELL == 0) e.cell = widen(a.cells[(u64)a.steps * a.batch * a.width + at]);
+        seen[r] = Step(a, a.steps - 1).see(a, first, i, r);
     }
 }
 
@@ -196,20 +221,13 @@ DEVICE void work(const Backward& a, const Place& me, const Shared& shared, int t
         if (CELL == 0) e.cell = widen(seen[r].before);
 #pragma unroll
         for (int s = 0; s < SENT; ++s) {
-#if TAGGED
-            const u64 four = four_lanes<2>(narrow(sent[s]), me.lane);  // units that lie side by side
-            const int which = me.lane / 2 % 4;
-            if (which == s) store_whole((u64*)(to + place(s * 16, r) - which), tagged<0>(four, tag_of(turn / 2)));
-#else
             to[place(s * 16, r)] = narrow(sent[s]);
-#endif
         }
     }
 }
 
 DEVICE void announce(const Backward& a, const Place& me) {
-#if TAGGED
-#elif THROUGH_L2
+#if THROUGH_L2
     block_sync();
     if (thread_index() == 0) raise(a.counters + (me.group * SHARES + me.block / PER_CHUNK) * COUNTER_GAP);
 #else
@@ -218,7 +236,7 @@ DEVICE void announce(const Backward& a, const Place& me) {
 #endif
 }
 
-#if THROUGH_L2 && !TAGGED
+#if THROUGH_L2
 DEVICE void fetch_share(const Backward& a, const Place& me, const Shared& shared, Guard& guard, int turn) {
     if (me.warpgroup % WIDE == 0 && me.warp == 0) {
         if (me.lane < CHUNKS) {
@@ -261,12 +279,6 @@ DEVICE void multiply(const Backward& a, const Place& me, const Shared& shared, G
         }
         wgmma_commit();
     };
-#if TAGGED
-    const u32 offset = me.part * DEPTH * TILE_BYTES;
-    const u64 ours = (u64)(turn % 2 * a.groups + me.group) * CLUSTER + me.rank;
-    carry<0, CHUNK_BYTES>(guard, (const u8*)a.exchange + ours * SHARE_BYTES + offset, shared.share + offset,
-                          (me.rank * DEEP + me.part) * CHUNKS, tag_of(turn / 2), me.warpgroup, me.thread, use);
-#else
 #pragma unroll
     for (int piece = 0; piece < PIECES; ++piece) {
 #if THROUGH_L2
@@ -276,11 +288,7 @@ DEVICE void multiply(const Backward& a, const Place& me, const Shared& shared, G
 #endif
         use(piece);
     }
-#endif
     wgmma_wait();
-#if TAGGED
-    warpgroup_sync(me.warpgroup);  // before anyone writes over what another warp still multiplies
-#endif
 #pragma unroll
     for (int high = 0; high < HIGH * CHAINS; ++high)
 #pragma unroll
@@ -326,16 +334,16 @@ DEVICE Shared lay_out(u8* memory) {
     return shared;
 }
 
-DEVICE void finish(const Backward& a, const Place& me, const Shared& shared, int i, const Element* pair,
-                   const float* d_bias) {
+DEVICE void finish(const Backward& a, const Place& me, const Shared& shared, const First& first, int i,
+                   const Element* pair, const float* d_bias) {
     const Item item = find_item(i);
     if (item.number >= ITEMS) return;
     float flow[2] = {0.0f, 0.0f};
     add_sums(shared, item, a.steps, flow);
     for (int r = 0; r < 2; ++r) {
         if (!pair[r].real) continue;
-        a.d_hidden[element_at(a, me, item, r, 0)] = pair[r].d_hidden + flow[r];
-        if (CELL == 0) a.d_cell[element_at(a, me, item, r, 0)] = pair[r].d_cell;
+        a.d_hidden[place_of(a, first, i, r)] = pair[r].d_hidden + flow[r];
+        if (CELL == 0) a.d_cell[place_of(a, first, i, r)] = pair[r].d_cell;
     }
     if (!a.d_bias || !pair[0].real) return;
     const u64 at = (u64)((me.group * ROWS + item.row) / 2) * a.width + unit_of(me, item);
@@ -346,6 +354,7 @@ KERNEL(THREADS) recurrent_backward(const Backward a) {
     SHARED_MEMORY(memory);
     if (a.steps == 0) return;  // a launch that only asks whether it may
     const Place me = find_place();
+    const First first = find_first(a, me);
     const Shared shared = lay_out(memory);
     Guard guard = {a.failed, a.told, false};
     u32 weights[HIGH * DEPTH][4];
@@ -354,10 +363,11 @@ KERNEL(THREADS) recurrent_backward(const Backward a) {
     Seen seen[MINE][2];
     float d_bias[MINE][SLOTS] = {};
 #pragma unroll
-    for (int i = 0; i < MINE; ++i) begin(a, me, i, mine[i], seen[i]);
+    for (int i = 0; i < MINE; ++i) begin(a, me, first, i, mine[i], seen[i]);
     block_sync();
     if (CLUSTER > 1) cluster_sync();
 
+    Step now(a, a.steps - 1);
     for (int turn = 0; turn < a.steps; ++turn) {
         const int t = a.steps - 1 - turn;
         float d_logits[MINE][2][4];
@@ -365,20 +375,20 @@ KERNEL(THREADS) recurrent_backward(const Backward a) {
 #pragma unroll
         for (int i = 0; i < MINE; ++i) work(a, me, shared, turn, i, mine[i], seen[i], d_logits[i]);
         announce(a, me);
+        u16* d_logits_now = now.d_logits;
+        now.go_back(a);
 #pragma unroll
         for (int i = 0; i < MINE; ++i) {
-            const Item item = find_item(i);
 #pragma unroll
             for (int s = 0; s < SLOTS; ++s) d_bias[i][s] += d_logits[i][0][s] + d_logits[i][1][s];
 #pragma unroll
             for (int r = 0; r < 2; ++r) {
                 if (!mine[i][r].real) continue;
-                store_words(a.d_logits + element_at(a, me, item, r, t) * SLOTS, d_logits[i][r]);
-                if (t > 0) seen[i][r] = see(a, me, item, r, t - 1);
-                if (t > AHEAD && me.lane / 2 % 4 == 0) bring_near(a, me, item, r, t - 1 - AHEAD);
+                store_words(d_logits_now + (u64)place_of(a, first, i, r) * SLOTS, d_logits[i][r]);
+                if (t > 0) seen[i][r] = now.see(a, first, i, r);
             }
         }
-#if THROUGH_L2 && !TAGGED
+#if THROUGH_L2
         fetch_share(a, me, shared, guard, turn);
 #endif
         float sums[HIGH * CHAINS][COLUMN_TILES * 4];
@@ -387,6 +397,6 @@ KERNEL(THREADS) recurrent_backward(const Backward a) {
     }
     await_sums(shared, guard, a.steps);
 #pragma unroll
-    for (int i = 0; i < MINE; ++i) finish(a, me, shared, i, mine[i], d_bias[i]);
+    for (int i = 0; i < MINE; ++i) finish(a, me, shared, first, i, mine[i], d_bias[i]);
     if (CLUSTER > 1) cluster_sync();
 }

@@ -9,7 +9,6 @@
 //   THROUGH_L2  1: blocks exchange through the second-level cache, 0: a group is one cluster and exchanges inside it
 //   WIDE, DEEP  warpgroups that split the product's rows, and its depth k
 //   CHUNKS      pieces in which a warpgroup awaits its share of k; PER_CHUNK blocks fill one
-//   TAGGED      1: what goes through the cache says itself whether it is new, 0: counters say it
 #pragma once
 #include "hardware.cuh"
 
@@ -18,7 +17,7 @@ constexpr int COLUMN_TILES = ROWS / 8;
 constexpr int TILE_BYTES = ROWS * 32;  // 16 of k for all rows
 constexpr int WARPGROUPS = WIDE * DEEP, THREADS = WARPGROUPS * 128;
 constexpr int COUNTER_GAP = 32;  // words between counters, so that each has its own line
-constexpr int AHEAD = 4;  // steps after the next one whose values are brought near
+constexpr int AHEAD = 4;  // steps after the next one whose values are brought near, where a step is short
 constexpr u64 PATIENCE = 4000000000;  // nanoseconds after which a wait gives up
 
 DEVICE float sigmoid(float x) { return one_over(1.0f + exp2_of(-1.44269504f * x)); }
@@ -40,9 +39,11 @@ DEVICE Words load_words(const u16* from) {
     return words;
 }
 DEVICE void store_words(u16* to, const float* values) {
-    Words words = Words();
-    for (int s = 0; s < SLOTS; ++s) words.all |= (decltype(words.all))narrow(values[s]) << 16 * s;
-    *(decltype(words.all)*)to = words.all;
+#if CELL < 2
+    *(u64*)to = (u64)narrow_pair(values[2], values[3]) << 32 | narrow_pair(values[0], values[1]);
+#else
+    *to = narrow(values[0]);
+#endif
 }
 
 // Where element k of a row lies in the layout that products read.
@@ -87,93 +88,3 @@ DEVICE u32 fillers(int chunk) {
     return (last < BLOCKS ? last : BLOCKS) - (first < BLOCKS ? first : BLOCKS);
 }
 
-#if TAGGED
-// --- Exchange without counters -----------------------------------------------------------------------------------
-// A fence, a counter and a look at it cost three ways to the cache and back. Instead, one bit in each word of four values
-// changes whenever the word is written anew; a reader asks again until it has. The bit is BIT of the first value: 14, the
-// highest of the exponent, where no value reaches 2 (it is never set then), else 0, the last of the mantissa, and that
-// value is rounded to one bit less.
-
-DEVICE u32 tag_of(int use) { return (use + 1) % 2; }  // memory begins as zeros: the first use is 1
-
-template <int BIT>
-DEVICE u64 tagged(u64 four, u32 tag) {
-    u32 first = (u32)four & 0xffff;
-    if (BIT == 0) first += first >> 1 & 1;  // to nearest, ties to even
-    first = (first & (0xffff & ~(1u << BIT))) | tag << BIT;
-    return (four & ~0xffffull) | first;
-}
-
-// Four lanes, APART from each other, hold one value each: all get the four, in the lanes' order.
-template <int APART>
-DEVICE u64 four_lanes(u16 value, int lane) {
-    const bool second = lane & APART, later = lane & 2 * APART;
-    const u32 mine = value, other = from_lane_xor(mine, APART);
-    const u32 pair = choose(second, other, mine) | choose(second, mine, other) << 16, across = from_lane_xor(pair, 2 * APART);
-    return (u64)choose(later, pair, across) << 32 | choose(later, across, pair);
-}
-
-// What one thread of a warpgroup carries of a chunk from the cache to shared memory.
-template <int BIT, int BYTES>
-struct Carried {
-    static constexpr int COUNT = (BYTES / 16 + 127) / 128;
-    u64 words[COUNT][2];
-
-    DEVICE static bool fresh(const u64* pair, u32 tag) {
-        return ((pair[0] >> BIT & 1) == tag) && ((pair[1] >> BIT & 1) == tag);
-    }
-    // Only what `filled` bytes hold is ever written; the rest of the chunk is zero.
-    DEVICE void ask(const u8* chunk, int thread, int filled) {
-#pragma unroll
-        for (int i = 0; i < COUNT; ++i) {
-            const int at = (i * 128 + thread) * 16;
-            words[i][0] = words[i][1] = 0;
-            if (at < filled) load_pair(words[i], (const u64*)(chunk + at));
-        }
-    }
-    DEVICE bool stale(int i, int thread, int filled, u32 tag) const {
-        return (i * 128 + thread) * 16 < filled && !fresh(words[i], tag);
-    }
-    DEVICE void await(Guard& guard, const u8* chunk, int thread, int filled, u32 tag) {
-        bool again = false;
-        guard.until([&] {
-#pragma unroll
-            for (int i = 0; i < COUNT; ++i)  // all that is stale is asked for before any of it is looked at
-                if (again && stale(i, thread, filled, tag))
-                    load_pair(words[i], (const u64*)(chunk + (i * 128 + thread) * 16));
-            again = true;
-            bool all = true;
-#pragma unroll
-            for (int i = 0; i < COUNT; ++i) all = all && !stale(i, thread, filled, tag);
-            return all;
-        });
-    }
-    DEVICE void put(u8* to, int thread) {
-#pragma unroll
-        for (int i = 0; i < COUNT; ++i) {
-            const int at = (i * 128 + thread) * 16;
-            if (at >= BYTES) continue;
-            const u64 clear = ~(1ull << BIT);
-            *(ulonglong2*)(to + at) = make_ulonglong2(words[i][0] & clear, words[i][1] & clear);
-        }
-    }
-};
-
-// Bring chunk after chunk to shared memory; `use(i)` runs when chunk i is there. The next chunk is asked for after the fence,
-// which would wait for it, and comes while this one is used.
-template <int BIT, int BYTES, class Use>
-DEVICE void carry(Guard& guard, const u8* from, u8* to, int first_chunk, u32 tag, int warpgroup, int thread, Use use) {
-    constexpr int PER_BLOCK = BYTES / PER_CHUNK;
-    Carried<BIT, BYTES> carried;
-    carried.ask(from, thread, fillers(first_chunk) * PER_BLOCK);
-#pragma unroll
-    for (int i = 0; i < CHUNKS; ++i) {
-        carried.await(guard, from + i * BYTES, thread, fillers(first_chunk + i) * PER_BLOCK, tag);
-        carried.put(to + i * BYTES, thread);
-        fence_for_products();
-        if (i + 1 < CHUNKS) carried.ask(from + (i + 1) * BYTES, thread, fillers(first_chunk + i + 1) * PER_BLOCK);
-        warpgroup_sync(warpgroup);
-        use(i);
-    }
-}
-#endif

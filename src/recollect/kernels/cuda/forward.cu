@@ -19,8 +19,6 @@ constexpr int STATE_BYTES = DEEP * DEPTH * TILE_BYTES;
 constexpr int CHUNK_BYTES = THROUGH_L2 ? PER_CHUNK * WIDE * TILE_BYTES : 0;
 constexpr int SLICE_BYTES = WIDE * TILE_BYTES;
 constexpr int SUMS_BYTES = DEEP > 1 ? WARPGROUPS * COLUMN_TILES * 2048 : 0;
-constexpr int BOARDS = TAGGED ? 2 : 1;  // of sums: without counters the block meets once a step, not twice
-constexpr int BIT = CELL == 0 || CELL == 2 ? 14 : 0;  // |h| < 2 for the LSTM and the RNN with tanh, whatever h_0 is
 
 struct Forward {
     u16* logits;         // (T, B, H, SLOTS): W_ih x, and the gates afterwards where `keeps`
@@ -37,7 +35,7 @@ struct Forward {
 
 struct Element {  // a unit in a row of the batch: what this thread remembers of it
     float hidden, cell;
-    int row, length;  // within the group; steps that are real, 0 for an element that is none
+    int length;  // steps that are real, 0 for an element that is none
     bool real;
     Words logits;
 };
@@ -63,7 +61,8 @@ DEVICE void step(Element& e, const float* from_x, const float* from_hidden, floa
 }
 
 struct Place {  // who this thread is
-    int group, block, warpgroup, part, thread, warp, lane, unit;
+    int group, block, warpgroup, part, thread, warp, lane, unit, row;  // of its first element; the row is the group's
+    u32 first;  // where its first element lies within a step's (B, H)
     bool odd;
     float bias[SLOTS];  // of its unit
 };
@@ -75,30 +74,32 @@ DEVICE Place find_place(const Forward& a) {
     me.thread = thread_index() % 128, me.warp = me.thread / 32, me.lane = me.thread % 32;
     me.odd = me.lane / 4 % 2;
     me.unit = me.block * UNITS + me.warpgroup % WIDE * 16 + me.warp * 4 + me.lane / 8;
+    me.row = me.part * 8 + me.lane % 4 * 2 + me.odd;
+    me.first = (u32)(me.group * ROWS + me.row) * a.width + me.unit;
     for (int s = 0; s < SLOTS; ++s) me.bias[s] = a.bias && me.unit < a.width ? a.bias[me.unit * SLOTS + s] : 0.0f;
     return me;
 }
 
-DEVICE u64 element_at(const Forward& a, const Place& me, const Element& e, int step) {
-    return ((u64)step * a.batch + me.group * ROWS + e.row) * a.width + me.unit;
-}
+// Element i: its row within the group, and its place within (B, H). Few instructions: a block has too few warps to hide them.
+DEVICE int row_of(const Place& me, int i) { return me.row + i * DEEP * 8; }
+DEVICE u32 place_of(const Forward& a, const Place& me, int i) { return me.first + i * DEEP * 8 * a.width; }
 
 DEVICE void begin(const Forward& a, const Place& me, Element* mine) {
 #pragma unroll
     for (int i = 0; i < MINE; ++i) {
         Element& e = mine[i];
-        const int tile = i * DEEP + me.part, row = tile * 8 + me.lane % 4 * 2 + me.odd;
-        e.row = row;
-        e.real = tile < COLUMN_TILES && me.unit < a.width && me.group * ROWS + row < a.rows;
+        const int row = me.group * ROWS + row_of(me, i);
+        e.real = i * DEEP + me.part < COLUMN_TILES && me.unit < a.width && row < a.rows;
         e.length = 0, e.hidden = 0.0f, e.cell = 0.0f;
         e.logits = Words();
         if (!e.real) continue;
-        e.length = a.lengths ? a.lengths[me.group * ROWS + row] : a.steps;
-        e.hidden = a.hidden[element_at(a, me, e, 0)];
-        if (CELL == 0) e.cell = a.cell[element_at(a, me, e, 0)];
-        a.outputs[element_at(a, me, e, 0)] = narrow(e.hidden);
-        if (a.keeps && CELL == 0) a.cells[element_at(a, me, e, 0)] = narrow(e.cell);
-        e.logits = load_words(a.logits + element_at(a, me, e, 0) * SLOTS);
+        const u32 at = place_of(a, me, i);
+        e.length = a.lengths ? a.lengths[row] : a.steps;
+        e.hidden = a.hidden[at];
+        if (CELL == 0) e.cell = a.cell[at];
+        a.outputs[at] = narrow(e.hidden);
+        if (a.keeps && CELL == 0) a.cells[at] = narrow(e.cell);
+        e.logits = load_words(a.logits + (u64)at * SLOTS);
     }
 }
 
@@ -117,7 +118,7 @@ struct Shared {
 
 DEVICE u32 state_barrier(const Shared& shared, int i) { return shared.barriers + 8 * i; }
 
-#if THROUGH_L2 && !TAGGED
+#if THROUGH_L2
 // A lane for each chunk: when all its blocks have written, copy it here.
 DEVICE void fetch_state(const Forward& a, const Place& me, const Shared& shared, Guard& guard, int step) {
     if (me.warpgroup % WIDE == 0 && me.warp == 0) {
@@ -173,23 +174,11 @@ DEVICE void multiply(const Forward& a, const Place& me, const Shared& shared, Gu
         }
         wgmma_commit();
     };
-#if TAGGED
-    if (step > 0) {
-        const u32 offset = me.part * DEPTH * TILE_BYTES;
-        const u8* from = (const u8*)a.exchange + (u64)(step % 2 * a.groups + me.group) * STATE_BYTES + offset;
-        carry<BIT, CHUNK_BYTES>(guard, from, shared.state + offset, me.part * CHUNKS, tag_of((step - 1) / 2), me.warpgroup,
-                                me.thread, use);
-    } else {
-#pragma unroll
-        for (int piece = 0; piece < PIECES; ++piece) use(piece);
-    }
-#else
 #pragma unroll
     for (int piece = 0; piece < PIECES; ++piece) {
         await_state(me, shared, guard, step, piece);
         use(piece);
     }
-#endif
     wgmma_wait();
 #pragma unroll
     for (int i = 0; i < COLUMN_TILES * 4; ++i) {
@@ -199,7 +188,7 @@ DEVICE void multiply(const Forward& a, const Place& me, const Shared& shared, Gu
 }
 
 // The warpgroups that share rows add up; each finishes its own column tiles.
-DEVICE void gather(const Place& me, const Shared& shared, int step, const float* sums, float (*mine)[4]) {
+DEVICE void gather(const Place& me, const Shared& shared, const float* sums, float (*mine)[4]) {
 #pragma unroll
     for (int tile = 0; tile < COLUMN_TILES; ++tile) {
 #pragma unroll
@@ -210,7 +199,7 @@ DEVICE void gather(const Place& me, const Shared& shared, int step, const float*
         }
     }
 #if DEEP > 1
-    float4* board = (float4*)(shared.sums + step % BOARDS * SUMS_BYTES);  // [warpgroup][column tile][thread]
+    float4* board = (float4*)shared.sums;  // [warpgroup][column tile][thread]
 #pragma unroll
     for (int tile = 0; tile < COLUMN_TILES; ++tile)
         if (tile % DEEP != me.part)
@@ -232,10 +221,10 @@ DEVICE void gather(const Place& me, const Shared& shared, int step, const float*
 
 // Even lanes hold slots 0 and 2 of two rows, odd lanes slots 1 and 3: each gives the row that the other finishes.
 DEVICE void trade(bool odd, const float* sums, float* slots) {
-    const float first = from_lane_xor(choose(odd, sums[0], sums[1]), 4);
-    const float second = from_lane_xor(choose(odd, sums[2], sums[3]), 4);
-    slots[0] = choose(odd, first, sums[0]), slots[1] = choose(odd, sums[1], first);
-    slots[2] = choose(odd, second, sums[2]), slots[3] = choose(odd, sums[3], second);
+    const float first = from_lane_xor(either(odd, sums[0], sums[1]), 4);
+    const float second = from_lane_xor(either(odd, sums[2], sums[3]), 4);
+    slots[0] = either(odd, first, sums[0]), slots[1] = either(odd, sums[1], first);
+    slots[2] = either(odd, second, sums[2]), slots[3] = either(odd, sums[3], second);
 }
 
 // h goes to whoever needs it.
@@ -246,20 +235,10 @@ DEVICE void send_state(const Forward& a, const Place& me, const Shared& shared, 
 #else
     u16* to = (u16*)(shared.state + step % 2 * STATE_BYTES);
 #endif
-#if TAGGED
-#pragma unroll
-    for (int i = 0; i < MINE; ++i) {
-        const u64 four = four_lanes<8>(narrow(mine[i].hidden), me.lane);
-        if (i * DEEP + me.part < COLUMN_TILES && me.lane / 8 == i % 4)
-            store_whole((u64*)(to + place(me.unit / 4 * 4, mine[i].row)), tagged<BIT>(four, tag_of((step - 1) / 2)));
-    }
-#else
 #pragma unroll
     for (int i = 0; i < MINE; ++i)
-        if (i * DEEP + me.part < COLUMN_TILES) to[place(me.unit, mine[i].row)] = narrow(mine[i].hidden);
-#endif
-#if TAGGED
-#elif THROUGH_L2
+        if (i * DEEP + me.part < COLUMN_TILES) to[place(me.unit, row_of(me, i))] = narrow(mine[i].hidden);
+#if THROUGH_L2
     block_sync();  // with one thread's word all of the block's stores are seen
     const int chunk = me.block / PER_CHUNK;
     if (thread_index() == 0) raise(a.counters + (me.group * DEEP * CHUNKS + chunk) * COUNTER_GAP);
@@ -286,7 +265,7 @@ DEVICE Shared lay_out(u8* memory) {
     shared.state = memory;
     shared.sums = memory + BUFFERS * STATE_BYTES;
     shared.state_address = of_warp(shared_address(memory));
-    shared.barriers = shared.state_address + BUFFERS * STATE_BYTES + BOARDS * SUMS_BYTES;
+    shared.barriers = shared.state_address + BUFFERS * STATE_BYTES + SUMS_BYTES;
     const int count = THROUGH_L2 ? DEEP * CHUNKS : 2;
     if (thread_index() == 0) {
         for (int i = 0; i < count; ++i) barrier_init(state_barrier(shared, i), 1);
@@ -312,22 +291,25 @@ KERNEL(THREADS) recurrent_forward(const Forward a) {
     block_sync();
     if (CLUSTER > 1) cluster_sync();
 
-    for (int t = 0; t < a.steps; ++t) {
+    const u64 step_size = (u64)a.batch * a.width;
+    u16 *logits = a.logits, *outputs = a.outputs + step_size, *cells = a.cells + step_size;  // of step t; after it
+    for (int t = 0; t < a.steps; ++t, logits += step_size * SLOTS, outputs += step_size, cells += step_size) {
         Words ahead[MINE];  // the next step's, which come while the others' states are awaited
 #pragma unroll
         for (int i = 0; i < MINE; ++i) {
             ahead[i] = Words();
-            if (mine[i].real && t + 1 < a.steps)
-                ahead[i] = load_words(a.logits + element_at(a, me, mine[i], t + 1) * SLOTS);
-            if (mine[i].real && me.lane < 8 && t + 1 + AHEAD < a.steps)  // four units lie side by side
-                prefetch(a.logits + element_at(a, me, mine[i], t + 1 + AHEAD) * SLOTS);
+            const u16* from = logits + (step_size + place_of(a, me, i)) * SLOTS;
+            if (mine[i].real && t + 1 < a.steps) ahead[i] = load_words(from);
+            // Inside a cluster a step is too short for the way to memory. Four units lie side by side.
+            if (!THROUGH_L2 && mine[i].real && me.lane < 8 && t + 1 + AHEAD < a.steps)
+                prefetch(from + AHEAD * step_size * SLOTS);
         }
-#if THROUGH_L2 && !TAGGED
+#if THROUGH_L2
         if (t > 0) fetch_state(a, me, shared, guard, t);
 #endif
         float sums[CHAINS][COLUMN_TILES * 4], own[MINE][4] = {}, kept[MINE][4];
         multiply(a, me, shared, guard, weights, t, sums);
-        gather(me, shared, t, sums[0], own);
+        gather(me, shared, sums[0], own);
 #pragma unroll
         for (int i = 0; i < MINE; ++i) {
             Element next = mine[i];
@@ -340,10 +322,11 @@ KERNEL(THREADS) recurrent_forward(const Forward a) {
         if (t + 1 < a.steps) send_state(a, me, shared, guard, mine, t + 1);
 #pragma unroll
         for (int i = 0; i < MINE; ++i) {
+            const u32 at = place_of(a, me, i);
             if (mine[i].real) {
-                a.outputs[element_at(a, me, mine[i], t + 1)] = narrow(mine[i].hidden);
-                if (a.keeps && CELL < 2) store_words(a.logits + element_at(a, me, mine[i], t) * SLOTS, kept[i]);
-                if (a.keeps && CELL == 0) a.cells[element_at(a, me, mine[i], t + 1)] = narrow(mine[i].cell);
+                outputs[at] = narrow(mine[i].hidden);
+                if (a.keeps && CELL < 2) store_words(logits + (u64)at * SLOTS, kept[i]);
+                if (a.keeps && CELL == 0) cells[at] = narrow(mine[i].cell);
             }
             mine[i].logits = ahead[i];
         }
@@ -351,8 +334,8 @@ KERNEL(THREADS) recurrent_forward(const Forward a) {
 #pragma unroll
     for (int i = 0; i < MINE; ++i) {
         if (!mine[i].real) continue;
-        a.last_hidden[element_at(a, me, mine[i], 0)] = mine[i].hidden;
-        if (CELL == 0) a.last_cell[element_at(a, me, mine[i], 0)] = mine[i].cell;
+        a.last_hidden[place_of(a, me, i)] = mine[i].hidden;
+        if (CELL == 0) a.last_cell[place_of(a, me, i)] = mine[i].cell;
     }
     if (CLUSTER > 1) cluster_sync();
 }

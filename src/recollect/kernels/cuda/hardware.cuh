@@ -20,19 +20,15 @@ DEVICE int block_index() { return blockIdx.x; }
 DEVICE int grid_size() { return gridDim.x; }
 DEVICE void block_sync() { __syncthreads(); }
 DEVICE void warp_sync() { __syncwarp(); }
-DEVICE void warpgroup_sync(int warpgroup) { asm volatile("bar.sync %0, 128;" ::"r"(warpgroup + 1) : "memory"); }
 template <class T>
 DEVICE T from_lane_xor(T value, int mask) {
     return __shfl_xor_sync(0xffffffffu, value, mask);
 }
 // yes ? a : b, never by a branch: lanes that trade values must stay together, or each trade takes hundreds of clocks.
-DEVICE u32 choose(bool yes, u32 a, u32 b) {
-    u32 chosen;
-    asm("{ .reg .pred p; setp.ne.b32 p, %3, 0; selp.b32 %0, %1, %2, p; }" : "=r"(chosen) : "r"(a), "r"(b), "r"((int)yes));
+DEVICE float either(bool yes, float a, float b) {
+    float chosen;
+    asm("{ .reg .pred p; setp.ne.b32 p, %3, 0; selp.f32 %0, %1, %2, p; }" : "=f"(chosen) : "f"(a), "f"(b), "r"((int)yes));
     return chosen;
-}
-DEVICE float choose(bool yes, float a, float b) {
-    return __uint_as_float(choose(yes, __float_as_uint(a), __float_as_uint(b)));
 }
 DEVICE u64 nanoseconds() {
     u64 now;
@@ -53,6 +49,11 @@ DEVICE float widen(u16 bits) {
     asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(bits));
     return value;
 }
+DEVICE u32 narrow_pair(float low, float high) {
+    u32 bits;
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(bits) : "f"(high), "f"(low));
+    return bits;
+}
 #else
 #define NARROW_NAME "bf16"
 DEVICE u16 narrow(float value) {
@@ -61,6 +62,11 @@ DEVICE u16 narrow(float value) {
     return bits;
 }
 DEVICE float widen(u16 bits) { return __uint_as_float((u32)bits << 16); }
+DEVICE u32 narrow_pair(float low, float high) {
+    u32 bits;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(bits) : "f"(high), "f"(low));
+    return bits;
+}
 #endif
 DEVICE float exp2_of(float x) {
     float y;
@@ -107,14 +113,6 @@ DEVICE void tell(u32* word) { asm volatile("st.relaxed.sys.global.u32 [%0], 1;" 
 
 // Into the cache and no further: nobody waits for it, and a fence does not either.
 DEVICE void prefetch(const void* from) { asm volatile("prefetch.global.L2 [%0];" ::"l"(from)); }
-
-// Words of 8 bytes come and go whole, in no order: what they hold must say whether it is new.
-DEVICE void load_pair(u64* pair, const u64* from) {
-    asm volatile("ld.relaxed.gpu.global.v2.u64 {%0, %1}, [%2];" : "=l"(pair[0]), "=l"(pair[1]) : "l"(from) : "memory");
-}
-DEVICE void store_whole(u64* to, u64 word) {
-    asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" ::"l"(to), "l"(word) : "memory");
-}
 
 // Sixteen bytes at a time.
 struct alignas(16) Sixteen { u32 a, b, c, d; };
