@@ -129,6 +129,10 @@ DEVICE u32 place_of(const Backward& a, const First& first, int i, int r) {
     return first.at + (rows_on(i) + r) * a.width + tiles_on(i) * 16;
 }
 
+DEVICE u64 d_place_of(const Backward& a, const First& first, int i, int r) {
+    return first.d_at + (rows_on(i) + r) * a.row_stride + tiles_on(i) * 16;
+}
+
 struct Step {  // where one step's values lie: moved from step to step, as each multiplication in the loop costs
     const u16 *gates, *before, *d_outputs;
     u16* d_logits;
@@ -151,8 +155,15 @@ struct Step {  // where one step's values lie: moved from step to step, as each 
         if (CELL < 2) seen.gates = load_words(gates + (u64)at * SLOTS);
         seen.before = before[at];
         seen.d_output = 0;
-        if (a.d_outputs) seen.d_output = d_outputs[first.d_at + (rows_on(i) + r) * a.row_stride + tiles_on(i) * 16];
+        if (a.d_outputs) seen.d_output = d_outputs[d_place_of(a, first, i, r)];
         return seen;
+    }
+    // What `see` will load in some steps: four units lie side by side, one lane asks for them.
+    DEVICE void bring_near(const Backward& a, const First& first, int i, int r) const {
+        const u64 size = (u64)a.batch * a.width, at = place_of(a, first, i, r) - AHEAD * size;
+        if (CELL < 2) prefetch(gates + at * SLOTS);
+        prefetch(before + at);
+        if (a.d_outputs) prefetch(d_outputs + d_place_of(a, first, i, r) - AHEAD * a.step_stride);
     }
 };
 
@@ -375,8 +386,6 @@ KERNEL(THREADS) recurrent_backward(const Backward a) {
 #pragma unroll
         for (int i = 0; i < MINE; ++i) work(a, me, shared, turn, i, mine[i], seen[i], d_logits[i]);
         announce(a, me);
-        u16* d_logits_now = now.d_logits;
-        now.go_back(a);
 #pragma unroll
         for (int i = 0; i < MINE; ++i) {
 #pragma unroll
@@ -384,8 +393,8 @@ KERNEL(THREADS) recurrent_backward(const Backward a) {
 #pragma unroll
             for (int r = 0; r < 2; ++r) {
                 if (!mine[i][r].real) continue;
-                store_words(d_logits_now + (u64)place_of(a, first, i, r) * SLOTS, d_logits[i][r]);
-                if (t > 0) seen[i][r] = now.see(a, first, i, r);
+                store_words(now.d_logits + (u64)place_of(a, first, i, r) * SLOTS, d_logits[i][r]);
+                if (t > AHEAD && me.lane / 2 % 4 == 0) now.bring_near(a, first, i, r);
             }
         }
 #if THROUGH_L2
@@ -394,6 +403,12 @@ KERNEL(THREADS) recurrent_backward(const Backward a) {
         float sums[HIGH * CHAINS][COLUMN_TILES * 4];
         multiply(a, me, shared, guard, weights, turn, sums);
         if (!guard.gave_up) send_sums(me, shared, turn + 1, sums);
+        now.go_back(a);
+#pragma unroll
+        for (int i = 0; i < MINE; ++i)  // after the product, which would wait for these
+#pragma unroll
+            for (int r = 0; r < 2; ++r)
+                if (mine[i][r].real && t > 0) seen[i][r] = now.see(a, first, i, r);
     }
     await_sums(shared, guard, a.steps);
 #pragma unroll

@@ -17,7 +17,7 @@ constexpr int COLUMN_TILES = ROWS / 8;
 constexpr int TILE_BYTES = ROWS * 32;  // 16 of k for all rows
 constexpr int WARPGROUPS = WIDE * DEEP, THREADS = WARPGROUPS * 128;
 constexpr int COUNTER_GAP = 32;  // words between counters, so that each has its own line
-constexpr int AHEAD = 4;  // steps after the next one whose values are brought near, where a step is short
+constexpr int AHEAD = 4;  // steps after which values that are brought near are loaded
 constexpr u64 PATIENCE = 4000000000;  // nanoseconds after which a wait gives up
 
 DEVICE float sigmoid(float x) { return one_over(1.0f + exp2_of(-1.44269504f * x)); }

@@ -294,27 +294,26 @@ KERNEL(THREADS) recurrent_forward(const Forward a) {
     const u64 step_size = (u64)a.batch * a.width;
     u16 *logits = a.logits, *outputs = a.outputs + step_size, *cells = a.cells + step_size;  // of step t; after it
     for (int t = 0; t < a.steps; ++t, logits += step_size * SLOTS, outputs += step_size, cells += step_size) {
-        Words ahead[MINE];  // the next step's, which come while the others' states are awaited
-#pragma unroll
-        for (int i = 0; i < MINE; ++i) {
-            ahead[i] = Words();
-            const u16* from = logits + (step_size + place_of(a, me, i)) * SLOTS;
-            if (mine[i].real && t + 1 < a.steps) ahead[i] = load_words(from);
-            // Inside a cluster a step is too short for the way to memory. Four units lie side by side.
-            if (!THROUGH_L2 && mine[i].real && me.lane < 8 && t + 1 + AHEAD < a.steps)
-                prefetch(from + AHEAD * step_size * SLOTS);
-        }
 #if THROUGH_L2
         if (t > 0) fetch_state(a, me, shared, guard, t);
 #endif
         float sums[CHAINS][COLUMN_TILES * 4], own[MINE][4] = {}, kept[MINE][4];
         multiply(a, me, shared, guard, weights, t, sums);
+        Words now[MINE];
+#pragma unroll
+        for (int i = 0; i < MINE; ++i) {  // the next step's logits: a product waits for all loads before it, so after it
+            const u16* next = logits + (step_size + place_of(a, me, i)) * SLOTS;
+            now[i] = mine[i].logits;
+            if (mine[i].real && t + 1 < a.steps) mine[i].logits = load_words(next);
+            if (mine[i].real && me.lane < 8 && t + 1 + AHEAD < a.steps)  // four units lie side by side
+                prefetch(next + AHEAD * step_size * SLOTS);
+        }
         gather(me, shared, sums[0], own);
 #pragma unroll
         for (int i = 0; i < MINE; ++i) {
             Element next = mine[i];
             float slots[4], from_x[SLOTS];
-            for (int s = 0; s < SLOTS; ++s) from_x[s] = next.logits.at(s) + me.bias[s];
+            for (int s = 0; s < SLOTS; ++s) from_x[s] = now[i].at(s) + me.bias[s];
             trade(me.odd, own[i], slots);
             step(next, from_x, slots, kept[i]);
             if (t < mine[i].length) mine[i].hidden = next.hidden, mine[i].cell = next.cell;
@@ -328,7 +327,6 @@ KERNEL(THREADS) recurrent_forward(const Forward a) {
                 if (a.keeps && CELL < 2) store_words(logits + (u64)at * SLOTS, kept[i]);
                 if (a.keeps && CELL == 0) cells[at] = narrow(mine[i].cell);
             }
-            mine[i].logits = ahead[i];
         }
     }
 #pragma unroll
