@@ -120,7 +120,12 @@ def measure(case: Case, effort: Effort) -> Iterator[dict[str, Any]]:
     theirs = ours.to_torch()
     x = torch.randn(case.batch, effort.steps, case.hidden, device=DEVICE).to(dtype).requires_grad_()
     weigh = torch.randn(case.batch, effort.steps, case.hidden * case.directions, device=DEVICE).to(dtype)
-    facts = case._asdict() | {"steps": effort.steps, "errors": compare(ours, theirs, x, weigh), "commit": COMMIT}
+    facts = case._asdict() | {
+        "goal": case in recurrent_cases.GOALS,
+        "steps": effort.steps,
+        "errors": compare(ours, theirs, x, weigh),
+        "commit": COMMIT,
+    }
     for which in PASSES:
         trains = which != "forward"
         chosen = is_chosen(case, x, trains=trains)

@@ -108,9 +108,3 @@ def table(rows: list[dict[str, Any]]) -> list[str]:
             )
             entries.append(f"Shape({place}),  # {row['ratio']:.2f}, {row['ratio_in_graphs']:.2f} in graphs")
     return entries
-
-
-def share_chosen(rows: list[dict[str, Any]], which: str) -> float:
-    """Give the share of the grid at which our kernels are chosen."""
-    on_grid = [row["chosen"] for row in rows if row["pass"] == which and case_of(row) in GRID]
-    return sum(on_grid) / len(on_grid)

@@ -92,11 +92,6 @@ def test_rows_take_the_places_of_earlier_ones():
     assert merged[0]["ratio"] == 7.0
 
 
-def test_the_share_is_that_of_the_grid():
-    rows = [row_of(case, chosen=case.batch > 1) for case in cases.ALL]
-    assert cases.share_chosen(rows, "forward") == 0.75
-
-
 @pytest.mark.parametrize("case", [case for case in cases.GOALS if case.is_stack], ids=["layers", "directions"])
 def test_stacks_have_the_same_weights(case):
     torch.manual_seed(0)
