@@ -1,12 +1,16 @@
 """Our recurrent kernels beside torch.nn on a Hopper GPU, each as it is called and inside a CUDA graph.
 
 Same weights and inputs; contenders take turns; CUDA events; µs per time step. Errors are relative, against torch.nn in
-float64, of all outputs and of dW_hh. `walk` is the kernel alone, without the large products before and after it.
-Rows are printed and saved as they come.
+float64, of all outputs, of dx and of the first layer's dW_hh. `walk` is the kernel alone, without the large products
+before and after it. `chosen` says whether our kernels read, or the plain path where that is faster. The goals' sizes
+read 1024 steps, the rest of the grid 256. Rows are printed and saved as they come; a trial's are not saved.
 
-    python benchmarks/recurrent.py                        the whole grid
-    python benchmarks/recurrent.py --quick                the goals' sizes, few rounds
-    python benchmarks/recurrent.py --only lstm,bfloat16,64,1024
+    python benchmarks/recurrent.py                        the goals' sizes and the whole grid
+    python benchmarks/recurrent.py --quick                the goals' sizes; other rows are kept
+    python benchmarks/recurrent.py --quick --rounds 5     a trial
+    python benchmarks/recurrent.py --only lstm,bfloat16,64,1024        a trial; of a stack: …,LAYERS,DIRECTIONS
+    python benchmarks/recurrent.py --kernels …            our kernels even where the plain path is faster: a trial
+    python benchmarks/recurrent.py --table                from the saved rows, what belongs in kernels/slower.py
     python benchmarks/recurrent.py --tune                 the walk alone under other plans, few seconds
     python benchmarks/recurrent.py --tags …               exchange by tagged words instead of counters
 """
@@ -16,96 +20,143 @@ from __future__ import annotations
 import argparse
 import statistics
 import sys
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from copy import deepcopy
-from itertools import product
+from itertools import islice
+from multiprocessing import get_context
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from common import save_result
+import recurrent_cases
+from common import COMMIT, earlier, save_result
 from recollect import GRU, LSTM, RNN
-from recollect.kernels import launching, persistent, plans
+from recollect.kernels import launching, nvrtc, persistent, plans, slower
+from recollect.kernels.driver import sources
+from recurrent_cases import PASSES, Case, Effort, effort_for, line, merge, summarise
 
 STEPS, DEVICE = 1024, torch.device("cuda", 0)
-KINDS = {"lstm": LSTM, "gru": GRU, "rnn_tanh": RNN}
-QUICK = [("lstm", "bfloat16", 64, 1024), ("lstm", "bfloat16", 64, 512), ("lstm", "bfloat16", 64, 256)]
-QUICK += [("gru", "bfloat16", 64, 1024), ("lstm", "float16", 16, 1024), ("rnn_tanh", "float16", 64, 256)]
-HIDDEN, BATCH = (64, 128, 200, 256, 512, 650, 1024, 1500), (1, 16, 64, 128)
+KINDS: dict[str, Any] = {"lstm": LSTM, "gru": GRU, "rnn_tanh": RNN}
 WAYS = [(False, 4), (False, 8), (False, 16), (False, 32), (True, 8), (True, 16), (True, 32)]
-COLUMNS = "{:9}{:10}{:>4}{:>6} {:18}{:>8}{:>8}{:>8}{:>8}{:>8}{:>7}{:>7}{:>8}  {}"
-
-Case = tuple[str, str, int, int]
+NAME = "recurrent"
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--only", help="cell,dtype,batch,hidden")
-    parser.add_argument("--rounds", type=int)
-    parser.add_argument("--tune", action="store_true")
-    parser.add_argument("--tags", action="store_true")
-    options = parser.parse_args()
+def main(arguments: Sequence[str] | None = None) -> int:
+    options = parse(arguments)
+    if options.table:
+        print(*recurrent_cases.table(earlier(NAME)), sep="\n")
+        return 0
     if not torch.cuda.is_available():
         print("needs a CUDA GPU")
         return 2
     plans.PREFER_TAGS = options.tags
+    if options.kernels:
+        slower.PLAIN_IS_FASTER = frozenset()
     if options.tune:
         return tune([("lstm", "bfloat16", 64, 1024), ("lstm", "float16", 16, 1024)], options.rounds or 10)
-    rounds = options.rounds or (5 if options.quick else 30)
-    rows: list[dict[str, Any]] = []
-    heads = ("ours", "graph", "torch", "graph", "walk", "x", "x graph", "spread")
-    print(COLUMNS.format("cell", "dtype", "B", "H", "pass", *heads, "errors: ours, torch"), flush=True)
-    for case in cases(options):
-        for row in measure(case, rounds):
+    return measure_all(cases(options), options.rounds, is_trial=is_trial(options))
+
+
+def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", type=recurrent_cases.parse, help="cell,dtype,batch,hidden[,layers,directions]")
+    parser.add_argument("--rounds", type=int, help="for a trial")
+    for name in ("--quick", "--kernels", "--table", "--tune", "--tags"):
+        parser.add_argument(name, action="store_true")
+    return parser.parse_args(arguments)
+
+
+def cases(options: argparse.Namespace) -> list[Case]:
+    if options.only:
+        return [options.only]
+    return recurrent_cases.GOALS if options.quick else recurrent_cases.ALL
+
+
+def is_trial(options: argparse.Namespace) -> bool:
+    return bool(options.only or options.rounds or options.kernels or options.tags)
+
+
+def measure_all(found: list[Case], rounds: int | None, *, is_trial: bool) -> int:
+    compile_ahead(found)
+    before, rows = earlier(NAME), []
+    print(recurrent_cases.COLUMNS.format(*recurrent_cases.HEAD), flush=True)
+    for case in found:
+        for row in measure(case, effort_for(case, rounds)):
             rows.append(row)
             print(line(row), flush=True)
-            if not options.quick and not options.only:
-                save_result("recurrent", rows, setting={"steps": STEPS, "rounds": rounds, "width": "H"})
+            if not is_trial:
+                save_result(NAME, merge(before, rows), setting={"width": "H"})
     return 0
 
 
-def cases(options: argparse.Namespace) -> Iterator[Case]:
-    if options.only:
-        cell, dtype, batch, hidden = options.only.split(",")
-        yield cell, dtype, int(batch), int(hidden)
-    elif options.quick:
-        yield from QUICK
-    else:
-        yield from QUICK
-        grid = product(("lstm", "gru", "rnn_tanh"), ("bfloat16", "float16"), BATCH, HIDDEN)
-        yield from (case for case in grid if case not in QUICK)
-
-
-def measure(case: Case, rounds: int) -> Iterator[dict[str, Any]]:
-    cell, name, batch, hidden = case
-    dtype = getattr(torch, name)
-    torch.manual_seed(0)
-    ours = KINDS[cell](hidden, hidden, device=DEVICE).to(dtype)
-    theirs = ours.to_torch()
-    x = torch.randn(batch, STEPS, hidden, device=DEVICE).to(dtype).requires_grad_()
-    weigh = torch.randn(batch, STEPS, hidden, device=DEVICE).to(dtype)
-    if not persistent.takes(cell, x, hidden):
-        print(case, "is not taken:", persistent.REASONS, flush=True)
+def compile_ahead(found: list[Case]) -> None:
+    """Compile in as many processes as there are cores what the cases are likely to need: one alone takes minutes."""
+    machine: Any = persistent.find_machine(DEVICE)
+    if machine is None:
         return
-    facts = {"cell": cell, "dtype": name, "batch": batch, "hidden": hidden, "steps": STEPS}
-    facts |= {"errors": compare(ours, theirs, x, weigh)}
-    for which in ("forward", "forward + backward"):
+    needed = {kernel for case in found for kernel in kernels_for(case, machine.chip)}
+    with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:
+        list(pool.map(compile_one, needed, [machine.arch] * len(needed)))
+
+
+def kernels_for(case: Case, chip: plans.Chip) -> Iterator[tuple[str, tuple[tuple[str, int], ...]]]:
+    """Give the sources and macros of the two plans that are offered first, for each direction."""
+    for direction in ("forward", "backward"):
+        offered = plans.offer(direction, case.cell, case.dtype == "float16", case.batch, case.hidden, chip)
+        yield from ((f"{direction}.cu", tuple(plan.macros.items())) for plan in islice(offered, 2))
+
+
+def compile_one(kernel: tuple[str, tuple[tuple[str, int], ...]], arch: str) -> None:
+    nvrtc.build(sources(), kernel[0], dict(kernel[1]), arch)
+
+
+def measure(case: Case, effort: Effort) -> Iterator[dict[str, Any]]:
+    dtype = getattr(torch, case.dtype)
+    torch.manual_seed(0)
+    ours = build(case, DEVICE).to(dtype)
+    theirs = ours.to_torch()
+    x = torch.randn(case.batch, effort.steps, case.hidden, device=DEVICE).to(dtype).requires_grad_()
+    weigh = torch.randn(case.batch, effort.steps, case.hidden * case.directions, device=DEVICE).to(dtype)
+    facts = case._asdict() | {
+        "goal": case in recurrent_cases.GOALS,
+        "steps": effort.steps,
+        "errors": compare(ours, theirs, x, weigh),
+        "commit": COMMIT,
+    }
+    for which in PASSES:
         trains = which != "forward"
+        chosen = is_chosen(case, x, trains=trains)
         contenders = {
             "ours": job(ours, x, weigh, trains=trains),
             "ours in a graph": captured(job(ours, x, weigh, trains=trains)),
             "torch.nn": job(theirs, x, weigh, trains=trains),
             "torch.nn in a graph": captured(job(theirs, x, weigh, trains=trains)),
-            "walk": walk(ours, cell, batch, dtype, back=trains),
         }
-        times = interleave_events(contenders, rounds)
+        if chosen and case in recurrent_cases.GOALS and not case.is_stack:
+            contenders["walk"] = walk(ours, case.cell, case.batch, dtype, back=trains)
+        times = interleave_events(contenders, effort)
         persistent.check()
-        yield facts | {"pass": which, "plan": plan(case, trains=trains), **summarise(times)}
+        how = {"chosen": chosen, "plan": plan(case, trains=trains) if chosen else "plain"}
+        yield facts | {"pass": which} | how | summarise(times, effort.steps)
 
 
-def tune(found: list[Case], rounds: int) -> int:
+def build(case: Case, device: torch.device) -> Any:
+    """Give a layer, or a stack of them."""
+    kind, sizes = KINDS[case.cell], (case.hidden, case.hidden)
+    if not case.is_stack:
+        return kind(*sizes, device=device)
+    return kind.stack(*sizes, case.layers, bidirectional=case.directions == 2, device=device)
+
+
+def is_chosen(case: Case, x: Tensor, *, trains: bool) -> bool:
+    with torch.set_grad_enabled(trains):
+        return persistent.takes(case.cell, x, case.hidden)
+
+
+def tune(found: list[tuple[str, str, int, int]], rounds: int) -> int:
     """Time the walks alone under plans that differ in how blocks exchange, and look at the errors of each."""
     for cell, name, batch, hidden in found:
         layer = KINDS[cell](hidden, hidden, device=DEVICE).to(getattr(torch, name))
@@ -114,7 +165,7 @@ def tune(found: list[Case], rounds: int) -> int:
             plans.TILES_PER_CHUNK = plans.CARRIED = size
             persistent._plans.clear()
             walks = {back: walk(layer, cell, batch, x.dtype, back=back) for back in (False, True)}
-            times = interleave_events({str(back): work for back, work in walks.items()}, rounds)
+            times = interleave_events({str(back): work for back, work in walks.items()}, Effort(STEPS, rounds, 0.0, 3))
             us = {back: statistics.median(t) * 1000 / STEPS for back, t in times.items()}
             errors = compare(layer, layer.to_torch(), x, torch.randn_like(x[..., :hidden]))
             persistent.check()
@@ -173,7 +224,7 @@ def walk(layer: Any, cell: str, batch: int, dtype: torch.dtype, *, back: bool) -
 
 
 def plan(case: Case, *, trains: bool) -> str:
-    cell, name, batch, hidden = case
+    cell, name, batch, hidden, *_ = case
     direction = "backward" if trains else "forward"
     p = persistent.find_plan(direction, cell, getattr(torch, name), batch, hidden, DEVICE)
     assert p is not None
@@ -192,46 +243,33 @@ def compare(ours: nn.Module, theirs: nn.RNNBase, x: Tensor, weigh: Tensor) -> di
 
 def results(layer: nn.Module, x: Tensor, weigh: Tensor) -> dict[str, Tensor]:
     y = layer(x)[0]
-    weight = next(p for name, p in layer.named_parameters() if name.startswith("weight_hh"))
+    weight = next(p for name, p in layer.named_parameters() if "weight_hh" in name)
     dx, dw = torch.autograd.grad(y, (x, weight), weigh)
     return {"y": y.detach(), "dx": dx, "dw": dw}
 
 
-def interleave_events(contenders: dict[str, Callable[[], Any]], rounds: int) -> dict[str, list[float]]:
+def interleave_events(contenders: dict[str, Callable[[], Any]], effort: Effort) -> dict[str, list[float]]:
     """Time in turn by CUDA events; milliseconds by name."""
-    times: dict[str, list[float]] = {name: [] for name in contenders}
-    for i in range(-3, rounds):
-        for name, work in contenders.items():
-            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            torch.cuda.synchronize()
-            start.record()
+    for _ in range(effort.warmup):
+        for work in contenders.values():
             work()
-            end.record()
-            end.synchronize()
-            if i >= 0:
-                times[name].append(start.elapsed_time(end))
+    times: dict[str, list[float]] = {name: [] for name in contenders}
+    begun, rounds = time.perf_counter(), 0
+    while rounds < effort.rounds or time.perf_counter() - begun < effort.seconds:
+        for name, work in contenders.items():
+            times[name].append(time_once(work))
+        rounds += 1
     return times
 
 
-def summarise(times: dict[str, list[float]]) -> dict[str, Any]:
-    """µs per step by the median, our widest spread, and how many times faster than each peer's best way."""
-    each = {name: statistics.median(t) * 1000 / STEPS for name, t in times.items()}
-    ours = times["ours"]
-    low, middle, high = statistics.quantiles(ours, n=4) if len(ours) > 1 else ours * 3
-    return {
-        "us_per_step": each,
-        "spread": (high - low) / middle,
-        "ratio": each["torch.nn"] / each["ours"],
-        "ratio_in_graphs": each["torch.nn in a graph"] / each["ours in a graph"],
-    }
-
-
-def line(row: dict[str, Any]) -> str:
-    us = [f"{value:.2f}" for value in row["us_per_step"].values()]
-    errors = " ".join(f"{name} {a:.4f} {b:.4f}" for name, (a, b) in row["errors"].items())
-    ratios = (f"{row['ratio']:.2f}", f"{row['ratio_in_graphs']:.2f}", f"{row['spread']:.0%}")
-    head = (row["cell"], row["dtype"], row["batch"], row["hidden"], row["pass"])
-    return COLUMNS.format(*head, *us, *ratios, f"{errors} | {row['plan']}")
+def time_once(work: Callable[[], Any]) -> float:
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    torch.cuda.synchronize()
+    start.record()
+    work()
+    end.record()
+    end.synchronize()
+    return start.elapsed_time(end)
 
 
 if __name__ == "__main__":

@@ -24,15 +24,11 @@ LEADS = {  # before a table that is not always there
     "growth_cuda": "On a GPU:",
     "decoding": "Generation at batch 1, beside a torch loop and transformers' `generate`:",
     "recurrences": "Recurrent layers on a CPU at other sizes, forward + backward:",
-    "recurrent": "Recurrent layers on a GPU by kernels of our own:",
-    "decoding_gpu": "Generation on a GPU:",
 }
 CHINESE = {
     LEADS["growth_cuda"]: "GPU 上：",
     LEADS["decoding"]: "批量 1 的生成，对照 torch 逐步循环与 transformers 的 `generate`：",
     LEADS["recurrences"]: "CPU 上其他尺寸的循环层，前向 + 反向：",
-    LEADS["recurrent"]: "GPU 上由我们自己的内核计算的循环层：",
-    LEADS["decoding_gpu"]: "GPU 上的生成：",
     RECURRENCES_NOTE: "前向 + 反向，同一次运行中轮流计时取中位数，{threads} 个线程；峰值为同次同型的一个大矩阵乘积。",
     "model, way": "模型与方式",
     "dtype": "数值类型",
@@ -98,17 +94,3 @@ def recurrences_block(result: Result, say: Say) -> str:
             times = [f"{row['ours_ms']:.1f}", f"{row['torch_ms']:.1f}", f"{row['faster']:.2f}"]
             rows.append([*shape, *times, f"{row['of_peak']:.0%}"])
     return join(table(head, rows, texts=2), say(RECURRENCES_NOTE).format(**result["setting"]), result, say)
-
-
-def plain_block(result: Result, say: Say) -> str:
-    """Show rows as they are, by the names that they have: their plain values."""
-    names = [name for name, value in result["rows"][0].items() if isinstance(value, str | int | float)]
-    rows = [[plain(row.get(name, "")) for name in names] for row in result["rows"]]
-    texts = sum(isinstance(result["rows"][0][name], str) for name in names)
-    in_order = sorted(range(len(names)), key=lambda i: not isinstance(result["rows"][0][names[i]], str))
-    head = [names[i].replace("_", " ") for i in in_order]
-    return join(table(head, [[row[i] for i in in_order] for row in rows], texts), "", result, say)
-
-
-def plain(value: object) -> str:
-    return f"{value:,.4g}" if isinstance(value, float) else str(value)

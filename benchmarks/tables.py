@@ -12,8 +12,9 @@ Say = Callable[[str], str]
 
 MACHINE = "{cpu}, {cores} cores, {memory_gib} GiB"
 SOURCE = "{machine}; Python {python}, torch {torch}, recollect {recollect}; {date}; shown by `{command}`"
-NEED_DATA = ("markov", "characters", "ptb", "nanogpt", "captions", "multi30k")  # that read texts of others
-CHOICE = re.compile(r" --(only|size|at-once|axis) .*?(?= --|$)")  # of some rows among all
+# that read texts of others
+NEED_DATA = ("markov", "characters", "ptb", "nanogpt", "captions", "multi30k", "kernel-training")
+CHOICE = re.compile(r" --(quick|(only|size|at-once|axis) .*?)(?= --|$)")  # of some rows among all
 CHINESE = {
     MACHINE: "{cpu}，{cores} 核，{memory_gib} GiB",
     SOURCE: "{machine}；Python {python}，torch {torch}，recollect {recollect}；{date}；由 `{command}` 得出",

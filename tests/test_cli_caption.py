@@ -9,7 +9,7 @@ import zlib
 import numpy as np
 import pytest
 
-from command_line import run
+from command_line import ask, run
 from going_on import check_goes_on_bit_equal
 from recollect.captioning import caption, patient
 from recollect.data.shapes import shapes
@@ -75,11 +75,11 @@ def test_the_whole_way(tmp_path):
     assert f"recollect predict {out} {pictures}/" in trained.stderr
     one = f"{pictures}/007.png"
     assert run("predict", out, one).stdout == f"{one}\t{names[7]}\n"
-    every = run("predict", out, str(pictures), "--beam", "1").stdout.splitlines()
+    every = ask("predict", out, str(pictures), "--beam", "1").stdout.splitlines()
     assert [line.partition("\t")[0] for line in every] == [f"{pictures}/{n:03}.png" for n in range(100)]
     right = sum(line.endswith(f"\t{name}") for line, name in zip(every, names, strict=True))
     assert right >= 80, right
-    result = json.loads(run("evaluate", out, str(pictures), "--json").stdout)
+    result = json.loads(ask("evaluate", out, str(pictures), "--json").stdout)
     assert [row["read"] for row in result["rows"]] == ["greedy", "beam 5"]
     assert result["rows"][0]["exact"] == right / 100
     assert measure(Run(out), None, None)["pairs"] == 5
@@ -122,7 +122,7 @@ def test_a_patient_beam_is_no_less_likely_than_greedy(tmp_path):
     ],
 )
 def test_bad_words_are_refused(words, error, tmp_path):
-    assert error in run(*words, "--out", str(tmp_path / "run"), code=2).stderr
+    assert error in ask(*words, "--out", str(tmp_path / "run"), code=2).stderr
 
 
 def test_a_picture_of_another_size_is_refused_by_name(tmp_path):
@@ -130,6 +130,6 @@ def test_a_picture_of_another_size_is_refused_by_name(tmp_path):
     begin(small(max_steps=1), Run(out), lambda row: None)
     write_png(picture, np.zeros((16, 20, 3), dtype=np.uint8))
     error = f"{picture}: a picture of 16×20×3, wanted 32×32×3, as those that {out} was trained on"
-    assert error in run("predict", out, str(picture), code=2).stderr
-    assert f"recollect predict {out} PICTURE" in run("generate", out, "a", code=2).stderr
-    assert "--maps" in run("predict", out, "shapes:count=1", "--maps", str(tmp_path / "page.html"), code=2).stderr
+    assert error in ask("predict", out, str(picture), code=2).stderr
+    assert f"recollect predict {out} PICTURE" in ask("generate", out, "a", code=2).stderr
+    assert "--maps" in ask("predict", out, "shapes:count=1", "--maps", str(tmp_path / "page.html"), code=2).stderr

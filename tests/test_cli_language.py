@@ -14,7 +14,7 @@ import torch
 import typer
 from safetensors.torch import load_file
 
-from command_line import run
+from command_line import ask, run
 from recollect.cli import app
 from recollect.models.language import FAMILIES
 from recollect.run import Run
@@ -23,6 +23,8 @@ from recollect.speaking import speak
 from recollect.trainee import Diverged
 from recollect.training import Recipe, begin
 
+FEW, GREEDY = "recall:count=2000", {"tokens": 20, "greedy": True}
+
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path_factory, monkeypatch):
@@ -30,11 +32,8 @@ def cache(tmp_path_factory, monkeypatch):
 
 
 def small(family: str = "gru", **options) -> Recipe:
-    settings = {"max_steps": 12, "batch_size": 8, "steps": 32, "evaluate_every": 12, "data": "recall"} | options
+    settings = {"max_steps": 12, "batch_size": 8, "steps": 32, "evaluate_every": 12, "data": FEW} | options
     return Recipe(family=family, **settings)
-
-
-GREEDY = {"tokens": 20, "greedy": True}
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -58,12 +57,12 @@ def test_the_whole_way(tmp_path):
     assert f"recollect generate {out}" in trained.stderr
     said = run("generate", out, "abc", "--greedy", "--tokens", "24").stdout
     assert said == "abcdefgh abcdefgh abcdefgh \n"
-    result = json.loads(run("evaluate", out, "--json").stdout)
+    result = json.loads(ask("evaluate", out, "--json").stdout)
     assert [row["read"] for row in result["rows"]] == ["carried", "cold windows"]
     assert result["rows"][0]["nats"] < 0.2
     assert len(result["by_position"]) == 32
-    assert "perplexity" in run("evaluate", out, str(text)).stdout
-    assert json.loads(run("generate", out, "abc", "--greedy", "--tokens", "3", "--json").stdout)["text"] == "def"
+    assert "perplexity" in ask("evaluate", out, str(text)).stdout
+    assert json.loads(ask("generate", out, "abc", "--greedy", "--tokens", "3", "--json").stdout)["text"] == "def"
     metrics = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     assert metrics[-1]["step"] == 60
 
@@ -76,29 +75,29 @@ def test_a_run_goes_on_with_the_text_it_was_begun_on(tmp_path, monkeypatch):
     out, text = str(tmp_path / "r"), tmp_path / "text.txt"
     text.write_text("abc abd " * 100, encoding="utf-8")
     options = ["--budget", "2steps", "--batch", "2", "--steps", "8"]
-    run("train", str(text), "--out", out, *options)
+    ask("train", str(text), "--out", out, *options)
     text.write_text("something else " * 100, encoding="utf-8")
     assert "Next" in run("resume", out).stderr  # the cache has the old text
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "elsewhere"))
-    assert f"not the text that {out} was begun on" in run("resume", out, code=2).stderr
+    assert f"not the text that {out} was begun on" in ask("resume", out, code=2).stderr
     piped = str(tmp_path / "piped")
-    run("train", "-", "--out", piped, *options, input="abc abd " * 100)
-    assert run("resume", piped, stdin=subprocess.DEVNULL).returncode == 0
+    ask("train", "-", "--out", piped, *options, given="abc abd " * 100)
+    ask("resume", piped)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "nowhere"))
-    assert "standard input and is not kept" in run("evaluate", piped, code=2).stderr
+    assert "standard input and is not kept" in ask("evaluate", piped, code=2).stderr
 
 
 def test_words_between_spaces_go_on_from_a_prompt(tmp_path):
     text, out = tmp_path / "text.txt", str(tmp_path / "run")
     text.write_text("the cat sat on a mat\n" * 200, encoding="utf-8")
     options = ["--tokenizer", "space", "--budget", "60steps", "--steps", "16", "--out", out]
-    run("train", str(text), "-m", "gru", *options)
-    assert run("generate", out, "the cat", "--greedy", "--tokens", "6").stdout == "the cat sat on a mat\nthe\n"
+    ask("train", str(text), "-m", "gru", *options)
+    assert ask("generate", out, "the cat", "--greedy", "--tokens", "6").stdout == "the cat sat on a mat\nthe\n"
 
 
 def test_ctrl_c_saves_and_resume_goes_on(tmp_path):
     out = str(tmp_path / "run")
-    command = [sys.executable, "-m", "recollect", "train", "recall", "--budget", "100000steps", "--out", out, "--json"]
+    command = [sys.executable, "-m", "recollect", "train", FEW, "--budget", "100000steps", "--out", out, "--json"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout
         for line in process.stdout:
@@ -112,7 +111,7 @@ def test_ctrl_c_saves_and_resume_goes_on(tmp_path):
     config = json.loads((tmp_path / "run" / "config.json").read_text())
     config["training"]["max_steps"] = stopped + 3
     (tmp_path / "run" / "config.json").write_text(json.dumps(config))
-    resumed = [json.loads(line)["step"] for line in run("resume", out, "--json").stdout.splitlines()]
+    resumed = [json.loads(line)["step"] for line in ask("resume", out, "--json").stdout.splitlines()]
     assert min(resumed) > stopped - 1
     assert max(resumed) == stopped + 3
 
@@ -121,9 +120,9 @@ def test_killed_runs_end_bit_equal(tmp_path):
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     options = ["--budget", "30steps", "--batch", "4", "--steps", "16", "--seed", "3"]
     options += ["--set", "evaluate_every=4", "--set", "dropout=0.1"]
-    run("train", "recall", "--out", str(whole), *options)
+    run("train", FEW, "--out", str(whole), *options)
     for at in (7, 19):
-        verb = ["train", "recall", "--out", str(killed), *options] if at == 7 else ["resume", str(killed)]
+        verb = ["train", FEW, "--out", str(killed), *options] if at == 7 else ["resume", str(killed)]
         command = [sys.executable, "-m", "recollect", *verb, "--json"]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
             assert process.stdout
@@ -140,7 +139,9 @@ def test_killed_runs_end_bit_equal(tmp_path):
 
 
 def test_a_run_that_diverges_names_the_last_good_checkpoint(tmp_path):
-    words = r"(nan|not finite).*The last good checkpoint is .*step-00000000\. Try: recollect train recall -m gru"
+    words = (
+        r"(nan|not finite).*The last good checkpoint is .*step-00000000\. Try: recollect train recall:count=2000 -m gru"
+    )
     with pytest.raises(Diverged, match=words):
         begin(small(rate=1e30), Run(tmp_path / "run"), lambda row: None)
 
@@ -187,7 +188,7 @@ def test_a_run_of_another_version_is_refused(tmp_path):
     ],
 )
 def test_bad_words_are_refused(words, error, tmp_path):
-    done = run(*words, *(["--out", str(tmp_path / "run")] if words[0] == "train" else []), code=2)
+    done = ask(*words, *(["--out", str(tmp_path / "run")] if words[0] == "train" else []), code=2)
     assert error in done.stderr
     assert "Traceback" not in done.stderr
 
@@ -202,5 +203,5 @@ def test_no_verb_has_more_than_twelve_flags():
 
 def test_unknown_symbols_in_a_prompt_are_refused(tmp_path):
     begin(small("markov"), Run(tmp_path / "run"), lambda row: None)
-    done = run("generate", str(tmp_path / "run"), "a1 你", code=2)
+    done = ask("generate", str(tmp_path / "run"), "a1 你", code=2)
     assert "symbol '你' at place 3" in done.stderr

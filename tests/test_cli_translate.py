@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from command_line import run
+from command_line import ask, run
 from going_on import check_goes_on_bit_equal
 from recollect.generate import Search
 from recollect.models.translation import FAMILIES
@@ -50,14 +50,14 @@ def test_the_whole_way(tmp_path):
     trained = run("train", str(pairs), *options, "--set", f"test={test}", "--set", f"valid={test}", "--out", out)
     assert f"recollect predict {out}" in trained.stderr
     assert run("predict", out, "two three").stdout == "2 3\n"
-    assert run("predict", out, "-", input="four four\none five\n").stdout == "4 4\n1 5\n"
-    best = json.loads(run("predict", out, "two two", "--nbest", "3", "--json").stdout)
+    assert ask("predict", out, "-", given="four four\none five\n").stdout == "4 4\n1 5\n"
+    best = json.loads(ask("predict", out, "two two", "--nbest", "3", "--json").stdout)
     assert [len(best["targets"]), best["targets"][0]["text"]] == [3, "2 2"]
-    result = json.loads(run("evaluate", out, "--json").stdout)
+    result = json.loads(ask("evaluate", out, "--json").stdout)
     assert [row["read"] for row in result["rows"]] == ["greedy", "beam 5"]
     assert result["rows"][1]["exact"] >= 0.5
     assert "13a" in result["rows"][0]["signatures"][0]
-    assert "BLEU" in run("evaluate", out, str(pairs)).stdout
+    assert "BLEU" in ask("evaluate", out, str(pairs)).stdout
     assert "A translator" in (tmp_path / "run" / "README.md").read_text(encoding="utf-8")
 
 
@@ -84,14 +84,14 @@ def test_attention_maps_are_weights(family, tmp_path):
     assert weights.shape == (3, 4)
     assert weights.sum(1) == pytest.approx(1.0)
     page = tmp_path / "maps.html"
-    run("predict", str(folder.folder), "abcd", "--maps", str(page))
+    ask("predict", str(folder.folder), "abcd", "--maps", str(page))
     assert "abcd → " in page.read_text(encoding="utf-8")
 
 
 def test_what_looks_at_nothing_has_no_maps(tmp_path):
     folder = Run(tmp_path / "run")
     begin(small("cho", max_steps=1), folder, lambda row: None)
-    assert "try bahdanau" in run("predict", str(folder.folder), "ab", "--maps", str(tmp_path / "m"), code=2).stderr
+    assert "try bahdanau" in ask("predict", str(folder.folder), "ab", "--maps", str(tmp_path / "m"), code=2).stderr
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ def test_what_looks_at_nothing_has_no_maps(tmp_path):
     ],
 )
 def test_bad_words_are_refused(words, error, tmp_path):
-    assert error in run(*words, "--out", str(tmp_path / "run"), code=2).stderr
+    assert error in ask(*words, "--out", str(tmp_path / "run"), code=2).stderr
 
 
 @pytest.mark.parametrize("joint", ["true", "false"])
@@ -123,20 +123,20 @@ def test_a_source_in_an_unknown_script_is_named_by_its_line(joint, tmp_path):
         "--set",
         f"joint={joint}",
     ]
-    run("train", str(pairs), *options, "--out", out)
+    ask("train", str(pairs), *options, "--out", out)
     given = tmp_path / "lines.txt"
     given.write_text("a cat\n42 ☺\n\nмой друг\n", encoding="utf-8")
-    error = run("predict", out, str(given), code=2).stderr
+    error = ask("predict", out, str(given), code=2).stderr
     assert "line 4: seen CYRILLIC letters, wanted LATIN" in error
-    assert "line 1: seen CJK" in run("predict", out, "你好吗 a", code=2).stderr
-    assert run("predict", out, "a cat из 42").stdout.count("\n") == 1  # mostly known
+    assert "line 1: seen CJK" in ask("predict", out, "你好吗 a", code=2).stderr
+    assert ask("predict", out, "a cat из 42").stdout.count("\n") == 1  # mostly known
 
 
 def test_summaries_are_pairs_too(tmp_path):
     out = str(tmp_path / "run")
-    run("train", "reversed:count=200", "--task", "summarise", "-m", "luong", "--budget", "2steps", "--out", out)
-    assert run("predict", out, "abc").stdout.count("\n") == 1
-    assert "rouge_l" in run("evaluate", out, "--json").stdout
+    ask("train", "reversed:count=200", "--task", "summarise", "-m", "luong", "--budget", "2steps", "--out", out)
+    assert ask("predict", out, "abc").stdout.count("\n") == 1
+    assert "rouge_l" in ask("evaluate", out, "--json").stdout
     assert "A model of summaries" in (tmp_path / "run" / "README.md").read_text(encoding="utf-8")
 
 
@@ -144,5 +144,5 @@ def test_each_kind_of_run_names_the_verb_of_the_other(tmp_path):
     spoken, written = str(tmp_path / "spoken"), str(tmp_path / "written")
     begin(Recipe("recall", "gru", max_steps=1), Run(spoken), lambda row: None)
     begin(small("cho", max_steps=1), Run(written), lambda row: None)
-    assert f"recollect generate {spoken}" in run("predict", spoken, "a", code=2).stderr
-    assert f"recollect predict {written}" in run("generate", written, "a", code=2).stderr
+    assert f"recollect generate {spoken}" in ask("predict", spoken, "a", code=2).stderr
+    assert f"recollect predict {written}" in ask("generate", written, "a", code=2).stderr

@@ -14,6 +14,7 @@ import plotly.graph_objects as go
 import pytest
 from rich.console import Console
 
+from command_line import ask
 from recollect.demo import STEPS, Demo, Finding, Outcome, make_room, page, station
 from recollect.models.language import FAMILIES
 from recollect.run import Run
@@ -77,9 +78,7 @@ def test_two_demos_in_one_folder_are_refused(tmp_path):
 
 def test_a_file_is_refused_with_the_next_command(tmp_path):
     (tmp_path / "file").write_text("mine", encoding="utf-8")
-    command = [sys.executable, "-m", "recollect", "demo", "--out", str(tmp_path / "file")]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 2
+    done = ask("demo", "--out", str(tmp_path / "file"), code=2)
     assert done.stderr.endswith(f"a file, wanted a folder; try: recollect demo --out {tmp_path / 'file'}-2\n")
     assert (tmp_path / "file").read_text(encoding="utf-8") == "mine"
 

@@ -10,7 +10,7 @@ from dataclasses import asdict
 import pytest
 import torch
 
-from command_line import run
+from command_line import ask, run
 from recollect.machine import available_memory, choose_device, container_limit, describe, forget_peak, peak_memory
 from recollect.planning import forecast, updates_until_spent
 from recollect.recipe import Recipe
@@ -73,10 +73,10 @@ def test_memory_that_runs_out_is_an_answer(text):
     def limit() -> None:
         resource.setrlimit(resource.RLIMIT_AS, (5 << 30, 5 << 30))
 
-    words = ["plan", text, "-m", "transformer", "--batch", "30000", "--json"]
+    words = ["plan", text, "-m", "transformer", "--batch", "300000", "--json"]
     facts = json.loads(run(*words, preexec_fn=limit).stdout)
     assert not facts["fits"]
-    assert "--batch 15000" in facts["next"]
+    assert "--batch 150000" in facts["next"]
 
 
 @pytest.mark.parametrize(
@@ -102,12 +102,12 @@ def test_the_next_command_is_the_whole_recipe(text, tmp_path, monkeypatch):
     following = shlex.split(forecast(recipe, seconds=0.1)["next"])
     assert following[:3] == ["recollect", "train", text]
     assert [path.name for path in tmp_path.iterdir()] == ["my text.txt"]  # nothing was written
-    run(*following[1:])
+    ask(*following[1:])
     assert json.loads((tmp_path / "runs" / "gru" / "config.json").read_text())["training"] == asdict(recipe)
 
 
 def test_a_plan_is_a_table_that_ends_with_the_next_command(text):
-    done = run("plan", text, "-m", "markov")
+    done = ask("plan", text, "-m", "markov")
     for name in ("fits", "speed", "time", "memory of one row", "counts of"):
         assert name in done.stdout
     assert done.stderr.startswith("Next: recollect train '")

@@ -82,7 +82,6 @@ def test_a_table_appears_with_its_result(say, monkeypatch, tmp_path: Path) -> No
     planted = {
         "growth-cuda": known,
         "decoding": known | {"rows": [spoken], "threads": 2},
-        "recurrent": known | {"rows": [{"hidden": 256, "layer": "LSTM", "ratio": 0.5, "parts": [1]}]},
     }
     monkeypatch.setattr(writer, "ROOT", tmp_path)
     (tmp_path / "benchmarks" / "results").mkdir(parents=True)
@@ -90,9 +89,6 @@ def test_a_table_appears_with_its_result(say, monkeypatch, tmp_path: Path) -> No
         writer.path_of(file).write_text(json.dumps(result), encoding="utf-8")
     assert "| transformer | " in writer.block_of("growth_cuda", say)
     assert "| 4,000 | 4,000 | 2.50 |" in writer.block_of("decoding", say)
-    assert "| layer | hidden | ratio |\n| --- | ---: | ---: |\n| LSTM | 256 | 0.5 |" in writer.block_of(
-        "recurrent", say
-    )
 
 
 def test_a_missing_marker_is_refused() -> None:

@@ -10,7 +10,7 @@ import torch
 from emulated import COMPILER, Emulator
 
 from recollect import GRU, LSTM, RNN
-from recollect.kernels import persistent, plans
+from recollect.kernels import persistent, plans, slower
 from recollect.observe import readable
 
 pytestmark = pytest.mark.skipif(COMPILER is None and os.environ.get("CI") != "true", reason="no g++")
@@ -39,6 +39,7 @@ def emulate(folder, monkeypatch):
         monkeypatch.setattr(persistent, "_plans", {})
         monkeypatch.setattr(persistent, "REASONS", {})
         monkeypatch.setattr(persistent, "FEWEST_STEPS", 1)
+        monkeypatch.setattr(slower, "PLAIN_IS_FASTER", frozenset())
         if through_l2:
             monkeypatch.setattr(plans, "WIDEST", 0)
         return machine
@@ -188,6 +189,19 @@ def test_switched_off_and_out_of_reach(emulate):
     assert not persistent.takes("lstm", x.float(), 30)
     assert not persistent.takes("lstm", x, 4096)
     assert not machine.launched
+
+
+def test_what_the_plain_path_reads_faster(emulate, monkeypatch):
+    machine = emulate(12)
+    layer = LSTM(5, 30).to(torch.bfloat16)
+    x = torch.randn(3, 4, 5).to(torch.bfloat16)
+    near = slower.Shape("lstm", torch.bfloat16, 1, 64, trains=True)
+    monkeypatch.setattr(slower, "PLAIN_IS_FASTER", frozenset({near}))
+    layer(x)
+    assert not machine.launched
+    with torch.no_grad():
+        layer(x)
+    assert [p.direction for p in machine.launched] == ["forward"]
 
 
 def test_why_not(monkeypatch):

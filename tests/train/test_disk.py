@@ -40,7 +40,7 @@ def command(*words: str) -> list[str]:
 
 
 def train(text: Path, out: Path) -> list[str]:
-    options = ["--budget", "60steps", "--batch", "4", "--steps", "8", "--set", "evaluate_every=5"]
+    options = ["--budget", "20steps", "--batch", "4", "--steps", "8", "--set", "evaluate_every=5"]
     return command("train", str(text), "-m", "gru", "--out", str(out), *options)
 
 

@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from recollect.kernels import nvrtc
+from recollect.kernels import nvrtc, slower
 from recollect.kernels.driver import Cuda, DriverError
 from recollect.kernels.launching import Machine, Seen, run_backward, run_forward
 from recollect.kernels.nvrtc import NoCudaCompiler
@@ -56,9 +56,11 @@ def takes(cell: str, x: Tensor, hidden: int) -> bool:
     """Whether a kernel can read x (B, T, D), and pays."""
     if torch.compiler.is_compiling() or not _switch.on or x.shape[1] < FEWEST_STEPS or x.numel() == 0:
         return False
-    dtype = compute_dtype(x)
-    directions = ("forward", "backward") if torch.is_grad_enabled() else ("forward",)
-    return dtype in NARROW and all(find_plan(d, cell, dtype, len(x), hidden, x.device) for d in directions)
+    dtype, trains = compute_dtype(x), torch.is_grad_enabled()
+    if dtype not in NARROW or slower.plain_is_faster(cell, dtype, len(x), hidden, trains=trains):
+        return False
+    directions = ("forward", "backward") if trains else ("forward",)
+    return all(find_plan(d, cell, dtype, len(x), hidden, x.device) for d in directions)
 
 
 def compute_dtype(x: Tensor) -> torch.dtype:

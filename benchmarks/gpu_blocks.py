@@ -1,0 +1,191 @@
+"""The tables of docs/speed that need a GPU: recurrent kernels, training with them, and generation."""
+
+from __future__ import annotations
+
+from itertools import groupby
+
+from tables import Result, Say, join, table
+
+PASSES = ("forward", "forward + backward")
+CELLS = {"lstm": "LSTM", "gru": "GRU", "rnn_tanh": "RNN"}
+RECURRENT_NOTE = (
+    "µs a step, as called / in a CUDA graph, medians of at least {rounds} turns in one run, {steps} steps, inputs as "
+    "wide as states. Errors are relative, against float64: ours / torch.nn's. "
+)
+GRID_NOTE = (
+    "The second table: over the grid in bf16, torch.nn's time over ours, as called / in graphs, at least {rounds} "
+    "turns of {steps} steps; in brackets where the plain path is chosen, bold where ours is slower. Our kernels are "
+    "chosen at {chosen} of the points; ours is slower at {slower} of {count} as called, at {slower_in_graphs} in "
+    "graphs."
+)
+DECODING_NOTE = "Greedy, in bf16, medians of turns in one run, random weights. "
+SAME_NOTE = (
+    "In float32 GPT-2 says {same} of {clear} tokens as when everything is read again at each (of {all}, those whose "
+    "best logit leads by more than 1e-3). "
+)
+FLAT_NOTE = (
+    "After so many tokens: µs a token in float32; another first token still changes the memory by at least {moved}. "
+)
+TRAINING_NOTE = (
+    "In bf16 where tf32 is not named. Batches, dropout, clipping and the optimiser are in the time; ways take turns, "
+    "{rounds} times {updates} updates; the loss is the mean of the last {updates}."
+)
+BESIDE = {
+    "static": "static cache, compiled",
+    "transformers": "transformers' `generate`",
+    "torch": "`nn.LSTM`, step by step",
+}
+LEADS = {  # before a table that is not always there
+    "recurrent": "Recurrent layers on a GPU by kernels of our own:",
+    "kernel_training": "Training with these kernels, and by the plain path:",
+    "decoding_gpu": "Generation on a GPU:",
+}
+CHINESE = {
+    LEADS["recurrent"]: "GPU 上由我们自己的内核计算的循环层：",
+    LEADS["kernel_training"]: "用这些内核训练，对照普通路径：",
+    LEADS["decoding_gpu"]: "GPU 上的生成：",
+    RECURRENT_NOTE: "每步微秒数，直接调用 / 录成 CUDA 图，同一次运行中至少轮流 {rounds} 次取中位数，{steps} 步，"
+    "输入与状态同宽。误差为相对 float64 的相对误差：我们 / torch.nn。",
+    GRID_NOTE: "第二张表为 bf16 的各尺寸上 torch.nn 的用时除以我们的用时，直接调用 / 录成图，至少轮流 {rounds} 次，"
+    "每次 {steps} 步；括号表示选用普通路径，粗体表示我们较慢。{chosen} 的尺寸选用我们的内核；"
+    "{count} 项中，直接调用时较慢的有 {slower} 项，录成图时较慢的有 {slower_in_graphs} 项。",
+    DECODING_NOTE: "bf16，贪心，同一次运行中轮流计时取中位数，权重随机。",
+    SAME_NOTE: "float32 下，GPT-2 的 {clear} 个词元中有 {same} 个与每次重读全部上文时相同"
+    "（共 {all} 个，只计最大 logit 领先超过 1e-3 的）。",
+    FLAT_NOTE: "读过若干词元之后：float32 下每词元微秒数；换掉第一个词元，记忆的改变仍不小于 {moved}。",
+    TRAINING_NOTE: "计时包括批量、dropout、裁剪与优化器；各方式轮流，{rounds} 轮，每轮 {updates} 次更新；"
+    "损失为最后 {updates} 次的平均。",
+    BESIDE["static"]: "固定缓存，已编译",
+    BESIDE["transformers"]: "transformers 的 `generate`",
+    BESIDE["torch"]: "`nn.LSTM` 逐步",
+    "pass": "计算",
+    "ours, µs": "我们，微秒",
+    "torch.nn, µs": "torch.nn，微秒",
+    "error of y": "y 的误差",
+    "error of dW": "dW 的误差",
+    "{} layers": "{} 层",
+    "two directions": "双向",
+    "grid": "各尺寸",
+    "ours, tokens/s": "我们，词元/秒",
+    "µs a token": "每词元微秒",
+    "after {:,}": "{:,} 之后",
+    "last / first": "末 / 首",
+    "training": "训练",
+    "way": "方式",
+    "kernels are faster": "内核的倍数",
+    "loss": "损失",
+    "kernels": "我们的内核，bf16",
+    "plain": "普通路径，bf16",
+    "plain, captured": "普通路径，bf16，录成图",
+    "plain, tf32, captured": "普通路径，tf32，录成图",
+}
+
+
+def recurrent_block(result: Result, say: Say) -> str:
+    goals = [row for row in result["rows"] if row["goal"]]
+    grid = [row for row in result["rows"] if row["dtype"] == "bfloat16" and row["layers"] == row["directions"] == 1]
+    tables = goals_table(goals, say)
+    note = say(RECURRENT_NOTE).format(**least(goals))
+    if any(not row["goal"] for row in grid):
+        tables = f"{tables}\n\n{grid_table(grid, say)}"
+        note += say(GRID_NOTE).format(**least([row for row in grid if not row["goal"]]), **shares(grid))
+    return join(tables, note, result, say)
+
+
+def goals_table(rows: list[Result], say: Say) -> str:
+    words = ("layer", "dtype", "pass", "B", "H", "ours, µs", "torch.nn, µs", "faster", "error of y", "error of dW")
+    head = [word if len(word) == 1 else say(word) for word in words]
+    return table(head, [goal_row(row, say) for row in rows], texts=3)
+
+
+def goal_row(row: Result, say: Say) -> list[str]:
+    us = row["us_per_step"]
+    times = [f"{us[who]:.2f} / {us[f'{who} in a graph']:.2f}" for who in ("ours", "torch.nn")]
+    errors = [" / ".join(f"{error:.4f}" for error in row["errors"][what]) for what in ("y", "dw")]
+    sizes = [str(row["batch"]), str(row["hidden"])]
+    return [name_of(row, say), row["dtype"], say(row["pass"]), *sizes, *times, ratios(row), *errors]
+
+
+def name_of(row: Result, say: Say) -> str:
+    layers = f", {say('{} layers').format(row['layers'])}" if row["layers"] > 1 else ""
+    return CELLS[row["cell"]] + layers + (f", {say('two directions')}" if row["directions"] > 1 else "")
+
+
+def ratios(row: Result) -> str:
+    pairs = ((row["ratio"], row["slower"]), (row["ratio_in_graphs"], row["slower_in_graphs"]))
+    text = " / ".join(f"**{ratio:.2f}**" if slower else f"{ratio:.2f}" for ratio, slower in pairs)
+    return text if row["chosen"] else f"({text})"
+
+
+def grid_table(rows: list[Result], say: Say) -> str:
+    """Give a row for each cell, pass and batch, a column for each width."""
+    places = {(row["cell"], row["pass"], row["batch"], row["hidden"]): ratios(row) for row in rows}
+    widths, batches = (sorted({place[i] for place in places}) for i in (3, 2))
+    lines = [
+        [CELLS[cell], say(which), str(batch), *(places.get((cell, which, batch, width), "") for width in widths)]
+        for cell in CELLS
+        for which in PASSES
+        for batch in batches
+        if any((cell, which, batch, width) in places for width in widths)
+    ]
+    return table([say("grid"), say("pass"), "B", *(f"H {width}" for width in widths)], lines, texts=2)
+
+
+def least(rows: list[Result]) -> dict[str, int]:
+    return {name: min(row[name] for row in rows) for name in ("rounds", "steps")}
+
+
+def shares(rows: list[Result]) -> dict[str, str]:
+    counts = {name: str(sum(row[name] for row in rows)) for name in ("slower", "slower_in_graphs")}
+    return counts | {"count": str(len(rows)), "chosen": f"{sum(row['chosen'] for row in rows) / len(rows):.0%}"}
+
+
+def decoding_block(result: Result, say: Say) -> str:
+    rows, tables = result["rows"], []
+    compared = [row for row in rows if "ours_tokens_per_s" in row]
+    flat = [row for row in rows if "us_per_token" in row]
+    note = ""
+    if compared:
+        tables.append(compared_table(compared, say))
+        note += say(DECODING_NOTE)
+    for row in rows:
+        if "clear" in row:
+            note += say(SAME_NOTE).format(same=row["same"], clear=row["clear"], all=row["tokens"])
+    if flat:
+        tables.append(flat_table(flat, say))
+        note += say(FLAT_NOTE).format(moved=f"{min(row['first_moved'] for row in flat):.1g}")
+    return join("\n\n".join(tables), note.strip(), result, say)
+
+
+def compared_table(rows: list[Result], say: Say) -> str:
+    head = [say(word) for word in ("model", "beside", "batch", "ours, tokens/s", "theirs", "faster")]
+    lines = []
+    for row in rows:
+        peer = next(name for name in BESIDE if f"times_{name}" in row)
+        batch = row["setting"].removeprefix("batch ").partition(",")[0]
+        speeds = [f"{row[f'{who}_tokens_per_s']:,.0f}" for who in ("ours", peer)]
+        lines.append([row["part"], say(BESIDE[peer]), batch, *speeds, f"{row[f'times_{peer}']:.2f}"])
+    return table(head, lines, texts=2)
+
+
+def flat_table(rows: list[Result], say: Say) -> str:
+    found = [(*row["setting"].split(", after "), row["us_per_token"]) for row in rows]
+    times = {(family, int(context)): us for family, context, us in found}
+    contexts = sorted({context for _, context in times})
+    head = [say("µs a token"), *(say("after {:,}").format(context) for context in contexts), say("last / first")]
+    lines = []
+    for family, group in groupby(sorted(times), key=lambda place: place[0]):
+        own = [times[place] for place in group]
+        cells = [f"{times[family, c]:.1f}" if (family, c) in times else "" for c in contexts]
+        lines.append([family, *cells, f"{own[-1] / own[0]:.2f}"])
+    return table(head, lines, texts=1)
+
+
+def training_block(result: Result, say: Say) -> str:
+    head = [say(word) for word in ("training", "way", "tokens/s", "kernels are faster", "loss")]
+    lines = []
+    for row in result["rows"]:
+        for way, speed in row["tokens_per_second"].items():
+            faster = f"{row['ratio'][way]:.2f}" if way in row["ratio"] else ""
+            lines.append([row["setting"], say(way), f"{speed:,.0f}", faster, f"{row['last_loss'][way]:.3f}"])
+    return join(table(head, lines, texts=2), say(TRAINING_NOTE).format(**result), result, say)
