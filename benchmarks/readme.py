@@ -55,8 +55,8 @@ NANOGPT_NOTE = (
     "speed, 50 updates in turn: median {ratio}, quartiles {low} and {high}."
 )
 PTB_NOTE = (
-    "Perplexity, read whole with memory carried; the epoch is chosen on validation. Biases: of each gate; the paper "
-    "has one. Products are made in tf32, or in bf16 by our own kernels."
+    "Perplexity, read whole with memory carried; the epoch is chosen on validation. Biases: of each gate; the paper's "
+    "equations have one, its authors' code two. Products are made in tf32, or in bf16 by our own kernels."
 )
 TRUNCATION_NOTE = (
     "Medians over seeds. Influence balancing starts at loss 8. At length 5 the carried memory alone holds a symbol for "
@@ -73,6 +73,7 @@ CHINESE = {
     "5-gram": "5 元模型",
     "carried": "记忆延续",
     "cold windows": "各窗口从头",
+    "carried, in 32 parts": "续读，分 32 段",
     "layers": "层数",
     "dropout": "dropout",
     "rate": "学习率",
@@ -100,7 +101,7 @@ CHINESE = {
     "products": "乘积",
     "biases": "偏置",
     "diverged": "发散",
-    PTB_NOTE: "困惑度，整段读完、记忆延续；轮次在验证集上挑选。偏置：每个门的个数，论文为一个。"
+    PTB_NOTE: "困惑度，整段读完、记忆延续；轮次在验证集上挑选。偏置：每个门的个数；论文的公式为一个，作者的代码为两个。"
     "乘积用 tf32 计算，或由我们自己的内核用 bf16 计算。",
     TRUNCATION_NOTE: "各种子取中位数。影响平衡的起始损失为 8。长度 5 时，延续的记忆本身就能把符号保留 8 步："
     "若不延续，准确率等于随机猜测。",
@@ -282,7 +283,7 @@ def characters_row(row: Result, say: Say) -> list[str]:
         name = f"{say('transformer, as nanoGPT')}, {say('seed')} {how['seed']}"
     tokens = row["step"] * how["batch"] * how["steps"] / 1e6
     sampled = "" if row["sampled_loss"] is None else f"{row['sampled_loss']:.4f}"
-    read = say("carried" if row["read"] == "carried" else "cold windows")
+    read = say(row["read"] if row["read"].startswith("carried") else "cold windows")
     return [name, read, f"{row['parameters']:,}", f"{tokens:.1f} M", f"{row['whole_set_loss']:.4f}", sampled]
 
 

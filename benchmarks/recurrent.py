@@ -12,7 +12,6 @@ read 1024 steps, the rest of the grid 256. Rows are printed and saved as they co
     python benchmarks/recurrent.py --kernels …            our kernels even where the plain path is faster: a trial
     python benchmarks/recurrent.py --table                from the saved rows, what belongs in kernels/slower.py
     python benchmarks/recurrent.py --tune                 the walk alone under other plans, few seconds
-    python benchmarks/recurrent.py --tags …               exchange by tagged words instead of counters
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ from recurrent_cases import PASSES, Case, Effort, effort_for, line, merge, summa
 
 STEPS, DEVICE = 1024, torch.device("cuda", 0)
 KINDS: dict[str, Any] = {"lstm": LSTM, "gru": GRU, "rnn_tanh": RNN}
-WAYS = [(False, 4), (False, 8), (False, 16), (False, 32), (True, 8), (True, 16), (True, 32)]
+CHUNKS = (2048, 4096, 8192, 16384, 32768)  # bytes, for --tune
 NAME = "recurrent"
 
 
@@ -52,7 +51,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not torch.cuda.is_available():
         print("needs a CUDA GPU")
         return 2
-    plans.PREFER_TAGS = options.tags
     if options.kernels:
         slower.PLAIN_IS_FASTER = frozenset()
     if options.tune:
@@ -64,7 +62,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", type=recurrent_cases.parse, help="cell,dtype,batch,hidden[,layers,directions]")
     parser.add_argument("--rounds", type=int, help="for a trial")
-    for name in ("--quick", "--kernels", "--table", "--tune", "--tags"):
+    for name in ("--quick", "--kernels", "--table", "--tune"):
         parser.add_argument(name, action="store_true")
     return parser.parse_args(arguments)
 
@@ -76,7 +74,7 @@ def cases(options: argparse.Namespace) -> list[Case]:
 
 
 def is_trial(options: argparse.Namespace) -> bool:
-    return bool(options.only or options.rounds or options.kernels or options.tags)
+    return bool(options.only or options.rounds or options.kernels)
 
 
 def measure_all(found: list[Case], rounds: int | None, *, is_trial: bool) -> int:
@@ -157,22 +155,23 @@ def is_chosen(case: Case, x: Tensor, *, trains: bool) -> bool:
 
 
 def tune(found: list[tuple[str, str, int, int]], rounds: int) -> int:
-    """Time the walks alone under plans that differ in how blocks exchange, and look at the errors of each."""
+    """Time the walks alone under plans that exchange in smaller and larger chunks, and look at the errors of each."""
     for cell, name, batch, hidden in found:
         layer = KINDS[cell](hidden, hidden, device=DEVICE).to(getattr(torch, name))
         x = torch.randn(batch, STEPS, hidden, device=DEVICE).to(getattr(torch, name)).requires_grad_()
-        for plans.PREFER_TAGS, size in WAYS:
-            plans.TILES_PER_CHUNK = plans.CARRIED = size
+        for plans.CHUNK_BYTES in CHUNKS:
             persistent._plans.clear()
             walks = {back: walk(layer, cell, batch, x.dtype, back=back) for back in (False, True)}
             times = interleave_events({str(back): work for back, work in walks.items()}, Effort(STEPS, rounds, 0.0, 3))
             us = {back: statistics.median(t) * 1000 / STEPS for back, t in times.items()}
             errors = compare(layer, layer.to_torch(), x, torch.randn_like(x[..., :hidden]))
             persistent.check()
-            way = f"tags, {size} registers a chunk" if plans.PREFER_TAGS else f"counters, {size} tiles a chunk"
             seen = ", ".join(f"{key} {ours:.4f} ({theirs:.4f})" for key, (ours, theirs) in errors.items())
             speed = f"forward {us['False']:.2f}, back {us['True']:.2f} µs a step"
-            print(f"{cell} {name} B{batch} H{hidden} {way}: {speed}; errors {seen}", flush=True)
+            print(
+                f"{cell} {name} B{batch} H{hidden}, chunks of {plans.CHUNK_BYTES} bytes: {speed}; errors {seen}",
+                flush=True,
+            )
     return 0
 
 
