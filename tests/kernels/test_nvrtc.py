@@ -47,13 +47,13 @@ def test_plans_compile_without_spilling(direction, hidden):
 @pytest.mark.parametrize("cell", CELLS)
 @pytest.mark.parametrize("direction", ["forward", "backward"])
 def test_chores_compile_without_spilling(direction, cell, half):
-    chore = Chore("prepare", direction, cell, half)
-    macros = [f"-D{name}={value}" for name, value in chore.macros.items()]
-    code, log = nvrtc.compile_source(
-        sources(), "prepare.cu", ["-arch=sm_90a", *nvrtc.OPTIONS, "--ptxas-options=-v", *macros]
-    )
-    assert code[1:4] == b"ELF"
-    assert "0 bytes spill stores, 0 bytes spill loads" in log
+    plan = next(offer(direction, cell, half, 64, 256, Chip()))
+    for chore in Chore.all_of(plan).values():
+        macros = [f"-D{name}={value}" for name, value in chore.macros.items()]
+        options = ["-arch=sm_90a", *nvrtc.OPTIONS, "--ptxas-options=-v", *macros]
+        code, log = nvrtc.compile_source(sources(), f"{chore.source}.cu", options)
+        assert code[1:4] == b"ELF"
+        assert "0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads" in log
 
 
 @needs_nvrtc

@@ -59,7 +59,8 @@ class Cuda:
         if plan not in self._fits:
             nothing = (ctypes.c_byte * 1024)()
             with torch.cuda.device(self.device):
-                self._kernel(Chore.of("prepare", plan))
+                for chore in Chore.all_of(plan).values():
+                    self._kernel(chore)
                 enough = self._blocks_at_once(plan) >= plan.grid
                 self._fits[plan] = enough and _start(*self._kernel(plan), ctypes.addressof(nothing)) == 0
         return self._fits[plan]
@@ -73,7 +74,7 @@ class Cuda:
         """Launch on the current stream: a thread for each thing, as long as the chip holds them at once."""
         blocks = max(1, min(-(-count // chore.threads), BLOCKS_AT_ONCE * self.chip.multiprocessors))
         with self._here():
-            launch(self._kernel(chore)[0], Shape(blocks, chore.threads, 0), arguments)
+            launch(self._kernel(chore)[0], Shape(blocks, chore.threads, chore.shared_bytes), arguments)
 
     def _here(self) -> AbstractContextManager[Any]:
         is_current = torch.cuda.current_device() == self.device.index
@@ -131,7 +132,8 @@ def launch(function: ctypes.c_void_p, shape: Shape, arguments: ctypes.Structure)
 
 
 def _start(function: ctypes.c_void_p, shape: Shape, arguments: int) -> int:
-    config = _Config.from_buffer_copy(_configure(shape))  # a copy: threads may launch at the same time
+    kept = _configure(shape)
+    config = _Config.from_buffer_copy(kept)  # its own: threads may launch at the same time
     config.stream = torch._C._cuda_getCurrentRawStream(torch.cuda.current_device())
     parameters = (ctypes.c_void_p * 1)(arguments)
     status: int = _driver().cuLaunchKernelEx(ctypes.byref(config), function, parameters, None)

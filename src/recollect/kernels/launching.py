@@ -65,7 +65,7 @@ class Sizes(NamedTuple):
     space: int  # bytes of all that, in whole lines
     parts: int  # of W_hh packed, 16 bytes each
     packing: dict[str, int]  # by the names of prepare.cu
-    prepare: Chore
+    chores: dict[str, Chore]
 
 
 @lru_cache(maxsize=4096)
@@ -76,7 +76,7 @@ def sizes(plan: Plan) -> Sizes:
     shape = {name: getattr(plan, name) for name in ("wide", "deep", "depth", "high", "cluster")}
     packing = {"parts": parts, **shape, "span": plan.cluster * plan.units}
     space = -(-(exchange + counters + 16) // 128) * 128
-    return Sizes(exchange, counters, space, parts, packing, Chore.of("prepare", plan))
+    return Sizes(exchange, counters, space, parts, packing, Chore.all_of(plan))
 
 
 class Ready(NamedTuple):
@@ -138,12 +138,15 @@ def run_backward(
     d_last_hidden: Tensor | None,
     d_last_cell: Tensor | None,
 ) -> tuple[Tensor, Tensor, Tensor | None, Tensor]:
-    """Walk back: the gradients at all logits (T, B, H, S), at h_0 and c_0 (B, H), and at the bias (H, S)."""
+    """Walk back: the gradients at all logits (T, B, H, S), at h_0 and c_0 (B, H), and at the bias (pairs, H, S).
+
+    Each pair of rows sums its own gradient of the bias, over the steps: always in the same order.
+    """
     d_logits = torch.empty_like(seen.gates)
     _, batch, width, slots = seen.gates.shape
     d_hidden = seen.y.new_empty((batch, width), dtype=torch.float32)
     d_cell = None if seen.cells is None else torch.empty_like(d_hidden)
-    d_bias = d_hidden.new_empty((batch + 1) // 2, width, slots)  # each pair of rows sums its own: always the same order
+    d_bias = d_hidden.new_empty(((batch + 1) // 2, width, slots))
     d_y = _readable(d_y, seen.y.dtype)
     d_last_hidden, d_last_cell = (_readable(t, torch.float32, whole=True) for t in (d_last_hidden, d_last_cell))
     for first in range(0, batch, plan.batch):
@@ -166,7 +169,7 @@ def run_backward(
             **_shape(plan, seen.gates, first),
         )
         machine.launch(plan, arguments)
-    return d_logits, d_hidden, d_cell, d_bias.sum(0)
+    return d_logits, d_hidden, d_cell, d_bias
 
 
 def _readable(t: Tensor | None, dtype: torch.dtype, *, whole: bool = False) -> Tensor | None:

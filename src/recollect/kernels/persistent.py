@@ -19,9 +19,9 @@ from torch.autograd.function import once_differentiable
 
 from recollect.kernels import nvrtc
 from recollect.kernels.driver import Cuda, DriverError
+from recollect.kernels.finishing import weight_gradients
 from recollect.kernels.launching import Machine, Seen, run_backward, run_forward
 from recollect.kernels.nvrtc import NoCudaCompiler
-from recollect.kernels.packing import HIDDEN_SLOTS, INPUT_SLOTS, from_slots
 from recollect.kernels.plans import Plan, offer
 from recollect.kernels.preparing import prepare_backward, prepare_forward
 from recollect.kernels.recurrences import Given
@@ -150,7 +150,8 @@ class _Read(torch.autograd.Function):
     def forward(ctx: Any, cell: str, lengths: Tensor | None, *tensors: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
         given = Given(*tensors)
         seen, found = _walk(cell, lengths, given, keeps=True)
-        ctx.cell = cell
+        wants = zip(given, ctx.needs_input_grad[2:], strict=True)
+        ctx.cell, ctx.wanted = cell, Given(*(t.dtype if is_wanted else None for t, is_wanted in wants))  # type: ignore[arg-type, union-attr]
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(*seen, given.w_hh)
         y, last_h, last_c = found
@@ -160,13 +161,17 @@ class _Read(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, d_y: Tensor | None, d_h: Tensor | None, d_c: Tensor | None) -> tuple[Any, ...]:
         *tensors, by_time, weight, w_hh = ctx.saved_tensors
-        seen, wants = Seen(*tensors), Given(*ctx.needs_input_grad[2:])
-        _, batch, hidden, _ = seen.gates.shape
+        seen, wanted = Seen(*tensors), ctx.wanted
+        steps, batch, hidden, slots = seen.gates.shape
         plan, machine = _ready("backward", ctx.cell, seen.y.dtype, batch, hidden, seen.y.device)
         ready = prepare_backward(machine, plan, w_hh, batch, seen.y.dtype)
         d_y = None if d_y is None else d_y.transpose(0, 1)
         d_logits, d_first, d_cell, d_bias = run_backward(machine, plan, seen, ready, d_y, d_h, d_c)
-        return None, None, *_gradients(ctx.cell, wants, seen.y, by_time, weight, d_logits, d_first, d_cell, d_bias)
+        flat = d_logits.view(steps * batch, hidden * slots)
+        d_x = (flat @ weight).view(steps, batch, -1).transpose(0, 1) if wanted.x else None
+        before = seen.y[:-1].view(steps * batch, hidden)
+        d_weights = weight_gradients(machine, plan, flat, by_time, before, d_bias, wanted)
+        return None, None, d_x, d_first if wanted.h else None, d_cell if wanted.c else None, *d_weights
 
 
 def _ready(
@@ -176,30 +181,3 @@ def _ready(
     if plan is None or machine is None:
         raise RuntimeError(f"no recurrent kernel for {batch} x {hidden} on {device}: ask `takes` first")
     return plan, machine
-
-
-def _gradients(
-    cell: str,
-    wants: Given,
-    y: Tensor,
-    by_time: Tensor,
-    weight: Tensor,
-    d_logits: Tensor,
-    d_first: Tensor,
-    d_cell: Tensor | None,
-    d_bias: Tensor,
-) -> list[Tensor | None]:
-    """Give the gradients of all that was given, in its order: dx = dlogits W_ih, dW = Σ_t dlogits_t' (x_t, h_{t-1})."""
-    steps, batch, hidden, slots = d_logits.shape
-    flat = d_logits.view(steps * batch, hidden * slots)
-    before = y[:-1].view(steps * batch, hidden)
-    inputs, states = INPUT_SLOTS[cell], HIDDEN_SLOTS[cell]
-    return [
-        (flat @ weight).view(steps, batch, -1).transpose(0, 1) if wants.x else None,
-        d_first if wants.h else None,
-        d_cell if wants.c else None,
-        from_slots((flat.t() @ by_time).view(hidden, slots, -1), inputs) if wants.w_ih else None,
-        from_slots((flat.t() @ before).view(hidden, slots, -1), states) if wants.w_hh else None,
-        from_slots(d_bias, inputs) if wants.b_ih else None,
-        from_slots(d_bias, states) if wants.b_hh else None,
-    ]

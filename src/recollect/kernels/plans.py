@@ -153,14 +153,15 @@ class Chore:
 
     threads: ClassVar[int] = 256
     grid: ClassVar[int] = 1  # at least
-    shared_bytes: ClassVar[int] = 0
+    shared_bytes: ClassVar[int] = 1024  # through which `finish` sums
     cluster: ClassVar[int] = 1
     through_l2: ClassVar[bool] = False
 
     @classmethod
-    def of(cls, source: str, plan: Plan) -> Chore:
-        """Give the chore that goes with a plan."""
-        return cls(source, plan.direction, plan.cell, plan.half)
+    def all_of(cls, plan: Plan) -> dict[str, Chore]:
+        """Give the chores that go with a plan, by name."""
+        names = ("prepare",) if plan.direction == "forward" else ("prepare", "finish")
+        return {name: cls(name, plan.direction, plan.cell, plan.half) for name in names}
 
     @property
     def entry(self) -> str:

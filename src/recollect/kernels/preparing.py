@@ -65,7 +65,7 @@ def prepare_forward(machine: Machine, plan: Plan, given: Given, dtype: torch.dty
         **sizes(plan).packing,
     )
     things = max(sizes(plan).parts, by_time.numel() // 8, slotted.numel() // 8)
-    machine.do(sizes(plan).prepare, things, arguments)
+    machine.do(sizes(plan).chores["prepare"], things, arguments)
     return ready, by_time, slotted
 
 
@@ -81,7 +81,7 @@ def prepare_backward(machine: Machine, plan: Plan, w_hh: Tensor, batch: int, dty
         units=w_hh.shape[1],
         **sizes(plan).packing,
     )
-    machine.do(sizes(plan).prepare, sizes(plan).parts, arguments)
+    machine.do(sizes(plan).chores["prepare"], sizes(plan).parts, arguments)
     return Ready(room, zeros, packed)
 
 

@@ -1,11 +1,7 @@
 // All that a walk finds ready, in one launch: W_hh packed as its threads hold it, W_ih, the biases and h_0, c_0 as it reads
 // them, x step by step, and zeros to exchange through. The readable form is packing.py, bit for bit.
-//
-// The host sets CELL and HALF as for the walks, and BACKWARD: 1 for the walk back. THREADS of a block.
-#define ROWS 8  // of products, which are not made here
-#include "hardware.cuh"
+#include "chores.cuh"
 
-constexpr int SLOTS = CELL < 2 ? 4 : 1;
 constexpr int SENT = CELL == 0 ? 4 : CELL == 1 ? 3 : 1;  // gates of a unit in W_hh
 
 struct Source {
@@ -15,22 +11,15 @@ struct Source {
 
 struct Prepare {
     Source x, h, c, w_ih, w_hh, b_ih, b_hh;
-    u16* by_time;                                // (T, B, D), from x (B, T, D)
-    u16* slotted;                                // (H, SLOTS, D), from W_ih (G·H, D)
-    u16* packed;                                 // from W_hh (G·H, H)
-    float *bias, *first_h, *first_c;     // (H, SLOTS), (B, H), (B, H)
+    u16* by_time;                             // (T, B, D), from x (B, T, D)
+    u16* slotted;                             // (H, SLOTS, D), from W_ih (G·H, D)
+    u16* packed;                              // from W_hh (G·H, H)
+    float *bias, *first_h, *first_c;          // (H, SLOTS), (B, H), (B, H)
     Sixteen* zeros;
-    u64 step_stride, row_stride, zero_count;     // of x; of sixteens
-    int steps, batch, width, units;              // width: D; units: H
+    u64 step_stride, row_stride, zero_count;  // of x; of sixteens
+    int steps, batch, width, units;           // width: D; units: H
     int parts, wide, deep, depth, high, cluster, span;  // sixteens of W_hh packed; a plan's; units of a cluster
 };
-
-// Every thread of the grid does its share of so many things.
-template <class Work>
-DEVICE void share(u64 count, Work work) {
-    const u64 all = (u64)grid_size() * THREADS;
-    for (u64 i = (u64)block_index() * THREADS + thread_index(); i < count; i += all) work(i);
-}
 
 DEVICE float wide_at(const Source& from, u64 at) {
     return from.is_float ? ((const float*)from.data)[at] : widen(((const u16*)from.data)[at]);
@@ -38,7 +27,6 @@ DEVICE float wide_at(const Source& from, u64 at) {
 DEVICE u16 narrow_at(const Source& from, u64 at) {
     return from.is_float ? narrow(((const float*)from.data)[at]) : ((const u16*)from.data)[at];
 }
-DEVICE bool is_whole(const void* at) { return (u64)at % 16 == 0; }
 
 DEVICE u32 pair_of(u32 first, u32 second) { return narrow(float_of(first)) | (u32)narrow(float_of(second)) << 16; }
 DEVICE Sixteen narrowed(const Sixteen& low, const Sixteen& high) {
@@ -53,13 +41,6 @@ DEVICE void copy_eight(u16* to, const Source& from, u64 at, int count) {
     } else {
         for (int i = 0; i < count && i < 8; ++i) to[i] = narrow_at(from, at + i);
     }
-}
-
-// The gate in a slot, -1 for none: those of the GRU's candidate lie apart.
-DEVICE int input_gate(int slot) { return CELL == 1 && slot == 3 ? -1 : slot; }
-DEVICE int hidden_gate(int slot) {
-    if (CELL == 1) return slot == 2 ? -1 : slot == 3 ? 2 : slot;
-    return slot < SLOTS ? slot : -1;
 }
 
 DEVICE u16 weight_at(const Prepare& a, int gate, int unit, int k) {
@@ -99,37 +80,38 @@ DEVICE void pack(const Prepare& a, int part) {
     ((Sixteen*)a.packed)[part] = {words[0], words[1], words[2], words[3]};
 }
 
-DEVICE void slot_input(const Prepare& a, u64 row, int column) {
+DEVICE void slot_input(const Prepare& a, u32 row, int column) {
     const int gate = input_gate(row % SLOTS);
-    u16* to = a.slotted + row * a.width + column;
+    u16* to = a.slotted + (u64)row * a.width + column;
     if (gate >= 0) {
-        copy_eight(to, a.w_ih, (gate * a.units + row / SLOTS) * a.width + column, a.width - column);
+        copy_eight(to, a.w_ih, ((u64)gate * a.units + row / SLOTS) * a.width + column, a.width - column);
     } else {
         for (int i = 0; i < 8 && column + i < a.width; ++i) to[i] = 0;
     }
 }
 
-DEVICE float bias_at(const Source& from, int gate, u64 unit, int units) {
+DEVICE float bias_at(const Source& from, int gate, int unit, int units) {
     return gate < 0 ? 0.0f : wide_at(from, gate * units + unit);
 }
 
 KERNEL(THREADS) prepare(const Prepare a) {
-    share(a.zero_count, [&](u64 i) { a.zeros[i] = {0, 0, 0, 0}; });
-    share(a.parts, [&](u64 i) { pack(a, i); });
-    const u64 eights = (a.width + 7) / 8, states = (u64)a.batch * a.units;
-    if (a.slotted) share(eights * a.units * SLOTS, [&](u64 i) { slot_input(a, i / eights, i % eights * 8); });
+    share(a.zero_count, [&](u32 i) { a.zeros[i] = {0, 0, 0, 0}; });
+    share(a.parts, [&](u32 i) { pack(a, i); });
+    const u32 eights = (a.width + 7) / 8, states = a.batch * a.units;
+    if (a.slotted) share(eights * a.units * SLOTS, [&](u32 i) { slot_input(a, i / eights, i % eights * 8); });
     if (a.by_time)
-        share(eights * a.steps * a.batch, [&](u64 i) {
-            const u64 row = i / eights, column = i % eights * 8;  // row: of a step
+        share(eights * a.steps * a.batch, [&](u32 i) {
+            const u32 row = i / eights, column = i % eights * 8;  // row: of a step
             const u64 from = row / a.batch * a.step_stride + row % a.batch * a.row_stride + column;
-            copy_eight(a.by_time + row * a.width + column, a.x, from, a.width - column);
+            copy_eight(a.by_time + (u64)row * a.width + column, a.x, from, a.width - column);
         });
     if (a.bias)
-        share((u64)a.units * SLOTS, [&](u64 i) {
-            const u64 unit = i / SLOTS;
+        share(a.units * SLOTS, [&](u32 i) {
+            const int unit = i / SLOTS;
             const int slot = i % SLOTS;
-            a.bias[i] = bias_at(a.b_ih, input_gate(slot), unit, a.units) + bias_at(a.b_hh, hidden_gate(slot), unit, a.units);
+            const float from_x = bias_at(a.b_ih, input_gate(slot), unit, a.units);
+            a.bias[i] = from_x + bias_at(a.b_hh, hidden_gate(slot), unit, a.units);
         });
-    if (a.first_h) share(states, [&](u64 i) { a.first_h[i] = wide_at(a.h, i); });
-    if (a.first_c) share(states, [&](u64 i) { a.first_c[i] = wide_at(a.c, i); });
+    if (a.first_h) share(states, [&](u32 i) { a.first_h[i] = wide_at(a.h, i); });
+    if (a.first_c) share(states, [&](u32 i) { a.first_c[i] = wide_at(a.c, i); });
 }
