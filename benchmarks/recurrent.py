@@ -33,8 +33,9 @@ from torch import Tensor, nn
 import recurrent_cases
 from common import COMMIT, earlier, save_result
 from recollect import GRU, LSTM, RNN
-from recollect.kernels import launching, nvrtc, persistent, plans, slower
+from recollect.kernels import launching, nvrtc, persistent, plans, preparing, slower
 from recollect.kernels.driver import sources
+from recollect.kernels.recurrences import Given
 from recurrent_cases import PASSES, Case, Effort, effort_for, line, merge, summarise
 
 STEPS, DEVICE = 1024, torch.device("cuda", 0)
@@ -209,17 +210,24 @@ def walk(layer: Any, cell: str, batch: int, dtype: torch.dtype, *, back: bool) -
     hidden = torch.zeros(batch, layer.hidden, device=DEVICE)
     state = torch.zeros_like(hidden) if cell == "lstm" else None
     weight = layer.weight_hh.detach()
-    forward, machine = persistent._ready("forward", cell, logits)
+    given = Given(logits.new_empty(batch, STEPS, 0), hidden, state, weight[:, :0], weight, None, None)
+    forward, machine = persistent._ready("forward", cell, dtype, batch, layer.hidden, DEVICE)
 
     def ahead() -> Any:
-        return launching.run_forward(machine, forward, logits, None, weight, hidden, state, None, keeps=back)
+        ready, _, _ = preparing.prepare_forward(machine, forward, given, dtype)
+        return launching.run_forward(machine, forward, logits, ready, None, keeps=back)
 
     if not back:
         return ahead
-    y, cells, _, _ = ahead()
-    seen, d_y = launching.Seen(logits, cells, y, weight, None), torch.randn_like(y[1:])
-    backward, _ = persistent._ready("backward", cell, logits)
-    return lambda: launching.run_backward(machine, backward, seen, d_y, None, None)
+    seen, _, _ = ahead()
+    d_y = torch.randn_like(seen.y[1:])
+    backward, _ = persistent._ready("backward", cell, dtype, batch, layer.hidden, DEVICE)
+
+    def astern() -> Any:
+        ready = preparing.prepare_backward(machine, backward, weight, batch, dtype)
+        return launching.run_backward(machine, backward, seen, ready, d_y, None, None)
+
+    return astern
 
 
 def plan(case: Case, *, trains: bool) -> str:

@@ -8,7 +8,7 @@ One method serves one step, a chunk and a whole sequence. A layer is written wit
 
 from __future__ import annotations
 
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any, Generic, TypeVar
 
 import torch
@@ -71,7 +71,8 @@ class SequenceLayer(nn.Module, Generic[M]):
 
     def _home(self) -> tuple[torch.dtype | None, torch.device | None]:
         """Give the dtype and device of the parameters, where there are any."""
-        p = next((p for p in self.parameters() if p.is_floating_point()), None)
+        own = (p for p in self._parameters.values() if p is not None)  # first: a walk over modules takes its time
+        p = next((p for p in chain(own, self.parameters()) if p.is_floating_point()), None)
         return (None, None) if p is None else (p.dtype, p.device)
 
     def _check_memory(self, memory: M, x: Tensor) -> None:

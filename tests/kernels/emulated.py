@@ -10,10 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from recollect.kernels.driver import sources
-from recollect.kernels.plans import Chip, Plan
+from recollect.kernels.plans import Chip, Chore, Plan
 
 HERE = Path(__file__).parent / "emulator"
 OUTCOMES = {1: "the grid stands still", 2: "something was sent after the end", 3: "a thread did what it may not"}
@@ -27,7 +25,7 @@ class Emulator:
 
     def __init__(self, folder: Path, chip: Chip, seed: int = 0) -> None:
         self.folder, self.chip, self.seed = folder, chip, seed
-        self.told = torch.zeros(1, dtype=torch.int32)
+        self.told = ctypes.c_int()
         self.launched: list[Plan] = []
         self.silent = False  # block 1 sends nothing
         self.fault: tuple[str, str] | None = None  # a piece of the source, and what to put in its place
@@ -37,10 +35,16 @@ class Emulator:
 
     def launch(self, plan: Plan, arguments: ctypes.Structure) -> None:
         self.launched.append(plan)
-        names = plan.direction, f"recurrent_{plan.direction}", plan.direction.capitalize()
-        library = build(self.folder, *names, plan.macros, self.fault)
+        self._run(plan, plan.direction.capitalize(), plan.grid, arguments)
+
+    def do(self, chore: Chore, count: int, arguments: ctypes.Structure) -> None:
+        blocks = max(1, min(-(-count // chore.threads), self.chip.multiprocessors))
+        self._run(chore, chore.source.capitalize(), blocks, arguments)
+
+    def _run(self, kernel: Plan | Chore, structure: str, blocks: int, arguments: ctypes.Structure) -> None:
+        library = build(self.folder, kernel.source, kernel.entry, structure, kernel.macros, self.fault)
         self.seed += 1
-        sizes = (plan.grid, plan.cluster, plan.threads, plan.shared_bytes, self.seed)
+        sizes = (blocks, kernel.cluster, kernel.threads, kernel.shared_bytes, self.seed)
         status = library.launch(*sizes, int(self.silent), ctypes.byref(arguments))
         assert status == 0, OUTCOMES[status]
 

@@ -7,7 +7,7 @@ import pytest
 from recollect.kernels import nvrtc
 from recollect.kernels.choosing import Way
 from recollect.kernels.driver import sources
-from recollect.kernels.plans import Chip, offer
+from recollect.kernels.plans import CELLS, Chip, Chore, offer
 from recollect.kernels.single_step import BlockSizes
 from recollect.kernels.starting import Kernel
 
@@ -40,6 +40,20 @@ def test_plans_compile_without_spilling(direction, hidden):
     assert code[1:4] == b"ELF"
     assert "0 bytes spill stores, 0 bytes spill loads" in log
     assert "serialized" not in log  # products wait for each other only where they must
+
+
+@needs_nvrtc
+@pytest.mark.parametrize("half", [False, True])
+@pytest.mark.parametrize("cell", CELLS)
+@pytest.mark.parametrize("direction", ["forward", "backward"])
+def test_chores_compile_without_spilling(direction, cell, half):
+    plan = next(offer(direction, cell, half, 64, 256, Chip()))
+    for chore in Chore.all_of(plan).values():
+        macros = [f"-D{name}={value}" for name, value in chore.macros.items()]
+        options = ["-arch=sm_90a", *nvrtc.OPTIONS, "--ptxas-options=-v", *macros]
+        code, log = nvrtc.compile_source(sources(), f"{chore.source}.cu", options)
+        assert code[1:4] == b"ELF"
+        assert "0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads" in log
 
 
 @needs_nvrtc

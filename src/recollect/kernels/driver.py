@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.resources import files
@@ -12,10 +13,11 @@ from typing import Any
 import torch
 
 from recollect.kernels import nvrtc
-from recollect.kernels.plans import Chip, Plan
+from recollect.kernels.plans import Chip, Chore, Plan
 
 MAX_DYNAMIC_SHARED_BYTES, NON_PORTABLE_CLUSTERS = 8, 14  # CUfunction_attribute
 COOPERATIVE, CLUSTER_DIMENSION = 2, 4  # CUlaunchAttributeID
+BLOCKS_AT_ONCE = 8  # of a chore, to a multiprocessor
 
 
 class DriverError(RuntimeError):
@@ -46,8 +48,9 @@ class Cuda:
         self.arch = f"sm_{properties.major}{properties.minor}a"
         shared_bytes = getattr(properties, "shared_memory_per_block_optin", Chip.shared_bytes)
         self.chip = Chip(properties.multi_processor_count, shared_bytes)
-        self.told = torch.zeros(1, dtype=torch.int32, pin_memory=True)  # a kernel that gave up writes here
-        self._functions: dict[Plan, ctypes.c_void_p] = {}
+        self._pinned = torch.zeros(1, dtype=torch.int32, pin_memory=True)
+        self.told = ctypes.c_int.from_address(self._pinned.data_ptr())  # a kernel that gave up writes here
+        self._kernels: dict[Plan | Chore, tuple[ctypes.c_void_p, Shape]] = {}
         self._fits: dict[Plan, bool] = {}
         self._lock = Lock()
 
@@ -56,38 +59,49 @@ class Cuda:
         if plan not in self._fits:
             nothing = (ctypes.c_byte * 1024)()
             with torch.cuda.device(self.device):
+                for chore in Chore.all_of(plan).values():
+                    self._kernel(chore)
                 enough = self._blocks_at_once(plan) >= plan.grid
-                self._fits[plan] = enough and self._start(plan, ctypes.addressof(nothing)) == 0
+                self._fits[plan] = enough and _start(*self._kernel(plan), ctypes.addressof(nothing)) == 0
         return self._fits[plan]
 
     def launch(self, plan: Plan, arguments: ctypes.Structure) -> None:
         """Launch on the current stream."""
-        with torch.cuda.device(self.device):
-            _check(self._start(plan, ctypes.addressof(arguments)))
+        with self._here():
+            launch(*self._kernel(plan), arguments)
 
-    def _start(self, plan: Plan, arguments: int) -> int:
-        return _start(self._function(plan), _shape_of(plan), arguments)
+    def do(self, chore: Chore, count: int, arguments: ctypes.Structure) -> None:
+        """Launch on the current stream: a thread for each thing, as long as the chip holds them at once."""
+        blocks = max(1, min(-(-count // chore.threads), BLOCKS_AT_ONCE * self.chip.multiprocessors))
+        with self._here():
+            launch(self._kernel(chore)[0], Shape(blocks, chore.threads, chore.shared_bytes), arguments)
+
+    def _here(self) -> AbstractContextManager[Any]:
+        is_current = torch.cuda.current_device() == self.device.index
+        return nullcontext() if is_current else torch.cuda.device(self.device)
 
     def _blocks_at_once(self, plan: Plan) -> int:
-        count, function = ctypes.c_int(), self._function(plan)
+        count, (function, shape) = ctypes.c_int(), self._kernel(plan)
         if plan.cluster == 1:
             size = (plan.threads, ctypes.c_size_t(plan.shared_bytes))
             _check(_driver().cuOccupancyMaxActiveBlocksPerMultiprocessor(ctypes.byref(count), function, *size))
             return count.value * self.chip.multiprocessors
-        config = _configure(_shape_of(plan), None)
+        config = _configure(shape)
         status = _driver().cuOccupancyMaxActiveClusters(ctypes.byref(count), function, ctypes.byref(config))
         return 0 if status else count.value * plan.cluster  # a cluster that large may be refused
 
-    def _function(self, plan: Plan) -> ctypes.c_void_p:
-        with self._lock:
-            if plan not in self._functions:
-                self._functions[plan] = self._load(plan)
-            return self._functions[plan]
+    def _kernel(self, kernel: Plan | Chore) -> tuple[ctypes.c_void_p, Shape]:
+        found = self._kernels.get(kernel)
+        if found is None:
+            with self._lock:
+                found = self._kernels[kernel] = self._load(kernel)
+        return found
 
-    def _load(self, plan: Plan) -> ctypes.c_void_p:
-        code = nvrtc.build(sources(), f"{plan.direction}.cu", plan.macros, self.arch)
+    def _load(self, kernel: Plan | Chore) -> tuple[ctypes.c_void_p, Shape]:
+        code = nvrtc.build(sources(), f"{kernel.source}.cu", kernel.macros, self.arch)
         torch.zeros(1, device=self.device)  # so that torch's context is this thread's
-        return load(code, f"recurrent_{plan.direction}", plan.shared_bytes, wide=plan.cluster > 8)
+        shape = Shape(kernel.grid, kernel.threads, kernel.shared_bytes, kernel.cluster, kernel.through_l2)
+        return load(code, kernel.entry, kernel.shared_bytes, wide=kernel.cluster > 8), shape
 
 
 @dataclass(frozen=True)
@@ -118,7 +132,9 @@ def launch(function: ctypes.c_void_p, shape: Shape, arguments: ctypes.Structure)
 
 
 def _start(function: ctypes.c_void_p, shape: Shape, arguments: int) -> int:
-    config = _configure(shape, torch.cuda.current_stream().cuda_stream)
+    kept = _configure(shape)
+    config = _Config.from_buffer_copy(kept)  # its own: threads may launch at the same time
+    config.stream = torch._C._cuda_getCurrentRawStream(torch.cuda.current_device())
     parameters = (ctypes.c_void_p * 1)(arguments)
     status: int = _driver().cuLaunchKernelEx(ctypes.byref(config), function, parameters, None)
     return status
@@ -133,18 +149,15 @@ def sources() -> dict[str, str]:
     }
 
 
-def _shape_of(plan: Plan) -> Shape:
-    return Shape(plan.grid, plan.threads, plan.shared_bytes, plan.cluster, plan.through_l2)
-
-
-def _configure(shape: Shape, stream: int | None) -> _Config:
+@lru_cache(maxsize=1024)
+def _configure(shape: Shape) -> _Config:
     attributes = []
     if shape.cluster > 1:
         attributes.append(_Attribute(id=CLUSTER_DIMENSION, value=(shape.cluster, 1, 1)))
     if shape.cooperative:
         attributes.append(_Attribute(id=COOPERATIVE, value=(1,)))
     array = (_Attribute * max(1, len(attributes)))(*attributes)
-    return _Config((shape.blocks, 1, 1), (shape.threads, 1, 1), shape.shared_bytes, stream, array, len(attributes))
+    return _Config((shape.blocks, 1, 1), (shape.threads, 1, 1), shape.shared_bytes, None, array, len(attributes))
 
 
 @lru_cache

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import ctypes
-from dataclasses import dataclass
-from typing import Protocol
+from functools import lru_cache
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
-from recollect.kernels.packing import pack_backward, pack_forward
-from recollect.kernels.plans import Chip, Plan
+from recollect.kernels.plans import Chip, Chore, Plan
 
 
 class Machine(Protocol):
     """What can run a plan: a GPU, or an emulator of one."""
 
     chip: Chip
-    told: Tensor  # (1,) int32, which the host can read at any time; a kernel that gave up sets it
+    told: ctypes.c_int  # which the host can read at any time; a kernel that gave up sets it
 
     def fits(self, plan: Plan) -> bool:
         """Whether the plan's blocks can all run at once."""
@@ -25,6 +24,10 @@ class Machine(Protocol):
 
     def launch(self, plan: Plan, arguments: ctypes.Structure) -> None:
         """Run it, in the order of the current stream."""
+        ...
+
+    def do(self, chore: Chore, count: int, arguments: ctypes.Structure) -> None:
+        """Run a chore of so many things, in the order of the current stream."""
         ...
 
 
@@ -54,99 +57,119 @@ class BackwardArguments(ctypes.Structure):
     )
 
 
-@dataclass(frozen=True)
-class Seen:
+class Sizes(NamedTuple):
+    """What every call asks of a plan."""
+
+    exchange: int  # bytes before the counters
+    counters: int  # bytes of the counters; a word for failure follows
+    space: int  # bytes of all that, in whole lines
+    parts: int  # of W_hh packed, 16 bytes each
+    packing: dict[str, int]  # by the names of prepare.cu
+    chores: dict[str, Chore]
+
+
+@lru_cache(maxsize=4096)
+def sizes(plan: Plan) -> Sizes:
+    """Reckon it once."""
+    exchange, counters = plan.exchange_bytes, 4 * plan.counters
+    parts = plan.blocks * plan.wide * plan.deep * plan.weight_tiles * 128
+    shape = {name: getattr(plan, name) for name in ("wide", "deep", "depth", "high", "cluster")}
+    packing = {"parts": parts, **shape, "span": plan.cluster * plan.units}
+    space = -(-(exchange + counters + 16) // 128) * 128
+    return Sizes(exchange, counters, space, parts, packing, Chore.all_of(plan))
+
+
+class Ready(NamedTuple):
+    """What was laid out for a walk, by address."""
+
+    room: Tensor  # where it all lies: held while it is read
+    zeros: int  # that the blocks of each launch exchange through: slices of h or dgates, counters, a word for failure
+    weights: int
+    bias: int | None = None
+    hidden: int | None = None
+    cell: int | None = None
+
+
+class Seen(NamedTuple):
     """What the walk forward leaves for the walk back."""
 
     gates: Tensor  # (T, B, H, S)
     cells: Tensor | None  # (T + 1, B, H), c_0 first
     y: Tensor  # (T + 1, B, H), h_0 first
-    weight_hh: Tensor
     lengths: Tensor | None
 
 
 def run_forward(
-    machine: Machine,
-    plan: Plan,
-    logits: Tensor,
-    bias: Tensor | None,
-    weight_hh: Tensor,
-    hidden: Tensor,
-    cell_state: Tensor | None,
-    lengths: Tensor | None,
-    *,
-    keeps: bool,
-) -> tuple[Tensor, Tensor | None, Tensor, Tensor | None]:
-    """Walk forward: y (T + 1, B, H) with h_0 first, every c where kept, the last h and c. Gates replace logits."""
+    machine: Machine, plan: Plan, logits: Tensor, ready: Ready, lengths: Tensor | None, *, keeps: bool
+) -> tuple[Seen, Tensor, Tensor | None]:
+    """Walk forward: all that backward sees, the last h and c. Gates replace logits where it keeps them."""
     steps, batch, width, _ = logits.shape
-    y = logits.new_empty(steps + 1, batch, width)
-    cells = torch.empty_like(y) if cell_state is not None and keeps else None
-    last_hidden = logits.new_empty(batch, width, dtype=torch.float32)
-    last_cell = None if cell_state is None else torch.empty_like(last_hidden)
-    weights = pack_forward(weight_hh.detach().to(logits.dtype), plan)
+    y = logits.new_empty((steps + 1, batch, width))
+    cells = torch.empty_like(y) if ready.cell is not None and keeps else None
+    last_hidden = logits.new_empty((batch, width), dtype=torch.float32)
+    last_cell = None if ready.cell is None else torch.empty_like(last_hidden)
     for first in range(0, batch, plan.batch):
-        space = Workspace(plan, logits.device)
+        states = 4 * first * width
         arguments = ForwardArguments(
-            **_by_step(first, logits=logits, outputs=y, cells=cells),
-            **_by_row(first, hidden=hidden, cell=cell_state, last_hidden=last_hidden, last_cell=last_cell),
-            **_by_row(first, lengths=lengths),
-            **space.addresses(machine),
-            weights=weights.data_ptr(),
-            bias=None if bias is None else bias.data_ptr(),
+            logits=_at(logits, 1, first),
+            bias=ready.bias,
+            weights=ready.weights,
+            hidden=_further(ready.hidden, states),
+            cell=_further(ready.cell, states),
+            lengths=_at(lengths, 0, first),
+            outputs=_at(y, 1, first),
+            cells=_at(cells, 1, first),
+            last_hidden=_at(last_hidden, 0, first),
+            last_cell=_at(last_cell, 0, first),
             keeps=keeps,
+            **_exchange(machine, plan, ready, first),
             **_shape(plan, logits, first),
         )
         machine.launch(plan, arguments)
-    return y, cells, last_hidden, last_cell
+    return Seen(logits, cells, y, lengths), last_hidden, last_cell
 
 
 def run_backward(
     machine: Machine,
     plan: Plan,
     seen: Seen,
+    ready: Ready,
     d_y: Tensor | None,
     d_last_hidden: Tensor | None,
     d_last_cell: Tensor | None,
 ) -> tuple[Tensor, Tensor, Tensor | None, Tensor]:
-    """Walk back: the gradients at all logits (T, B, H, S), at h_0 and c_0 (B, H), and at the bias (H, S)."""
+    """Walk back: the gradients at all logits (T, B, H, S), at h_0 and c_0 (B, H), and at the bias (pairs, H, S).
+
+    Each pair of rows sums its own gradient of the bias, over the steps: always in the same order.
+    """
     d_logits = torch.empty_like(seen.gates)
-    d_hidden = seen.y.new_empty(seen.y.shape[1:], dtype=torch.float32)
-    d_cell = None if seen.cells is None else torch.empty_like(d_hidden)
     _, batch, width, slots = seen.gates.shape
-    d_bias = d_hidden.new_empty((batch + 1) // 2, width, slots)  # each pair of rows sums its own: always the same order
+    d_hidden = seen.y.new_empty((batch, width), dtype=torch.float32)
+    d_cell = None if seen.cells is None else torch.empty_like(d_hidden)
+    d_bias = d_hidden.new_empty(((batch + 1) // 2, width, slots))
     d_y = _readable(d_y, seen.y.dtype)
     d_last_hidden, d_last_cell = (_readable(t, torch.float32, whole=True) for t in (d_last_hidden, d_last_cell))
-    weights = pack_backward(seen.weight_hh.to(seen.y.dtype), plan)
     for first in range(0, batch, plan.batch):
-        space = Workspace(plan, seen.y.device)
         arguments = BackwardArguments(
-            **_by_step(first, gates=seen.gates, cells=seen.cells, outputs=seen.y, d_outputs=d_y, d_logits=d_logits),
-            **_by_row(first, lengths=seen.lengths, d_hidden=d_hidden, d_cell=d_cell),
-            **_by_row(first, d_last_hidden=d_last_hidden, d_last_cell=d_last_cell),
-            **_by_row(first // 2, d_bias=d_bias),
-            **space.addresses(machine),
-            weights=weights.data_ptr(),
+            gates=_at(seen.gates, 1, first),
+            cells=_at(seen.cells, 1, first),
+            outputs=_at(seen.y, 1, first),
+            weights=ready.weights,
+            lengths=_at(seen.lengths, 0, first),
+            d_outputs=_at(d_y, 1, first),
+            d_last_hidden=_at(d_last_hidden, 0, first),
+            d_last_cell=_at(d_last_cell, 0, first),
+            d_logits=_at(d_logits, 1, first),
+            d_hidden=_at(d_hidden, 0, first),
+            d_cell=_at(d_cell, 0, first),
+            d_bias=_at(d_bias, 0, first // 2),
             step_stride=0 if d_y is None else d_y.stride(0),
             row_stride=0 if d_y is None else d_y.stride(1),
+            **_exchange(machine, plan, ready, first),
             **_shape(plan, seen.gates, first),
         )
         machine.launch(plan, arguments)
-    return d_logits, d_hidden, d_cell, d_bias.sum(0)
-
-
-class Workspace:
-    """Zeros that the blocks of one launch exchange through: slices of h or dgates, counters, and a word for failure."""
-
-    def __init__(self, plan: Plan, device: torch.device) -> None:
-        self.plan = plan
-        self.room = torch.zeros(plan.exchange_bytes + 4 * plan.counters + 16, dtype=torch.uint8, device=device)
-
-    def addresses(self, machine: Machine) -> dict[str, int]:
-        """Where the parts lie."""
-        exchange = self.room.data_ptr()
-        counters = exchange + self.plan.exchange_bytes
-        failed = counters + 4 * self.plan.counters
-        return {"exchange": exchange, "counters": counters, "failed": failed, "told": machine.told.data_ptr()}
+    return d_logits, d_hidden, d_cell, d_bias
 
 
 def _readable(t: Tensor | None, dtype: torch.dtype, *, whole: bool = False) -> Tensor | None:
@@ -157,14 +180,21 @@ def _readable(t: Tensor | None, dtype: torch.dtype, *, whole: bool = False) -> T
     return t.contiguous() if whole or t.stride(-1) != 1 else t
 
 
-def _by_step(first: int, **tensors: Tensor | None) -> dict[str, int | None]:
-    """Addresses of tensors (T, B, …), from a row on."""
-    return {name: None if t is None else t[:, first:].data_ptr() for name, t in tensors.items()}
+def _at(t: Tensor | None, axis: int, first: int) -> int | None:
+    """Give where a tensor's rows begin, from the first of a launch on; `axis` is that of the rows."""
+    return None if t is None else t.data_ptr() + first * t.stride(axis) * t.element_size()
 
 
-def _by_row(first: int, **tensors: Tensor | None) -> dict[str, int | None]:
-    """Addresses of tensors (B, …), from a row on."""
-    return {name: None if t is None else t[first:].data_ptr() for name, t in tensors.items()}
+def _further(address: int | None, by: int) -> int | None:
+    return None if address is None else address + by
+
+
+def _exchange(machine: Machine, plan: Plan, ready: Ready, first: int) -> dict[str, int]:
+    size = sizes(plan)
+    start = ready.zeros + first // plan.batch * size.space
+    counters = start + size.exchange
+    told = ctypes.addressof(machine.told)
+    return {"exchange": start, "counters": counters, "failed": counters + size.counters, "told": told}
 
 
 def _shape(plan: Plan, logits: Tensor, first: int) -> dict[str, int]:

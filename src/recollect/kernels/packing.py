@@ -2,11 +2,11 @@
 
 A tile of 64 x 16 lies in the registers of 128 threads: half e of register 2 k + h in lane 4 q + c of warp w is row
 16 w + 8 h + q, column 8 k + 2 c + e (PTX: fragments of wgmma's A). So packing is one permutation of axes.
+
+What runs is `cuda/prepare.cu`; this is its readable form, and gives the same bits.
 """
 
 from __future__ import annotations
-
-from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
@@ -19,22 +19,9 @@ INPUT_SLOTS = {"lstm": (0, 1, 2, 3), "gru": (0, 1, 2, None), "rnn_tanh": (0,), "
 SENT_GATES = {"lstm": (0, 1, 2, 3), "gru": (0, 1, 2), "rnn_tanh": (0,), "rnn_relu": (0,)}
 
 
-@dataclass(frozen=True)
-class Weights:
-    """A recurrent layer's weights in torch's layout, the gates' rows one below the other."""
-
-    input: Tensor  # (G·H, D)
-    hidden: Tensor  # (G·H, H)
-    input_bias: Tensor | None  # (G·H,)
-    hidden_bias: Tensor | None
-
-
-def join_biases(cell: str, weights: Weights) -> Tensor | None:
+def join_biases(cell: str, b_ih: Tensor, b_hh: Tensor) -> Tensor:
     """Add both biases in float32, slot by slot (H, S); the GRU's candidate keeps its two apart."""
-    if weights.input_bias is None or weights.hidden_bias is None:
-        return None
-    both = weights.input_bias.float(), weights.hidden_bias.float()
-    return (to_slots(both[0], INPUT_SLOTS[cell]) + to_slots(both[1], HIDDEN_SLOTS[cell])).contiguous()
+    return (to_slots(b_ih.float(), INPUT_SLOTS[cell]) + to_slots(b_hh.float(), HIDDEN_SLOTS[cell])).contiguous()
 
 
 def to_slots(weight: Tensor, slots: tuple[int | None, ...]) -> Tensor:

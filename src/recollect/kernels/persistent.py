@@ -14,14 +14,17 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.autograd import forward_ad
 from torch.autograd.function import once_differentiable
 
 from recollect.kernels import nvrtc, slower
 from recollect.kernels.driver import Cuda, DriverError
+from recollect.kernels.finishing import weight_gradients
 from recollect.kernels.launching import Machine, Seen, run_backward, run_forward
 from recollect.kernels.nvrtc import NoCudaCompiler
-from recollect.kernels.packing import HIDDEN_SLOTS, INPUT_SLOTS, Weights, from_slots, join_biases, to_slots
 from recollect.kernels.plans import Plan, offer
+from recollect.kernels.preparing import prepare_backward, prepare_forward
+from recollect.kernels.recurrences import Given
 
 REASONS: dict[str, str] = {}  # by device: why the plain path is taken there
 NARROW = (torch.bfloat16, torch.float16)
@@ -56,6 +59,8 @@ def takes(cell: str, x: Tensor, hidden: int) -> bool:
     """Whether a kernel can read x (B, T, D), and pays."""
     if torch.compiler.is_compiling() or not _switch.on or x.shape[1] < FEWEST_STEPS or x.numel() == 0:
         return False
+    if forward_ad._current_level >= 0:
+        return False
     dtype, trains = compute_dtype(x), torch.is_grad_enabled()
     if dtype not in NARROW or slower.plain_is_faster(cell, dtype, len(x), hidden, trains=trains):
         return False
@@ -64,9 +69,10 @@ def takes(cell: str, x: Tensor, hidden: int) -> bool:
 
 
 def compute_dtype(x: Tensor) -> torch.dtype:
-    """Give the dtype that products are made in: autocast's, or that of x."""
+    """Give the dtype that products are made in: autocast's, which spares float64, or that of x."""
     kind = x.device.type
-    return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else x.dtype
+    is_cast = x.dtype is not torch.float64 and torch.is_autocast_enabled(kind)
+    return torch.get_autocast_dtype(kind) if is_cast else x.dtype
 
 
 def find_machine(device: torch.device) -> Machine | None:
@@ -112,7 +118,7 @@ def find_plan(
 def check() -> None:
     """Raise if a kernel gave up, and use none on that device any more; does not wait for the GPU."""
     for device, machine in list(_machines.items()):
-        if machine.told.item():
+        if machine.told.value:
             del _machines[device]
             REASONS[str(device)] = "a kernel gave up waiting"
             raise KernelGaveUp(
@@ -120,96 +126,60 @@ def check() -> None:
             )
 
 
-def read(
-    cell: str,
-    x: Tensor,
-    weights: Weights,
-    hidden: Tensor,
-    cell_state: Tensor | None,
-    valid: Tensor | None,
-) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Read x (B, T, D): y (B, T, H), and in float32 the last h and c (B, H)."""
-    steps, batch = x.shape[1], len(x)
-    weight = to_slots(weights.input, INPUT_SLOTS[cell])  # (H, S, D)
-    by_time = x.transpose(0, 1).reshape(steps * batch, -1)  # (T·B, D)
-    flat = F.linear(by_time, weight.flatten(0, 1))
-    lengths = None if valid is None else valid.sum(1, dtype=torch.int32)
-    y, last_hidden, last_cell = walk(
-        cell,
-        flat.view(steps, batch, *weight.shape[:2]),
-        join_biases(cell, weights),
-        weights.hidden.to(flat.dtype),
-        hidden.float().contiguous(),
-        None if cell_state is None else cell_state.float().contiguous(),
-        lengths,
-    )
-    return y.transpose(0, 1), last_hidden, last_cell
-
-
-def walk(
-    cell: str,
-    logits: Tensor,
-    bias: Tensor | None,
-    weight_hh: Tensor,
-    hidden: Tensor,
-    cell_state: Tensor | None,
-    lengths: Tensor | None,
-) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Give y (T, B, H), and in float32 the last h and c (B, H); rows stand still from their length on.
-
-    `logits` (T, B, H, S) are W_ih x, a unit's slots beside each other. They are written over. `bias` (H, S) is float32.
-    """
+def read(cell: str, given: Given, valid: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Read x (B, T, D): y (B, T, H), and the last h and c (B, H); rows stand still from their length on."""
     check()
-    result: tuple[Tensor, Tensor, Tensor | None] = _Walk.apply(  # type: ignore[no-untyped-call]
-        cell, logits, bias, weight_hh, hidden, cell_state, lengths
-    )
+    lengths = None if valid is None else valid.sum(1, dtype=torch.int32)
+    if not given.is_kept():
+        return _walk(cell, lengths, given, keeps=False)[1]
+    result: tuple[Tensor, Tensor, Tensor | None] = _Read.apply(cell, lengths, *given)  # type: ignore[no-untyped-call]
     return result
 
 
-class _Walk(torch.autograd.Function):
+def _walk(cell: str, lengths: Tensor | None, given: Given, *, keeps: bool) -> tuple[Any, ...]:
+    """Give what backward needs, and what `read` gives."""
+    (batch, steps, _), hidden, dtype = given.x.shape, given.h.shape[1], compute_dtype(given.x)
+    plan, machine = _ready("forward", cell, dtype, batch, hidden, given.x.device)
+    ready, by_time, weight = prepare_forward(machine, plan, given, dtype)
+    logits = F.linear(by_time, weight).view(steps, batch, hidden, -1)
+    seen, last_h, last_c = run_forward(machine, plan, logits, ready, lengths, keeps=keeps)
+    last_c = None if last_c is None or given.c is None else last_c.to(given.c.dtype)
+    return (*seen, by_time, weight), (seen.y[1:].transpose(0, 1), last_h.to(given.h.dtype), last_c)
+
+
+class _Read(torch.autograd.Function):
     @staticmethod
-    def forward(
-        ctx: Any,
-        cell: str,
-        logits: Tensor,
-        bias: Tensor | None,
-        weight_hh: Tensor,
-        hidden: Tensor,
-        cell_state: Tensor | None,
-        lengths: Tensor | None,
-    ) -> tuple[Tensor, Tensor, Tensor | None]:
-        plan, machine = _ready("forward", cell, logits)
-        keeps = any(ctx.needs_input_grad)
-        y, cells, last_hidden, last_cell = run_forward(
-            machine, plan, logits, bias, weight_hh, hidden, cell_state, lengths, keeps=keeps
-        )
-        ctx.cell = cell
+    def forward(ctx: Any, cell: str, lengths: Tensor | None, *tensors: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+        given = Given(*tensors)
+        seen, found = _walk(cell, lengths, given, keeps=True)
+        wants = zip(given, ctx.needs_input_grad[2:], strict=True)
+        ctx.cell, ctx.wanted = cell, Given(*(t.dtype if is_wanted else None for t, is_wanted in wants))  # type: ignore[arg-type, union-attr]
         ctx.set_materialize_grads(False)
-        ctx.save_for_backward(logits, cells, y, weight_hh, lengths)
-        return y[1:], last_hidden, last_cell
+        ctx.save_for_backward(*seen, given.w_hh)
+        y, last_h, last_c = found
+        return y, last_h, last_c
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, d_y: Tensor | None, d_hidden: Tensor | None, d_cell: Tensor | None) -> tuple[Any, ...]:
-        gates, cells, y, weight_hh, lengths = ctx.saved_tensors
-        plan, machine = _ready("backward", ctx.cell, gates)
-        seen = Seen(gates, cells, y, weight_hh, lengths)
-        d_logits, d_first, d_cell, d_bias = run_backward(machine, plan, seen, d_y, d_hidden, d_cell)
-        d_weight = weight_gradient(ctx.cell, d_logits, y) if ctx.needs_input_grad[3] else None
-        return None, d_logits, d_bias if ctx.needs_input_grad[2] else None, d_weight, d_first, d_cell, None
+    def backward(ctx: Any, d_y: Tensor | None, d_h: Tensor | None, d_c: Tensor | None) -> tuple[Any, ...]:
+        *tensors, by_time, weight, w_hh = ctx.saved_tensors
+        seen, wanted = Seen(*tensors), ctx.wanted
+        steps, batch, hidden, slots = seen.gates.shape
+        plan, machine = _ready("backward", ctx.cell, seen.y.dtype, batch, hidden, seen.y.device)
+        ready = prepare_backward(machine, plan, w_hh, batch, seen.y.dtype)
+        d_y = None if d_y is None else d_y.transpose(0, 1)
+        d_logits, d_first, d_cell, d_bias = run_backward(machine, plan, seen, ready, d_y, d_h, d_c)
+        flat = d_logits.view(steps * batch, hidden * slots)
+        d_x = (flat @ weight).view(steps, batch, -1).transpose(0, 1) if wanted.x else None
+        before = seen.y[:-1].view(steps * batch, hidden)
+        d_weights = weight_gradients(machine, plan, flat, by_time, before, d_bias, wanted)
+        return None, None, d_x, d_first if wanted.h else None, d_cell if wanted.c else None, *d_weights
 
 
-def _ready(direction: str, cell: str, logits: Tensor) -> tuple[Plan, Machine]:
-    plan = find_plan(direction, cell, logits.dtype, logits.shape[1], logits.shape[2], logits.device)
-    machine = find_machine(logits.device)
+def _ready(
+    direction: str, cell: str, dtype: torch.dtype, batch: int, hidden: int, device: torch.device
+) -> tuple[Plan, Machine]:
+    plan, machine = find_plan(direction, cell, dtype, batch, hidden, device), find_machine(device)
     if plan is None or machine is None:
-        raise RuntimeError(f"no recurrent kernel for {tuple(logits.shape)} on {logits.device}: ask `takes` first")
+        raise RuntimeError(f"no recurrent kernel for {batch} x {hidden} on {device}: ask `takes` first")
     return plan, machine
-
-
-def weight_gradient(cell: str, d_logits: Tensor, y: Tensor) -> Tensor:
-    """dW_hh = Σ_t dgates_t' h_{t-1}, one product. (G·H, H)"""
-    steps, batch, hidden, slots = d_logits.shape
-    flat = d_logits.reshape(steps * batch, hidden * slots)
-    product = flat.mT @ y[:-1].reshape(steps * batch, hidden)  # (H·S, H)
-    return from_slots(product.unflatten(0, (hidden, slots)), HIDDEN_SLOTS[cell])

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import ClassVar
 
 CELLS = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 SENT = {"lstm": 4, "gru": 3, "rnn_tanh": 1, "rnn_relu": 1}  # slots of a unit that W_hh multiplies in backward
@@ -121,10 +122,53 @@ class Plan:
         return self.groups * shares * self.deep * self.chunks * COUNTER_GAP if self.through_l2 else 0
 
     @property
+    def source(self) -> str:
+        """The file that it is compiled from."""
+        return self.direction
+
+    @property
+    def entry(self) -> str:
+        """The kernel's name there."""
+        return f"recurrent_{self.direction}"
+
+    @property
     def macros(self) -> dict[str, int]:
         """What the source is compiled with."""
         fields = {name: value for name, value in vars(self).items() if name not in ("direction", "cell", "groups")}
         return {"CELL": CELLS.index(self.cell), **{name.upper(): int(value) for name, value in fields.items()}}
+
+
+@dataclass(frozen=True)
+class Chore:
+    """A small kernel that goes with a walk; any number of threads share the work, and none waits for another."""
+
+    source: str
+    direction: str
+    cell: str
+    half: bool
+
+    threads: ClassVar[int] = 256
+    grid: ClassVar[int] = 1  # at least
+    shared_bytes: ClassVar[int] = 1024  # through which `finish` sums
+    cluster: ClassVar[int] = 1
+    through_l2: ClassVar[bool] = False
+
+    @classmethod
+    def all_of(cls, plan: Plan) -> dict[str, Chore]:
+        """Give the chores that go with a plan, by name."""
+        names = ("prepare",) if plan.direction == "forward" else ("prepare", "finish")
+        return {name: cls(name, plan.direction, plan.cell, plan.half) for name in names}
+
+    @property
+    def entry(self) -> str:
+        """The kernel's name in its file."""
+        return self.source
+
+    @property
+    def macros(self) -> dict[str, int]:
+        """What the source is compiled with: sizes are arguments, so that few are compiled."""
+        backward = int(self.direction == "backward")
+        return {"CELL": CELLS.index(self.cell), "HALF": int(self.half), "BACKWARD": backward, "THREADS": self.threads}
 
 
 def offer(direction: str, cell: str, half: bool, batch: int, hidden: int, chip: Chip) -> Iterator[Plan]:

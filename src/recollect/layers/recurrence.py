@@ -13,7 +13,6 @@ import torch
 from torch import Tensor, nn
 
 from recollect.kernels import persistent, recurrences
-from recollect.kernels.packing import Weights
 from recollect.kernels.single_step import step_recurrence
 from recollect.layer import SequenceLayer
 from recollect.memory import Memory
@@ -140,20 +139,20 @@ class Recurrence(SequenceLayer[H]):
         return self._walk_on_cpu(kernel, x, memory, valid) if found is None else found
 
     def _walk_on_gpu(self, kernel: str, x: Tensor, memory: H, valid: Tensor | None) -> tuple[Tensor, H]:
-        weights = Weights(self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh)
-        before = {name: part for name, part, _ in memory._parts()}
-        y, hidden, cell = persistent.read(kernel, x, weights, memory.hidden, before.get("cell"), valid)
-        after = {"hidden": hidden} if cell is None else {"hidden": hidden, "cell": cell}
-        return y, type(memory)(**{name: part.to(before[name].dtype) for name, part in after.items()})
+        y, hidden, cell = persistent.read(kernel, self._given(x, memory), valid)
+        return y, _replace(memory, [hidden] if cell is None else [hidden, cell])
 
     def _walk_on_cpu(self, kernel: str, x: Tensor, memory: H, valid: Tensor | None) -> tuple[Tensor, H] | None:
-        weights = (self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh)
-        given = recurrences.Given(x, memory.hidden, getattr(memory, "cell", None), *weights)
+        given = self._given(x, memory)
         if not recurrences.pays(kernel, given, is_ragged=valid is not None):
             return None
         lengths = None if valid is None else valid.sum(1)
         y, *last = recurrences.read(kernel, given, lengths, lambda given: self._plainly(given, memory, valid))
         return y, _replace(memory, last)
+
+    def _given(self, x: Tensor, memory: H) -> recurrences.Given:
+        weights: Any = self._parameters.values()  # in this order; asking for each by name takes longer
+        return recurrences.Given(x, memory.hidden, getattr(memory, "cell", None), *weights)
 
     def _plainly(self, given: recurrences.Given, memory: H, valid: Tensor | None) -> list[Tensor]:
         """Read what is given, which may be other tensors than those of this layer and memory."""

@@ -1,0 +1,25 @@
+// What the small kernels before and after a walk share: how threads divide the work, and which gate lies in which slot.
+//
+// The host sets CELL and HALF as for the walks, BACKWARD: 1 for the walk back, and THREADS, those of a block.
+#pragma once
+#define ROWS 8  // of products, which are not made here
+#include "hardware.cuh"
+
+constexpr int SLOTS = CELL < 2 ? 4 : 1;
+
+// Every thread of the grid does its share of so many things. 32 bits: what they are divided by is not known when compiling,
+// and a chip whose memory holds 2^32 sixteens of bytes is not built.
+template <class Work>
+DEVICE void share(u32 count, Work work) {
+    const u32 all = grid_size() * THREADS;
+    for (u32 i = block_index() * THREADS + thread_index(); i < count; i += all) work(i);
+}
+
+// The gate in a slot, -1 for none: those of the GRU's candidate lie apart.
+DEVICE int input_gate(int slot) { return CELL == 1 && slot == 3 ? -1 : slot; }
+DEVICE int hidden_gate(int slot) {
+    if (CELL == 1) return slot == 2 ? -1 : slot == 3 ? 2 : slot;
+    return slot < SLOTS ? slot : -1;
+}
+
+DEVICE bool is_whole(const void* at) { return (u64)at % 16 == 0; }

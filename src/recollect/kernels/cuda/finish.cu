@@ -1,0 +1,73 @@
+// Gradients of weights and biases from the order of slots into torch's, in the dtype of the parameters; what the walk back
+// summed for each pair of rows is summed here, in an order that hangs on nothing but their number.
+#include "chores.cuh"
+
+constexpr int WARPS = THREADS / 32;
+
+struct Target {
+    void* data;  // null: not wanted
+    u64 is_float;
+};
+
+struct Finish {
+    const u16 *product_ih, *product_hh;  // (H, SLOTS, D), (H, SLOTS, H)
+    const float* sums;                   // (pairs, H, SLOTS)
+    Target w_ih, w_hh, b_ih, b_hh;       // (G·H, D), (G·H, H), (G·H,), (G·H,)
+    int pairs, width, units;
+};
+
+DEVICE void store(const Target& to, u64 at, float value) {
+    if (to.is_float)
+        ((float*)to.data)[at] = value;
+    else
+        ((u16*)to.data)[at] = narrow(value);
+}
+
+// Up to eight numbers of a row, sixteen bytes at once where they lie so.
+DEVICE void copy_eight(const Target& to, u64 at, const u16* from, int count) {
+    u16* there = (u16*)to.data + at;
+    if (!to.is_float && count >= 8 && is_whole(there) && is_whole(from)) {
+        *(Sixteen*)there = *(const Sixteen*)from;
+    } else {
+        for (int i = 0; i < count && i < 8; ++i) store(to, at + i, widen(from[i]));
+    }
+}
+
+template <class Gate>
+DEVICE void order(const Target& to, const u16* from, int width, int units, Gate gate_of) {
+    const u32 eights = (width + 7) / 8;
+    if (!to.data) return;
+    share(eights * units * SLOTS, [&](u32 i) {
+        const u32 row = i / eights, column = i % eights * 8;
+        const int gate = gate_of(row % SLOTS);
+        if (gate >= 0)
+            copy_eight(to, ((u64)gate * units + row / SLOTS) * width + column, from + (u64)row * width + column,
+                       width - column);
+    });
+}
+
+// A block sums 32 numbers over the pairs, each warp its share of these.
+DEVICE void sum(const Finish& a, float (*parts)[32]) {
+    const int lane = thread_index() % 32, warp = thread_index() / 32, all = a.units * SLOTS;
+    for (int first = block_index() * 32; first < all; first += grid_size() * 32) {
+        const int at = first + lane;
+        float total = 0.0f;
+        for (int pair = warp; pair < a.pairs && at < all; pair += WARPS) total += a.sums[(u64)pair * all + at];
+        parts[warp][lane] = total;
+        block_sync();
+        if (warp == 0 && at < all) {
+            for (int other = 1; other < WARPS; ++other) total += parts[other][lane];
+            const int input = input_gate(at % SLOTS), hidden = hidden_gate(at % SLOTS);
+            if (a.b_ih.data && input >= 0) store(a.b_ih, input * a.units + at / SLOTS, total);
+            if (a.b_hh.data && hidden >= 0) store(a.b_hh, hidden * a.units + at / SLOTS, total);
+        }
+        block_sync();
+    }
+}
+
+KERNEL(THREADS) finish(const Finish a) {
+    SHARED_MEMORY(memory);
+    order(a.w_ih, a.product_ih, a.width, a.units, [](int slot) { return input_gate(slot); });
+    order(a.w_hh, a.product_hh, a.units, a.units, [](int slot) { return hidden_gate(slot); });
+    if (a.b_ih.data || a.b_hh.data) sum(a, (float(*)[32])memory);
+}

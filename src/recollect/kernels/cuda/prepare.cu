@@ -1,0 +1,117 @@
+// All that a walk finds ready, in one launch: W_hh packed as its threads hold it, W_ih, the biases and h_0, c_0 as it reads
+// them, x step by step, and zeros to exchange through. The readable form is packing.py, bit for bit.
+#include "chores.cuh"
+
+constexpr int SENT = CELL == 0 ? 4 : CELL == 1 ? 3 : 1;  // gates of a unit in W_hh
+
+struct Source {
+    const void* data;  // null: not given
+    u64 is_float;      // else in the dtype of the products
+};
+
+struct Prepare {
+    Source x, h, c, w_ih, w_hh, b_ih, b_hh;
+    u16* by_time;                             // (T, B, D), from x (B, T, D)
+    u16* slotted;                             // (H, SLOTS, D), from W_ih (G·H, D)
+    u16* packed;                              // from W_hh (G·H, H)
+    float *bias, *first_h, *first_c;          // (H, SLOTS), (B, H), (B, H)
+    Sixteen* zeros;
+    u64 step_stride, row_stride, zero_count;  // of x; of sixteens
+    int steps, batch, width, units;           // width: D; units: H
+    int parts, wide, deep, depth, high, cluster, span;  // sixteens of W_hh packed; a plan's; units of a cluster
+};
+
+DEVICE float wide_at(const Source& from, u64 at) {
+    return from.is_float ? ((const float*)from.data)[at] : widen(((const u16*)from.data)[at]);
+}
+DEVICE u16 narrow_at(const Source& from, u64 at) {
+    return from.is_float ? narrow(((const float*)from.data)[at]) : ((const u16*)from.data)[at];
+}
+
+DEVICE u32 pair_of(u32 first, u32 second) { return narrow(float_of(first)) | (u32)narrow(float_of(second)) << 16; }
+DEVICE Sixteen narrowed(const Sixteen& low, const Sixteen& high) {
+    return {pair_of(low.a, low.b), pair_of(low.c, low.d), pair_of(high.a, high.b), pair_of(high.c, high.d)};
+}
+
+// Up to eight numbers of a row, sixteen bytes at once where they lie so.
+DEVICE void copy_eight(u16* to, const Source& from, u64 at, int count) {
+    const Sixteen* there = (const Sixteen*)((const u8*)from.data + at * (from.is_float ? 4 : 2));
+    if (count >= 8 && is_whole(to) && is_whole(there)) {
+        *(Sixteen*)to = from.is_float ? narrowed(there[0], there[1]) : there[0];
+    } else {
+        for (int i = 0; i < count && i < 8; ++i) to[i] = narrow_at(from, at + i);
+    }
+}
+
+DEVICE u16 weight_at(const Prepare& a, int gate, int unit, int k) {
+    const bool real = gate >= 0 && unit < a.units && k < a.units;
+    return real ? narrow_at(a.w_hh, ((u64)gate * a.units + unit) * a.units + k) : (u16)0;
+}
+
+// What one thread of a walk holds of one tile: eight halves, of half the tile's k, of eight of its rows, of a pair.
+DEVICE void pack(const Prepare& a, int part) {
+    const int pair = part % 4, quad = part / 4 % 8, warp = part / 32 % 4;
+    int rest = part / 128;
+    const int tile = rest % a.depth;
+    const int high = (rest /= a.depth) % a.high;
+    const int wide = (rest /= a.high) % a.wide;
+    const int deep = (rest /= a.wide) % a.deep;
+    const int block = rest / a.deep;
+    u32 words[4];
+    for (int half = 0; half < 2; ++half) {
+        for (int eight = 0; eight < 2; ++eight) {
+            u32 both = 0;
+            for (int which = 0; which < 2; ++which) {
+                const int k = half * 8 + pair * 2 + which;  // within the tile
+#if BACKWARD
+                const int row = ((wide * a.high + high) * 4 + warp) * 16 + eight * 8 + quad;  // a unit of the cluster
+                const int sent = (block % a.cluster * a.deep + deep) * a.depth + tile;  // sixteen units and a gate
+                const int to = row < a.span ? block / a.cluster * a.span + row : a.units;
+                const u32 value = weight_at(a, sent % SENT, sent / SENT * 16 + k, to);
+#else
+                const int unit = ((block * a.wide + wide) * 4 + warp) * 4 + quad / 2;
+                const u32 value = weight_at(a, hidden_gate(eight * 2 + quad % 2), unit, (deep * a.depth + tile) * 16 + k);
+#endif
+                both |= value << 16 * which;
+            }
+            words[half * 2 + eight] = both;
+        }
+    }
+    ((Sixteen*)a.packed)[part] = {words[0], words[1], words[2], words[3]};
+}
+
+DEVICE void slot_input(const Prepare& a, u32 row, int column) {
+    const int gate = input_gate(row % SLOTS);
+    u16* to = a.slotted + (u64)row * a.width + column;
+    if (gate >= 0) {
+        copy_eight(to, a.w_ih, ((u64)gate * a.units + row / SLOTS) * a.width + column, a.width - column);
+    } else {
+        for (int i = 0; i < 8 && column + i < a.width; ++i) to[i] = 0;
+    }
+}
+
+DEVICE float bias_at(const Source& from, int gate, int unit, int units) {
+    return gate < 0 ? 0.0f : wide_at(from, gate * units + unit);
+}
+
+KERNEL(THREADS) prepare(const Prepare a) {
+    share(a.zero_count, [&](u32 i) { a.zeros[i] = {0, 0, 0, 0}; });
+    share(a.parts, [&](u32 i) { pack(a, i); });
+    const u32 eights = (a.width + 7) / 8, states = a.batch * a.units;
+    if (a.slotted) share(eights * a.units * SLOTS, [&](u32 i) { slot_input(a, i / eights, i % eights * 8); });
+    if (a.by_time)
+        share(eights * a.steps * a.batch, [&](u32 i) {
+            const u32 row = i / eights, column = i % eights * 8;  // row: of a step
+            const u64 from = row / a.batch * a.step_stride + row % a.batch * a.row_stride + column;
+            copy_eight(a.by_time + (u64)row * a.width + column, a.x, from, a.width - column);
+        });
+    if (a.bias)
+        share(a.units * SLOTS, [&](u32 i) {
+            const int unit = i / SLOTS;
+            const int slot = i % SLOTS;
+            const float from_x = bias_at(a.b_ih, input_gate(slot), unit, a.units);
+            a.bias[i] = from_x + bias_at(a.b_hh, hidden_gate(slot), unit, a.units);
+        });
+    if (a.first_h) share(states, [&](u32 i) { a.first_h[i] = wide_at(a.h, i); });
+    if (a.first_c) share(states, [&](u32 i) { a.first_c[i] = wide_at(a.c, i); });
+}

@@ -1,0 +1,73 @@
+"""What follows the walk back, on an emulated chip: the gradients that `from_slots` gives, in the parameters' dtype."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+import torch
+from emulated import COMPILER, Emulator
+
+from recollect.kernels.finishing import weight_gradients
+from recollect.kernels.packing import HIDDEN_SLOTS, INPUT_SLOTS, from_slots
+from recollect.kernels.plans import CELLS, Chip, offer
+from recollect.kernels.recurrences import Given
+
+pytestmark = pytest.mark.skipif(COMPILER is None and os.environ.get("CI") != "true", reason="no g++")
+
+NOTHING = Given(*[None] * 7)
+NAMES = ("w_ih", "w_hh", "b_ih", "b_hh")
+
+
+@pytest.fixture(scope="module")
+def machine(tmp_path_factory):
+    return Emulator(tmp_path_factory.mktemp("finished"), Chip(4))
+
+
+@pytest.fixture(autouse=True)
+def poison():
+    """Fill what is allocated and not written with NaN."""
+    torch.use_deterministic_algorithms(True)
+    yield
+    torch.use_deterministic_algorithms(False)
+
+
+def compare(machine, cell, width, hidden, pairs, dtype, wanted):
+    torch.manual_seed(hidden)
+    slots = len(INPUT_SLOTS[cell])
+    flat, x, before = (torch.randn(11, n).to(dtype) for n in (hidden * slots, width, hidden))
+    d_bias = torch.randn(pairs, hidden, slots)
+    plan = next(offer("backward", cell, dtype == torch.float16, 2 * pairs, hidden, Chip()))
+    found = weight_gradients(machine, plan, flat, x, before, d_bias, NOTHING._replace(**wanted))
+    exact = {
+        "w_ih": from_slots((flat.t() @ x).view(hidden, slots, -1), INPUT_SLOTS[cell]),
+        "w_hh": from_slots((flat.t() @ before).view(hidden, slots, -1), HIDDEN_SLOTS[cell]),
+        "b_ih": from_slots(d_bias.sum(0), INPUT_SLOTS[cell]),
+        "b_hh": from_slots(d_bias.sum(0), HIDDEN_SLOTS[cell]),
+    }
+    for name, gradient in zip(NAMES, found, strict=True):
+        if name not in wanted:
+            assert gradient is None
+            continue
+        assert gradient.dtype == wanted[name]
+        if name.startswith("w"):
+            assert torch.equal(gradient, exact[name].to(gradient.dtype))
+        else:  # summed in another order
+            torch.testing.assert_close(gradient, exact[name].to(gradient.dtype))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("cell", CELLS)
+def test_all(machine, cell, dtype):
+    for width, hidden, pairs in ((5, 30, 1), (16, 72, 21)):
+        compare(machine, cell, width, hidden, pairs, dtype, dict.fromkeys(NAMES, dtype))
+
+
+@pytest.mark.parametrize("cell", ["lstm", "gru"])
+def test_float32_parameters(machine, cell):
+    compare(machine, cell, 16, 30, 3, torch.bfloat16, dict.fromkeys(NAMES, torch.float32))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_only_what_is_wanted(machine, name):
+    compare(machine, "gru", 5, 30, 3, torch.bfloat16, {name: torch.bfloat16})
