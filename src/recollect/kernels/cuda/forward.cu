@@ -260,6 +260,19 @@ DEVICE void send_state(const Forward& a, const Place& me, const Shared& shared, 
 #endif
 }
 
+// The next step's logits. A product waits for all loads before it, so they are asked for after it: at once inside a cluster,
+// where a step is short and what later steps need is brought near; else when the state is sent, for which others wait.
+DEVICE void look_ahead(const Forward& a, const Place& me, const u16* logits, int t, Element* mine) {
+    const u64 step_size = (u64)a.batch * a.width;
+#pragma unroll
+    for (int i = 0; i < MINE; ++i) {
+        const u16* next = logits + (step_size + place_of(a, me, i)) * SLOTS;
+        if (mine[i].real && t + 1 < a.steps) mine[i].logits = load_words(next);
+        if (!THROUGH_L2 && mine[i].real && me.lane < 8 && t + 1 + AHEAD < a.steps)  // four units lie side by side
+            prefetch(next + AHEAD * step_size * SLOTS);
+    }
+}
+
 DEVICE Shared lay_out(u8* memory) {
     Shared shared;
     shared.state = memory;
@@ -301,13 +314,8 @@ KERNEL(THREADS) recurrent_forward(const Forward a) {
         multiply(a, me, shared, guard, weights, t, sums);
         Words now[MINE];
 #pragma unroll
-        for (int i = 0; i < MINE; ++i) {  // the next step's logits: a product waits for all loads before it, so after it
-            const u16* next = logits + (step_size + place_of(a, me, i)) * SLOTS;
-            now[i] = mine[i].logits;
-            if (mine[i].real && t + 1 < a.steps) mine[i].logits = load_words(next);
-            if (mine[i].real && me.lane < 8 && t + 1 + AHEAD < a.steps)  // four units lie side by side
-                prefetch(next + AHEAD * step_size * SLOTS);
-        }
+        for (int i = 0; i < MINE; ++i) now[i] = mine[i].logits;
+        if (!THROUGH_L2) look_ahead(a, me, logits, t, mine);
         gather(me, shared, sums[0], own);
 #pragma unroll
         for (int i = 0; i < MINE; ++i) {
@@ -319,6 +327,7 @@ KERNEL(THREADS) recurrent_forward(const Forward a) {
             if (t < mine[i].length) mine[i].hidden = next.hidden, mine[i].cell = next.cell;
         }
         if (t + 1 < a.steps) send_state(a, me, shared, guard, mine, t + 1);
+        if (THROUGH_L2) look_ahead(a, me, logits, t, mine);
 #pragma unroll
         for (int i = 0; i < MINE; ++i) {
             const u32 at = place_of(a, me, i);
