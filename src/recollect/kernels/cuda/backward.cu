@@ -212,8 +212,7 @@ DEVICE void add_sums(const Shared& shared, const Item& item, int turn, float* pa
 DEVICE void work(const Backward& a, const Place& me, const Shared& shared, int turn, int i, Element* pair, const Seen* seen,
                  float (*d_logits)[4]) {
     const Item item = find_item(i);
-    for (int s = 0; s < 4; ++s) d_logits[0][s] = d_logits[1][s] = 0.0f;
-    if (item.number >= ITEMS) return;
+    if (MINE * THREADS > ITEMS && item.number >= ITEMS) return;
     float flow[2] = {0.0f, 0.0f};
     if (turn > 0) add_sums(shared, item, turn, flow);
 #if THROUGH_L2
@@ -225,15 +224,18 @@ DEVICE void work(const Backward& a, const Place& me, const Shared& shared, int t
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
         Element& e = pair[r];
-        float sent[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+        Element after = e;
+        float sent[4];
         const float d_hidden = e.d_hidden + flow[r] + widen(seen[r].d_output);
-        e.d_hidden = d_hidden;  // a row that has ended passes on what comes
-        if (a.steps - 1 - turn < e.length) step_back(e, seen[r], d_hidden, d_logits[r], sent);
+        step_back(after, seen[r], d_hidden, d_logits[r], sent);
+        // A row that has ended passes on what comes. No branch, so that the arithmetic of all elements runs side by side.
+        const bool runs = a.steps - 1 - turn < e.length;
+        e.d_hidden = either(runs, after.d_hidden, d_hidden), e.d_cell = either(runs, after.d_cell, e.d_cell);
         if (CELL == 0) e.cell = widen(seen[r].before);
 #pragma unroll
-        for (int s = 0; s < SENT; ++s) {
-            to[place(s * 16, r)] = narrow(sent[s]);
-        }
+        for (int s = 0; s < SLOTS; ++s) d_logits[r][s] = either(runs, d_logits[r][s], 0.0f);
+#pragma unroll
+        for (int s = 0; s < SENT; ++s) to[place(s * 16, r)] = narrow(either(runs, sent[s], 0.0f));
     }
 }
 
@@ -381,7 +383,7 @@ KERNEL(THREADS) recurrent_backward(const Backward a) {
     Step now(a, a.steps - 1);
     for (int turn = 0; turn < a.steps; ++turn) {
         const int t = a.steps - 1 - turn;
-        float d_logits[MINE][2][4];
+        float d_logits[MINE][2][4] = {};
         if (turn > 0) await_sums(shared, guard, turn);
 #pragma unroll
         for (int i = 0; i < MINE; ++i) work(a, me, shared, turn, i, mine[i], seen[i], d_logits[i]);
