@@ -26,7 +26,13 @@ def cache(tmp_path_factory, monkeypatch):
 
 
 def trained(folder, family="gru", **options) -> Run:
-    settings = {"max_steps": 6, "batch_size": 4, "steps": 16, "evaluate_every": 3, "data": "recall"} | options
+    settings = {
+        "max_steps": 6,
+        "batch_size": 4,
+        "steps": 16,
+        "evaluate_every": 3,
+        "data": "recall:count=2000",
+    } | options
     begin(Recipe(family=family, **settings), Run(folder), lambda row: None)
     return Run(folder)
 

@@ -10,7 +10,7 @@ from types import ModuleType
 
 import pytest
 
-from command_line import run
+from command_line import ask, run
 from recollect import doctor
 from recollect.doctor import Finding, is_supported, reasons
 
@@ -37,8 +37,10 @@ def test_doctor_has_a_line_for_everything(healthy, tmp_path):
     assert any(str(tmp_path / "cache" / "recollect") in line for line in lines)
 
 
-def test_doctor_without_a_compiler_says_why_and_is_content(healthy):
-    found = findings(run("doctor", "--json", env={**healthy, "CC": "/nonexistent"}).stdout)
+def test_doctor_without_a_compiler_says_why_and_is_content(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("CC", "/nonexistent")
+    found = findings(ask("doctor", "--json").stdout)
     compiler = found["C compiler"]
     assert compiler["state"] == "absent"
     assert "/nonexistent not found" in compiler["says"]
@@ -53,9 +55,10 @@ def test_doctor_with_a_compiler_that_fails_says_why(monkeypatch):
     assert "ended with 1" in compiler.says
 
 
-def test_doctor_with_a_cache_that_cannot_be_written_fails(healthy, tmp_path):
+def test_doctor_with_a_cache_that_cannot_be_written_fails(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("in the way", encoding="utf-8")
-    done = run("doctor", "--json", env={**healthy, "XDG_CACHE_HOME": str(tmp_path / "file")}, code=1)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    done = ask("doctor", "--json", code=1)
     assert not json.loads(done.stdout)["ok"]
     cache = findings(done.stdout)["cache"]
     assert cache["state"] == "broken"
@@ -108,7 +111,7 @@ def test_a_check_that_fails_keeps_no_other_from_being_made(monkeypatch):
 
 
 def test_bench_prints_and_keeps_the_same_record(tmp_path):
-    done = run("bench", "--quick", "--json", "--out", str(tmp_path / "bench.json"), env=one_thread())
+    done = ask("bench", "--quick", "--json", "--out", str(tmp_path / "bench.json"))
     kept = json.loads((tmp_path / "bench.json").read_text(encoding="utf-8"))
     assert json.loads(done.stdout) == kept
     known = json.loads((ROOT / "benchmarks" / "results" / "layers.json").read_text(encoding="utf-8"))
@@ -133,7 +136,7 @@ def one_thread() -> dict[str, str]:
 
 
 def test_bench_refuses_a_folder_that_is_not_there_before_it_begins(tmp_path):
-    done = run("bench", "--out", str(tmp_path / "none" / "bench.json"), code=2)
+    done = ask("bench", "--out", str(tmp_path / "none" / "bench.json"), code=2)
     assert "recollect bench --out bench.json" in done.stderr
     assert not done.stdout
 

@@ -142,7 +142,7 @@ def test_summaries_are_pairs_too(tmp_path):
 
 def test_each_kind_of_run_names_the_verb_of_the_other(tmp_path):
     spoken, written = str(tmp_path / "spoken"), str(tmp_path / "written")
-    begin(Recipe("recall", "gru", max_steps=1), Run(spoken), lambda row: None)
+    begin(Recipe("recall:count=2000", "gru", max_steps=1), Run(spoken), lambda row: None)
     begin(small("cho", max_steps=1), Run(written), lambda row: None)
     assert f"recollect generate {spoken}" in ask("predict", spoken, "a", code=2).stderr
     assert f"recollect predict {written}" in ask("generate", written, "a", code=2).stderr

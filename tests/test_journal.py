@@ -26,7 +26,13 @@ def cache(tmp_path_factory, monkeypatch):
 
 
 def small(family: str = "gru", **options) -> Recipe:
-    settings = {"max_steps": 8, "batch_size": 4, "steps": 16, "evaluate_every": 4, "data": "recall"} | options
+    settings = {
+        "max_steps": 8,
+        "batch_size": 4,
+        "steps": 16,
+        "evaluate_every": 4,
+        "data": "recall:count=2000",
+    } | options
     return Recipe(family=family, **settings)
 
 

@@ -95,7 +95,20 @@ def test_the_display_is_not_drawn_with_every_row(monkeypatch):
 
 def test_a_terminal_gets_the_live_display(tmp_path):
     ours, theirs = pty.openpty()
-    words = ["train", "recall", "-m", "gru", "--budget", "6steps", "--batch", "4", "--steps", "16", "--out", "run"]
+    words = [
+        "train",
+        "recall:count=2000",
+        "-m",
+        "gru",
+        "--budget",
+        "6steps",
+        "--batch",
+        "4",
+        "--steps",
+        "16",
+        "--out",
+        "run",
+    ]
     environment = os.environ | {"TERM": "xterm", "COLUMNS": "100", "XDG_CACHE_HOME": str(tmp_path / "cache")}
     command = [sys.executable, "-m", "recollect", *words, "--set", "evaluate_every=3"]
     with subprocess.Popen(command, stdout=theirs, stderr=subprocess.PIPE, cwd=tmp_path, env=environment) as process:

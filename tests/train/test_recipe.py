@@ -89,7 +89,9 @@ def test_a_compiled_run_learns_the_same(tmp_path, monkeypatch):
     monkeypatch.setattr(torch, "compile", plain)
     losses = []
     for is_compiled in (False, True):
-        recipe = Recipe("recall", "gru", max_steps=6, batch_size=8, steps=16, evaluate_every=3, compile=is_compiled)
+        recipe = Recipe(
+            "recall:count=2000", "gru", max_steps=6, batch_size=8, steps=16, evaluate_every=3, compile=is_compiled
+        )
         rows = []
         begin(recipe, Run(tmp_path / str(is_compiled)), rows.append)
         losses.append([row["valid_loss"] for row in rows if "valid_loss" in row])

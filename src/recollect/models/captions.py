@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
 from typing import Any, Literal
 
@@ -221,6 +222,7 @@ def _transformer(config: CaptionConfig) -> Decoder[Any]:
     return decoder
 
 
+@lru_cache  # fitting a size asks for the same again and again
 def count_caption_parameters(config: CaptionConfig) -> int:
     """Count a captioner's parameters, shared ones once, without making them."""
     with torch.device("meta"):

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -159,6 +160,7 @@ def _begin_small(body: Stack, depth: int) -> None:
                 nn.init.zeros_(module.bias)
 
 
+@lru_cache  # fitting a size asks for the same again and again
 def count_parameters(config: LanguageConfig) -> int:
     """Count a model's parameters, shared ones once, without making them."""
     with torch.device("meta"):

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Literal
 
 import torch
@@ -186,6 +187,7 @@ def _attend(config: TranslationConfig, query_width: int, key_width: int) -> Atte
     return Attend(score, make_alignment(config.alignment, **options[config.alignment]))
 
 
+@lru_cache  # fitting a size asks for the same again and again
 def count_translation_parameters(config: TranslationConfig) -> int:
     """Count a translator's parameters, shared ones once, without making them."""
     with torch.device("meta"):
