@@ -180,6 +180,78 @@ def test_autocast_reads_float32_weights(emulate):
     assert torch.allclose(y.float(), wanted, atol=0.02)
 
 
+def gradients(layer, x, **how):
+    """Gradients of a sum of squares, by name, inside autocast where it is asked for."""
+    layer, x = deepcopy(layer), x.clone().requires_grad_()
+    with torch.autocast("cpu", **how):
+        y, memory = layer(x)
+    (y.float().square().sum() + memory.hidden.float().sum()).backward()
+    found = {"dx": x.grad} | {name: p.grad for name, p in layer.named_parameters()}
+    return {name: g for name, g in found.items() if g is not None}
+
+
+@pytest.mark.parametrize("kind", ["lstm", "gru", "rnn_tanh"])
+@pytest.mark.parametrize("bias", [True, False])
+def test_gradients_under_autocast(emulate, kind, bias):
+    machine = emulate(12)
+    torch.manual_seed(1)
+    layer, x = {"lstm": LSTM, "gru": GRU, "rnn_tanh": RNN}[kind](5, 30, bias=bias), torch.randn(3, 4, 5)
+    found = gradients(layer, x, dtype=torch.bfloat16)
+    assert [p.direction for p in machine.launched] == ["forward", "backward"]
+    exact = gradients(layer, x, enabled=False)
+    assert len(machine.launched) == 2
+    assert found.keys() == exact.keys()
+    for name, gradient in found.items():
+        assert gradient.dtype == torch.float32
+        assert (gradient - exact[name]).norm() <= 0.02 * exact[name].norm(), name
+
+
+@pytest.mark.parametrize("frozen", [(), ("weight_ih", "bias_hh"), ("weight_ih", "weight_hh", "bias_ih", "bias_hh")])
+def test_what_is_frozen_has_no_gradient(emulate, frozen):
+    emulate(12)
+    torch.manual_seed(2)
+    layer, x = GRU(5, 30).to(torch.bfloat16), torch.randn(3, 4, 5).to(torch.bfloat16)
+    whole = gradients(layer, x, enabled=False)
+    for name in frozen:
+        getattr(layer, name).requires_grad_(False)
+    found = gradients(layer, x, enabled=False)
+    assert found.keys() == whole.keys() - set(frozen)
+    assert all(torch.equal(g, whole[name]) for name, g in found.items())
+
+
+def test_gradients_of_gradients_are_refused(emulate):
+    emulate(12)
+    layer, x = LSTM(5, 30).to(torch.bfloat16), torch.randn(3, 4, 5).to(torch.bfloat16).requires_grad_()
+    (first,) = torch.autograd.grad(layer(x)[0].square().sum(), x, create_graph=True)
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        first.sum().backward()
+
+
+def test_gates_are_kept_only_for_gradients(emulate, monkeypatch):
+    machine, kept = emulate(12), []
+    launch = machine.launch
+    monkeypatch.setattr(machine, "launch", lambda plan, given: kept.append(given.keeps) or launch(plan, given))
+    layer, x = LSTM(5, 30).to(torch.bfloat16), torch.randn(3, 4, 5).to(torch.bfloat16)
+    whole, _ = layer(x)
+    with torch.no_grad():
+        same, _ = layer(x)
+    assert kept == [1, 0]
+    assert torch.equal(whole, same)
+
+
+def test_weights_that_changed_are_read_anew(emulate):
+    emulate(12)
+    layer, x = LSTM(5, 30).to(torch.bfloat16), torch.randn(3, 4, 5).to(torch.bfloat16)
+    with torch.no_grad():
+        before, _ = layer(x)
+        layer.weight_hh.data.mul_(2)  # which nobody counts
+        after, _ = layer(x)
+        with persistent.disabled():
+            wanted, _ = layer(x)
+    assert not torch.equal(before, after)
+    assert torch.allclose(after.float(), wanted.float(), atol=0.02)
+
+
 def test_switched_off_and_out_of_reach(emulate):
     machine = emulate(12)
     layer = LSTM(5, 30).to(torch.bfloat16)

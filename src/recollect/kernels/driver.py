@@ -91,11 +91,10 @@ class Cuda:
         return 0 if status else count.value * plan.cluster  # a cluster that large may be refused
 
     def _kernel(self, kernel: Plan | Chore) -> tuple[ctypes.c_void_p, Shape]:
-        found = self._kernels.get(kernel)
-        if found is None:
+        if kernel not in self._kernels:
             with self._lock:
-                found = self._kernels[kernel] = self._load(kernel)
-        return found
+                self._kernels[kernel] = self._kernels.get(kernel) or self._load(kernel)
+        return self._kernels[kernel]
 
     def _load(self, kernel: Plan | Chore) -> tuple[ctypes.c_void_p, Shape]:
         code = nvrtc.build(sources(), f"{kernel.source}.cu", kernel.macros, self.arch)

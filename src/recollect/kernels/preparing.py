@@ -10,7 +10,7 @@ import ctypes
 import torch
 from torch import Tensor
 
-from recollect.kernels.launching import Machine, Ready, sizes
+from recollect.kernels.launching import Machine, Ready, Sizes, sizes
 from recollect.kernels.packing import INPUT_SLOTS
 from recollect.kernels.plans import Plan
 from recollect.kernels.recurrences import Given
@@ -42,8 +42,8 @@ def prepare_forward(machine: Machine, plan: Plan, given: Given, dtype: torch.dty
     x, (batch, steps, width), units = given.x, given.x.shape, given.h.shape[1]
     by_time = x.new_empty((steps * batch, width), dtype=dtype)
     slotted = x.new_empty((units * len(INPUT_SLOTS[plan.cell]), width), dtype=dtype)
-    states = 4 * batch * units
-    room, zeros, packed, rest = _make_room(plan, x, batch, 2 * states + 4 * len(slotted))
+    size, states = sizes(plan), 4 * batch * units
+    room, zeros, packed, rest = _make_room(size, x, -(-batch // plan.batch), 2 * states + 4 * len(slotted))
     bias = None if given.b_ih is None else rest + 2 * states
     ready = Ready(room, zeros, packed, bias, rest, None if given.c is None else rest + states)
     arguments = PrepareArguments(
@@ -62,33 +62,32 @@ def prepare_forward(machine: Machine, plan: Plan, given: Given, dtype: torch.dty
         batch=batch,
         width=width,
         units=units,
-        **sizes(plan).packing,
+        **size.packing,
     )
-    things = max(sizes(plan).parts, by_time.numel() // 8, slotted.numel() // 8)
-    machine.do(sizes(plan).chores["prepare"], things, arguments)
+    things = max(size.parts, by_time.numel() // 8, slotted.numel() // 8)
+    machine.do(size.chores["prepare"], things, arguments)
     return ready, by_time, slotted
 
 
 def prepare_backward(machine: Machine, plan: Plan, w_hh: Tensor, batch: int, dtype: torch.dtype) -> Ready:
     """Lay out what the walk back reads."""
-    w_hh = _readable(w_hh, dtype)
-    room, zeros, packed, _ = _make_room(plan, w_hh, batch, 0)
+    w_hh, size = _readable(w_hh, dtype), sizes(plan)
+    room, zeros, packed, _ = _make_room(size, w_hh, -(-batch // plan.batch), 0)
     arguments = PrepareArguments(
         w_hh=(w_hh.data_ptr(), w_hh.dtype is torch.float32),
         packed=packed,
         zeros=zeros,
         zero_count=(packed - zeros) // 16,
         units=w_hh.shape[1],
-        **sizes(plan).packing,
+        **size.packing,
     )
-    machine.do(sizes(plan).chores["prepare"], sizes(plan).parts, arguments)
+    machine.do(size.chores["prepare"], size.parts, arguments)
     return Ready(room, zeros, packed)
 
 
-def _make_room(plan: Plan, like: Tensor, batch: int, more: int) -> tuple[Tensor, int, int, int]:
+def _make_room(size: Sizes, like: Tensor, launches: int, more: int) -> tuple[Tensor, int, int, int]:
     """Give memory, and where in it lie zeros for every launch, packed weights, and what else is wanted."""
-    launches = -(-batch // plan.batch)
-    zero_bytes, packed_bytes = launches * sizes(plan).space, 16 * sizes(plan).parts
+    zero_bytes, packed_bytes = launches * size.space, 16 * size.parts
     room = like.new_empty(zero_bytes + packed_bytes + more, dtype=torch.uint8)
     start = room.data_ptr()
     return room, start, start + zero_bytes, start + zero_bytes + packed_bytes

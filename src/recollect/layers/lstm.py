@@ -43,7 +43,8 @@ class LSTM(Recurrence[HiddenCell]):
 
     def initial_memory(self, batch_size: int, like: Tensor | None = None) -> HiddenCell:
         """Begin with h_0 = c_0 = 0."""
-        hidden, cell = (torch.zeros(batch_size, self.hidden, **self._like(like)) for _ in range(2))
+        kind = self._like(like)
+        hidden, cell = (torch.zeros(batch_size, self.hidden, **kind) for _ in range(2))
         return HiddenCell(hidden=hidden, cell=cell)
 
     def step(self, from_x: Tensor, memory: HiddenCell) -> tuple[HiddenCell, dict[str, Tensor]]:

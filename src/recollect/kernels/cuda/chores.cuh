@@ -7,8 +7,8 @@
 
 constexpr int SLOTS = CELL < 2 ? 4 : 1;
 
-// Every thread of the grid does its share of so many things. 32 bits: what they are divided by is not known when compiling,
-// and a chip whose memory holds 2^32 sixteens of bytes is not built.
+// Every thread of the grid does its share of so many things. They are counted in 32 bits, since numbers are divided by
+// others that are not known when compiling: rows of eight, of which no chip holds that many.
 template <class Work>
 DEVICE void share(u32 count, Work work) {
     const u32 all = grid_size() * THREADS;
