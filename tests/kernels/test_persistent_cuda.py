@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from copy import deepcopy
+from threading import Thread
 
 import pytest
 import torch
@@ -90,6 +91,22 @@ def test_the_same_call_gives_the_same_bits():
     given = make("lstm", 64, 512, torch.bfloat16, ragged=True)
     first, second = (read(deepcopy(given[0]), *given[1:]) for _ in range(2))
     assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+def test_a_thread_that_has_launched_nothing_else():
+    layer, x, parts, _, _ = make("lstm", 16, 256, torch.bfloat16, ragged=False)
+    memory, found = type(layer.initial_memory(1))(**parts), []
+
+    def read():
+        with torch.no_grad():
+            found.append(layer(x, memory)[0])
+
+    read()
+    thread = Thread(target=read)
+    thread.start()
+    thread.join()
+    assert len(found) == 2
+    assert torch.equal(*found)
 
 
 @pytest.mark.parametrize("hidden", [256, 1024])

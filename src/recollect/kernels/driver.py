@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.resources import files
-from threading import Lock
+from threading import Lock, local
 from typing import Any
 
 import torch
@@ -98,7 +98,6 @@ class Cuda:
 
     def _load(self, kernel: Plan | Chore) -> tuple[ctypes.c_void_p, Shape]:
         code = nvrtc.build(sources(), f"{kernel.source}.cu", kernel.macros, self.arch)
-        torch.zeros(1, device=self.device)  # so that torch's context is this thread's
         shape = Shape(kernel.grid, kernel.threads, kernel.shared_bytes, kernel.cluster, kernel.through_l2)
         return load(code, kernel.entry, kernel.shared_bytes, wide=kernel.cluster > 8), shape
 
@@ -117,6 +116,7 @@ class Shape:
 def load(code: bytes, name: str, shared_bytes: int, *, wide: bool = False) -> ctypes.c_void_p:
     """Give a kernel of compiled code, for the current device; `wide`: with clusters of more than eight blocks."""
     module, function = ctypes.c_void_p(), ctypes.c_void_p()
+    _enter_context()
     _check(_driver().cuModuleLoadData(ctypes.byref(module), code))
     _check(_driver().cuModuleGetFunction(ctypes.byref(function), module, name.encode()))
     _check(_driver().cuFuncSetAttribute(function, MAX_DYNAMIC_SHARED_BYTES, shared_bytes))
@@ -131,12 +131,32 @@ def launch(function: ctypes.c_void_p, shape: Shape, arguments: ctypes.Structure)
 
 
 def _start(function: ctypes.c_void_p, shape: Shape, arguments: int) -> int:
+    _enter_context()
     kept = _configure(shape)
     config = _Config.from_buffer_copy(kept)  # its own: threads may launch at the same time
     config.stream = torch._C._cuda_getCurrentRawStream(torch.cuda.current_device())
     parameters = (ctypes.c_void_p * 1)(arguments)
     status: int = _driver().cuLaunchKernelEx(ctypes.byref(config), function, parameters, None)
     return status
+
+
+class _Thread(local):
+    has_context = False
+
+
+_thread = _Thread()
+
+
+def _enter_context() -> None:
+    """Give this thread torch's context: autograd's threads have none before the first launch of torch's own there."""
+    if _thread.has_context:
+        return
+    context = ctypes.c_void_p()
+    _check(_driver().cuCtxGetCurrent(ctypes.byref(context)))
+    if not context.value:
+        _check(_driver().cuDevicePrimaryCtxRetain(ctypes.byref(context), torch.cuda.current_device()))
+        _check(_driver().cuCtxSetCurrent(context))
+    _thread.has_context = True
 
 
 @lru_cache
