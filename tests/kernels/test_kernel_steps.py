@@ -244,10 +244,11 @@ def test_a_loop_of_kernels_says_what_the_model_says(family, emulator, monkeypatc
 FAULTS = {
     "contexts are read before they are there": ("if (!meet(given.meeting, flag)) return;\n\n    gather", "gather"),
     "the hidden vector is read before it is there": (
-        "if (!meet(given.meeting, flag)) return;\n\n    for (int at",
-        "for (int at",
+        "if (!meet(given.meeting, flag)) return;\n\n#pragma unroll 8",
+        "",
     ),
     "no sum over the warps of a row": ("sums[b] += between[(warp + other) * ROWS + b]", "sums[b] += 0"),
+    "lanes are not joined": ("running.join_over_warp();", ""),
     "the step itself is not looked at": ("running.see(score, value);\n            if (head", "if (head"),
 }
 

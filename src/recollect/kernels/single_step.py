@@ -85,9 +85,9 @@ class BlockSizes:
     @property
     def shared(self) -> int:
         """Bytes of shared memory."""
-        groups = self.warps * 32 // max(self.head // 8, 1)
         vector = self.rows * -(-max(self.width, self.hidden) // 256) * 256
-        return 4 * (vector + groups * (self.head + 2) + self.warps * max(self.rows, 2) + 1)
+        room = max(self.warps * (self.head + 2), 2 * self.blocks, 2 * self.rows * self.heads)
+        return 4 * (vector + room + self.warps * max(self.rows, 2) + 1)
 
     @property
     def kernel(self) -> Kernel:

@@ -22,6 +22,9 @@ constexpr int TOGETHER = 32 / LANES;           // slots that a warp looks at tog
 constexpr int GROUPS = WARPS * TOGETHER;       // and a block
 constexpr int SHORTEST = 64;                   // slots worth a block of their own
 constexpr int PART = HEAD + 2;                 // a part of a context: its sum, and the sum's weight and largest score
+constexpr int LISTS = ROWS * HEADS;
+constexpr int MOST_PARTS = BLOCKS > LISTS ? BLOCKS : LISTS;  // of all contexts
+constexpr int ROOM = WARPS * PART > 2 * MOST_PARTS ? WARPS * PART : 2 * MOST_PARTS;  // floats in which parts are put together
 
 struct Layer {
     const scalar *norm, *norm_bias, *qkv, *qkv_bias, *out, *out_bias;
@@ -107,14 +110,18 @@ struct Product {                               // y (N) = W (N, K) x, PARTS warp
         for (int b = 0; b < ROWS; b++) sums[b] = over_warp(sums[b]);
     }
 
-    // Multiplies by all rows of this block; `first` holds what was asked for before the meeting.
-    template <typename End>
-    DEVICE static void run(const scalar* w, Product first, const float* x, float* between, End end) {
+    // Multiplies by all rows of this block; `first` holds what was asked for before the meeting. What is `added` to a sum is
+    // asked for before the product.
+    template <typename Added, typename End>
+    DEVICE static void run(const scalar* w, Product first, const float* x, float* between, Added added, End end) {
         const int warp = thread_index() / 32, lane = thread_index() % 32;
         for (int turn = 0; block_index() + grid_size() * turn * SLOTS < N; turn++) {
             Product next;
             next.ask(w, turn + 1);
-            float sums[ROWS];
+            const bool ends = lane == 0 && warp % PARTS == 0 && row_at(turn) < N;
+            float sums[ROWS], more[ROWS] = {};
+            if (ends)
+                for (int b = 0; b < ROWS; b++) more[b] = added(row_at(turn), b);
             first.multiply(x, sums);
             if (PARTS > 1) {
                 if (lane == 0)
@@ -125,8 +132,8 @@ struct Product {                               // y (N) = W (N, K) x, PARTS warp
                         for (int b = 0; b < ROWS; b++) sums[b] += between[(warp + other) * ROWS + b];
                 block_sync();
             }
-            if (lane == 0 && warp % PARTS == 0 && row_at(turn) < N)
-                for (int b = 0; b < ROWS; b++) end(row_at(turn), b, sums[b]);
+            if (ends)
+                for (int b = 0; b < ROWS; b++) end(row_at(turn), b, sums[b] + more[b]);
             first = next;
         }
     }
@@ -163,6 +170,13 @@ DEVICE void sum_over_block(float& a, float& b, float* between) {
 template <typename From>
 DEVICE void normalise(From from, const scalar* weight, const scalar* bias, float* normalised, float* between) {
     constexpr int EACH = (WIDTH + THREADS - 1) / THREADS;
+    float weights[EACH], biases[EACH];         // asked for before they are needed
+#pragma unroll
+    for (int i = 0; i < EACH; i++) {
+        const int d = thread_index() + i * THREADS;
+        weights[i] = d < WIDTH ? to_float(weight[d]) : 0.0f;
+        biases[i] = d < WIDTH ? value_at(bias, d) : 0.0f;
+    }
     for (int b = 0; b < ROWS; b++) {
         float mine[EACH], sum = 0.0f, squares = 0.0f;
         const float shift = RMS ? 0.0f : from(b, 0);
@@ -180,8 +194,7 @@ DEVICE void normalise(From from, const scalar* weight, const scalar* bias, float
         for (int i = 0; i < EACH; i++) {
             const int d = thread_index() + i * THREADS;
             if (d >= WIDTH) continue;
-            const float scaled = (mine[i] - shift - off) * factor * to_float(weight[d]);
-            normalised[b * padded(WIDTH) + place(d)] = scaled + value_at(bias, d);
+            normalised[b * padded(WIDTH) + place(d)] = (mine[i] - shift - off) * factor * weights[i] + biases[i];
         }
     }
     block_sync();
@@ -214,6 +227,18 @@ struct Running {                               // a softmax-weighted sum, as far
         most = larger;
         weight = weight * fade + share;
         for (int j = 0; j < 8; j++) sum[j] = sum[j] * fade + share * value[j];
+    }
+
+    DEVICE void join_over_warp() {             // the lanes that hold the same features
+#pragma unroll
+        for (int step = LANES; step < 32; step *= 2) {
+            const float other = from_lane_xor(most, step), larger = fmaxf(most, other);
+            const float mine = expf(most - larger), theirs = expf(other - larger);
+            most = larger;
+            weight = weight * mine + from_lane_xor(weight, step) * theirs;
+#pragma unroll
+            for (int j = 0; j < 8; j++) sum[j] = sum[j] * mine + from_lane_xor(sum[j], step) * theirs;
+        }
     }
 };
 
@@ -266,37 +291,50 @@ DEVICE void attend(const Layer& layer, const Space& space, int row, int head, in
                 }
         }
     }
-    // Put the groups together: (GROUPS, PART) in shared memory.
-    for (int j = 0; j < 8; j++) collected[group * PART + first + j] = running.sum[j];
-    if (lane == 0) {
-        collected[group * PART + HEAD] = running.weight;
-        collected[group * PART + HEAD + 1] = running.most;
-    }
+    // Put the warps together: (WARPS, PART) in shared memory.
+    running.join_over_warp();
+    float* own = collected + thread_index() / 32 * PART;
+    if (group % TOGETHER == 0)
+        for (int j = 0; j < 8; j++) own[first + j] = running.sum[j];
+    if (thread_index() % 32 == 0) own[HEAD] = running.weight, own[HEAD + 1] = running.most;
     block_sync();
     for (int h = thread_index(); h < HEAD + 1; h += THREADS) {
         float most = -1e30f, sum = 0.0f;
-        for (int g = 0; g < GROUPS; g++) most = fmaxf(most, collected[g * PART + HEAD + 1]);
-        for (int g = 0; g < GROUPS; g++) sum += collected[g * PART + h] * expf(collected[g * PART + HEAD + 1] - most);
+#pragma unroll
+        for (int w = 0; w < WARPS; w++) most = fmaxf(most, collected[w * PART + HEAD + 1]);
+#pragma unroll
+        for (int w = 0; w < WARPS; w++) sum += collected[w * PART + h] * expf(collected[w * PART + HEAD + 1] - most);
         part[h] = sum;
         if (h == HEAD) part[HEAD + 1] = most;
     }
     block_sync();
 }
 
-// Put the splits of all contexts together, in shared memory.
-DEVICE void gather_contexts(const Layer& layer, const Space& space, int most_splits, float* contexts) {
+// Put the splits of all contexts together, in shared memory: first what share each split has, then the sums. What comes
+// from other blocks is asked for side by side.
+DEVICE void gather_contexts(const Layer& layer, const Space& space, int most_splits, float* contexts, float* shares) {
+    for (int at = thread_index(); at < LISTS * most_splits; at += THREADS) {
+        const bool is_there = at % most_splits < splits_of(layer.length[at / most_splits / HEADS], most_splits);
+        const float* end = space.parts + at * PART + HEAD;
+        shares[2 * at] = is_there ? from_elsewhere(end + 1) : -1e30f;
+        shares[2 * at + 1] = is_there ? from_elsewhere(end) : 0.0f;
+    }
+    block_sync();
+    for (int list = thread_index(); list < LISTS; list += THREADS) {
+        float *own = shares + 2 * list * most_splits, most = -1e30f, weight = 0.0f;
+        for (int s = 0; s < most_splits; s++) most = fmaxf(most, own[2 * s]);
+        for (int s = 0; s < most_splits; s++) own[2 * s] = expf(own[2 * s] - most), weight += own[2 * s] * own[2 * s + 1];
+        for (int s = 0; s < most_splits; s++) own[2 * s] /= weight;
+    }
+    block_sync();
     for (int at = thread_index(); at < ROWS * WIDTH; at += THREADS) {
-        const int row = at / WIDTH, head = at % WIDTH / HEAD, h = at % HEAD;
-        const int splits = splits_of(layer.length[row], most_splits);
-        const float* parts = space.parts + (row * HEADS + head) * most_splits * PART;
-        float most = -1e30f, sum = 0.0f, weight = 0.0f;
-        for (int s = 0; s < splits; s++) most = fmaxf(most, from_elsewhere(parts + s * PART + HEAD + 1));
-        for (int s = 0; s < splits; s++) {
-            const float share = expf(from_elsewhere(parts + s * PART + HEAD + 1) - most);
-            sum += share * from_elsewhere(parts + s * PART + h);
-            weight += share * from_elsewhere(parts + s * PART + HEAD);
-        }
-        contexts[row * padded(WIDTH) + place(at % WIDTH)] = sum / weight;
+        const int row = at / WIDTH, splits = splits_of(layer.length[row], most_splits);
+        const float* parts = space.parts + at / HEAD * most_splits * PART + at % HEAD;
+        const float* own = shares + 2 * (at / HEAD) * most_splits;
+        float sum = 0.0f;
+#pragma unroll 4
+        for (int s = 0; s < splits; s++) sum += own[2 * s] * from_elsewhere(parts + s * PART);
+        contexts[row * padded(WIDTH) + place(at % WIDTH)] = sum;
     }
     block_sync();
 }
@@ -325,15 +363,16 @@ KERNEL(THREADS) block_step(const Arguments given) {
     const int most_splits = given.most_splits;
     SHARED_MEMORY(shared);
     float* vector = (float*)shared;            // (ROWS, padded WIDTH or HIDDEN)
-    float* collected = vector + ROWS * padded(HIDDEN > WIDTH ? HIDDEN : WIDTH);  // (GROUPS, PART)
-    float* between = collected + GROUPS * PART;  // (WARPS, ROWS or 2)
+    float* collected = vector + ROWS * padded(HIDDEN > WIDTH ? HIDDEN : WIDTH);  // ROOM
+    float* between = collected + ROOM;         // (WARPS, ROWS or 2)
     int* flag = (int*)(between + WARPS * (ROWS > 2 ? ROWS : 2));
     Qkv qkv;
     qkv.ask(layer.qkv, 0);
     auto x_before = [&](int b, int d) { return to_float(given.input[b * WIDTH + d]); };
     normalise(x_before, layer.norm, layer.norm_bias, vector, between);
-    Qkv::run(layer.qkv, qkv, vector, between, [&](int row, int b, float sum) {
-        space.qkv[b * QKV + row] = sum + value_at(layer.qkv_bias, row);
+    auto qkv_bias = [&](int row, int) { return value_at(layer.qkv_bias, row); };
+    Qkv::run(layer.qkv, qkv, vector, between, qkv_bias, [&](int row, int b, float sum) {
+        space.qkv[b * QKV + row] = sum;
     });
     if (!meet(given.meeting, flag)) return;
 
@@ -347,9 +386,10 @@ KERNEL(THREADS) block_step(const Arguments given) {
     out.ask(layer.out, 0);
     if (!meet(given.meeting, flag)) return;
 
-    gather_contexts(layer, space, most_splits, vector);
-    Out::run(layer.out, out, vector, between, [&](int row, int b, float sum) {
-        space.x[b * WIDTH + row] = x_before(b, row) + sum + value_at(layer.out_bias, row);
+    gather_contexts(layer, space, most_splits, vector, collected);
+    auto x_and_bias = [&](int row, int b) { return x_before(b, row) + value_at(layer.out_bias, row); };
+    Out::run(layer.out, out, vector, between, x_and_bias, [&](int row, int b, float sum) {
+        space.x[b * WIDTH + row] = sum;
     });
     Up up;
     up.ask(layer.up, 0);
@@ -357,18 +397,21 @@ KERNEL(THREADS) block_step(const Arguments given) {
 
     auto x_between = [&](int b, int d) { return from_elsewhere(space.x + b * WIDTH + d); };
     normalise(x_between, layer.next_norm, layer.next_norm_bias, vector, between);
-    Up::run(layer.up, up, vector, between, [&](int row, int b, float sum) {
-        space.hidden[b * HIDDEN + row] = activated(sum + value_at(layer.up_bias, row));
+    auto up_bias = [&](int row, int) { return value_at(layer.up_bias, row); };
+    Up::run(layer.up, up, vector, between, up_bias, [&](int row, int b, float sum) {
+        space.hidden[b * HIDDEN + row] = activated(sum);
     });
     Down down;
     down.ask(layer.down, 0);
     if (!meet(given.meeting, flag)) return;
 
+#pragma unroll 8
     for (int at = thread_index(); at < ROWS * HIDDEN; at += THREADS)
         vector[at / HIDDEN * padded(HIDDEN) + place(at % HIDDEN)] = from_elsewhere(space.hidden + at);
     block_sync();
-    Down::run(layer.down, down, vector, between, [&](int row, int b, float sum) {
-        given.output[b * WIDTH + row] = from_float(x_between(b, row) + sum + value_at(layer.down_bias, row));
+    auto x_and_next_bias = [&](int row, int b) { return x_between(b, row) + value_at(layer.down_bias, row); };
+    Down::run(layer.down, down, vector, between, x_and_next_bias, [&](int row, int b, float sum) {
+        given.output[b * WIDTH + row] = from_float(sum);
     });
     if (block_index() == 0 && thread_index() < ROWS)
         layer.length_after[thread_index()] = layer.length[thread_index()] + (given.valid ? given.valid[thread_index()] : 1);

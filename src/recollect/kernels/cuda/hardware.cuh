@@ -96,7 +96,7 @@ DEVICE u32 peek(const u32* word) {
 DEVICE u64 raise_counted(u64* counter) {  // as `raise`; also says how far it was
     u64 before;
     asm volatile("fence.acq_rel.gpu;" ::: "memory");
-    asm volatile("atom.add.release.gpu.global.u64 %0, [%1], 1;" : "=l"(before) : "l"(counter) : "memory");
+    asm volatile("atom.add.relaxed.gpu.global.u64 %0, [%1], 1;" : "=l"(before) : "l"(counter) : "memory");
     return before;
 }
 DEVICE u64 look(const u64* word) {
@@ -104,9 +104,10 @@ DEVICE u64 look(const u64* word) {
     asm volatile("ld.acquire.gpu.global.u64 %0, [%1];" : "=l"(value) : "l"(word) : "memory");
     return value;
 }
-DEVICE float from_elsewhere(const float* at) {  // never from this multiprocessor's own cache
+// Never from this multiprocessor's own cache. It stays after a meeting, but many can be on their way at once.
+DEVICE float from_elsewhere(const float* at) {
     float value;
-    asm volatile("ld.global.cg.f32 %0, [%1];" : "=f"(value) : "l"(at) : "memory");
+    asm volatile("ld.global.cg.f32 %0, [%1];" : "=f"(value) : "l"(at));
     return value;
 }
 DEVICE void tell(u32* word) { asm volatile("st.relaxed.sys.global.u32 [%0], 1;" ::"l"(word) : "memory"); }
