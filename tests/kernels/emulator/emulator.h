@@ -198,6 +198,7 @@ inline float widen(u16 bits) { return float_of((u32)bits << 16); }
 #endif
 inline u32 narrow_pair(float low, float high) { return narrow(low) | (u32)narrow(high) << 16; }
 inline float exp2_of(float x) { return std::exp2(x); }
+inline float tanh_of(float x) { return std::tanh(x); }
 inline float one_over(float x) { return 1.0f / x; }
 
 // --- other blocks ------------------------------------------------------------------------------------------------
