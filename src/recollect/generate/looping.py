@@ -158,8 +158,9 @@ def _copy_all(to: list[Tensor], new: list[Tensor]) -> None:
     homes = {storage_of(t) for t in to}
     moved = [(old, t) for old, t in zip(to, new, strict=True) if not is_same(old, t)]
     sources = [t.clone() if storage_of(t) in homes else t for _, t in moved]
-    for (old, _), t in zip(moved, sources, strict=True):
-        old.copy_(t)
+    for kind in {t.dtype for t in sources}:  # a launch for each, not for every tensor
+        alike = [(old, t) for (old, _), t in zip(moved, sources, strict=True) if t.dtype == kind]
+        torch._foreach_copy_([old for old, _ in alike], [t for _, t in alike])
 
 
 # ---- finding a loop ------------------------------------------------------------------------------
