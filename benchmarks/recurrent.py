@@ -33,6 +33,7 @@ from torch import Tensor, nn
 import recurrent_cases
 from common import COMMIT, earlier, save_result
 from recollect import GRU, LSTM, RNN
+from recollect.capture import as_graph
 from recollect.kernels import launching, nvrtc, persistent, plans, preparing, slower
 from recollect.kernels.driver import sources
 from recollect.kernels.recurrences import Given
@@ -130,9 +131,9 @@ def measure(case: Case, effort: Effort) -> Iterator[dict[str, Any]]:
         chosen = is_chosen(case, x, trains=trains)
         contenders = {
             "ours": job(ours, x, weigh, trains=trains),
-            "ours in a graph": captured(job(ours, x, weigh, trains=trains)),
+            "ours in a graph": as_graph(job(ours, x, weigh, trains=trains)),
             "torch.nn": job(theirs, x, weigh, trains=trains),
-            "torch.nn in a graph": captured(job(theirs, x, weigh, trains=trains)),
+            "torch.nn in a graph": as_graph(job(theirs, x, weigh, trains=trains)),
         }
         if chosen and case in recurrent_cases.GOALS and not case.is_stack:
             contenders["walk"] = walk(ours, case.cell, case.batch, dtype, back=trains)
@@ -188,19 +189,6 @@ def job(layer: nn.Module, x: Tensor, weigh: Tensor, *, trains: bool) -> Callable
             return layer(x)[0]
 
     return train if trains else read
-
-
-def captured(work: Callable[[], Any]) -> Callable[[], Any]:
-    side = torch.cuda.Stream()
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
-        for _ in range(2):
-            work()
-    torch.cuda.current_stream().wait_stream(side)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        work()
-    return graph.replay
 
 
 def walk(layer: Any, cell: str, batch: int, dtype: torch.dtype, *, back: bool) -> Callable[[], Any]:

@@ -16,11 +16,35 @@ from torch.utils._pytree import TreeSpec, tree_flatten, tree_leaves, tree_map
 
 from recollect.memory import Memory
 
-WARM_UP = 3  # readings before the capture, as libraries choose their kernels and allocate then
+WARM_UP = 3  # runs before a capture, as libraries choose their kernels and allocate then
 
 Read: TypeAlias = Callable[[Any], tuple[Tensor, Memory | None]]  # inputs to a loss, and what is remembered after it
 Leaf: TypeAlias = tuple[torch.Size, torch.dtype] | None
 Layout: TypeAlias = tuple[tuple[Leaf, ...], TreeSpec]
+
+
+def warm_up(work: Callable[[], Any]) -> None:
+    """Do work some times on a stream of its own, as a capture asks for."""
+    beside = torch.cuda.Stream()
+    beside.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(beside):
+        for _ in range(WARM_UP):
+            work()
+    torch.cuda.current_stream().wait_stream(beside)
+
+
+def as_graph(work: Callable[[], Any]) -> Callable[[], Any]:
+    """Give work as a CUDA graph: each call replays it, and gives the tensors that the work gave, renewed."""
+    warm_up(work)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        given = work()
+
+    def replay() -> Any:
+        graph.replay()
+        return given
+
+    return replay
 
 
 class Captured:
@@ -44,7 +68,7 @@ class Captured:
         self._capture(beside)
 
     def _capture(self, beside: Captured | None) -> None:
-        self._warm_up()
+        warm_up(self._update)
         self._clear_gradients()
         self.graph = torch.cuda.CUDAGraph()
         self.pool = torch.cuda.graph_pool_handle() if beside is None else beside.pool
@@ -52,14 +76,6 @@ class Captured:
             self.loss, self.after = self._update()
             own = [p.grad for p in self.parameters]
             self.gradients = own if beside is None else _move(own, beside.gradients)
-
-    def _warm_up(self) -> None:
-        beside = torch.cuda.Stream()
-        beside.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(beside):
-            for _ in range(WARM_UP):
-                self._update()
-        torch.cuda.current_stream().wait_stream(beside)
 
     def _clear_gradients(self) -> None:
         for p in self.parameters:

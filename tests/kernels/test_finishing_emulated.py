@@ -13,7 +13,10 @@ from recollect.kernels.packing import HIDDEN_SLOTS, INPUT_SLOTS, from_slots
 from recollect.kernels.plans import CELLS, Chip, offer
 from recollect.kernels.recurrences import Given
 
-pytestmark = pytest.mark.skipif(COMPILER is None and os.environ.get("CI") != "true", reason="no g++")
+pytestmark = [
+    pytest.mark.skipif(COMPILER is None and os.environ.get("CI") != "true", reason="no g++"),
+    pytest.mark.usefixtures("poisoned"),
+]
 
 NOTHING = Given(*[None] * 7)
 NAMES = ("w_ih", "w_hh", "b_ih", "b_hh")
@@ -22,14 +25,6 @@ NAMES = ("w_ih", "w_hh", "b_ih", "b_hh")
 @pytest.fixture(scope="module")
 def machine(tmp_path_factory):
     return Emulator(tmp_path_factory.mktemp("finished"), Chip(4))
-
-
-@pytest.fixture(autouse=True)
-def poison():
-    """Fill what is allocated and not written with NaN."""
-    torch.use_deterministic_algorithms(True)
-    yield
-    torch.use_deterministic_algorithms(False)
 
 
 def compare(machine, cell, width, hidden, pairs, dtype, wanted):

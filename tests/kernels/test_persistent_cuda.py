@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from recollect import GRU, LSTM, RNN
+from recollect.capture import warm_up
 from recollect.kernels import persistent, slower
 
 HOPPER = torch.cuda.is_available() and torch.cuda.get_device_capability() == (9, 0)
@@ -119,12 +120,7 @@ def test_in_a_graph(hidden):
         y.float().square().sum().backward()
         return y
 
-    side = torch.cuda.Stream()
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
-        for _ in range(2):
-            update()
-    torch.cuda.current_stream().wait_stream(side)
+    warm_up(update)
     layer.zero_grad(set_to_none=True)
     x.grad = None
     graph = torch.cuda.CUDAGraph()
@@ -140,9 +136,8 @@ def test_in_a_graph(hidden):
     layer.zero_grad(set_to_none=True)
     y = update()
     for name, value in {"y": y, "dx": x.grad, "dw": layer.weight_hh.grad}.items():
-        assert (replayed[name] - value).norm() <= 0.01 * value.norm(), (
-            name
-        )  # products may be tiled otherwise in a graph
+        # Products may be tiled otherwise in a graph.
+        assert (replayed[name] - value).norm() <= 0.01 * value.norm(), name
 
 
 def test_autocast():

@@ -13,7 +13,10 @@ from recollect import GRU, LSTM, RNN
 from recollect.kernels import persistent, plans, slower
 from recollect.observe import readable
 
-pytestmark = pytest.mark.skipif(COMPILER is None and os.environ.get("CI") != "true", reason="no g++")
+pytestmark = [
+    pytest.mark.skipif(COMPILER is None and os.environ.get("CI") != "true", reason="no g++"),
+    pytest.mark.usefixtures("poisoned"),
+]
 
 CPU = torch.device("cpu")
 KINDS = {
@@ -91,14 +94,6 @@ def compare(kind, width, hidden, batch, steps, dtype, *, ragged=True):
     unit = torch.finfo(dtype).eps
     for name, error in errors.items():
         assert error <= max(1.5 * allowed[name], unit), (name, error, allowed[name])
-
-
-@pytest.fixture(autouse=True)
-def poison():
-    """Fill what is allocated and not written with NaN."""
-    torch.use_deterministic_algorithms(True)
-    yield
-    torch.use_deterministic_algorithms(False)
 
 
 @pytest.mark.parametrize("kind", KINDS)

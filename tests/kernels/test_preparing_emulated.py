@@ -15,7 +15,10 @@ from recollect.kernels.plans import CELLS, Chip, offer
 from recollect.kernels.preparing import prepare_backward, prepare_forward
 from recollect.kernels.recurrences import Given
 
-pytestmark = pytest.mark.skipif(COMPILER is None and os.environ.get("CI") != "true", reason="no g++")
+pytestmark = [
+    pytest.mark.skipif(COMPILER is None and os.environ.get("CI") != "true", reason="no g++"),
+    pytest.mark.usefixtures("poisoned"),
+]
 
 BATCH, STEPS = 9, 3
 SHAPES = [(5, 30), (16, 72), (7, 513)]  # width, hidden; the last goes through the cache
@@ -25,14 +28,6 @@ NARROW = {"bf16": torch.bfloat16, "fp16": torch.float16}
 @pytest.fixture(scope="module")
 def machine(tmp_path_factory):
     return Emulator(tmp_path_factory.mktemp("prepared"), Chip(4))
-
-
-@pytest.fixture(autouse=True)
-def poison():
-    """Fill what is allocated and not written with ones."""
-    torch.use_deterministic_algorithms(True)
-    yield
-    torch.use_deterministic_algorithms(False)
 
 
 def draw(cell, width, hidden, dtype, *, bias=True):

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from recollect.capture import as_graph
 from recollect.layer import SequenceLayer
 from recollect.layers.attention import SelfAttention
 from recollect.layers.gru import GRU
@@ -20,7 +21,6 @@ from recollect.timing import FORWARD, Work, largest_difference, one_pass
 RECURRENT: tuple[type[Recurrence[Any]], ...] = (RNN, GRU, LSTM)
 HEAD_WIDTH = 64
 TOLERANCES = {torch.float32: 1e-4, torch.bfloat16: 3e-2}  # relative to the largest value of each tensor
-WARM_UP = 3  # passes before a capture, as libraries choose their kernels then
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,7 @@ def _contest(
         peer: one_pass(task, theirs, read, x),
     }
     if shape.device == "cuda":
-        contenders[f"{peer} in a CUDA graph"] = captured(contenders[peer])
+        contenders[f"{peer} in a CUDA graph"] = as_graph(contenders[peer])
     times = 1 if task == FORWARD else 3  # back-propagation does every product twice more
     weights = sum(p.nbytes for p in ours.parameters())
     facts: dict[str, Any] = {"operations": times * operations, "bytes": times * (2 * x.nbytes + weights)}
@@ -134,22 +134,3 @@ def _contest(
     return Contest(
         name, task, shape.words(), contenders, contenders, largest_difference, tolerance, **facts, weights=weights
     )
-
-
-def captured(work: Work) -> Work:
-    """Give work as a CUDA graph that is replayed: the best setting of many small kernels."""
-    beside = torch.cuda.Stream()
-    beside.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(beside):
-        for _ in range(WARM_UP):
-            work()
-    torch.cuda.current_stream().wait_stream(beside)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        given = work()
-
-    def replay() -> Any:
-        graph.replay()
-        return given
-
-    return replay

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.utils import _pytree
 
+from recollect.capture import as_graph
 from recollect.entry import ContractError, without_looks
 from recollect.generate.filters import apply_filters, drawn_there
 from recollect.generate.recording import storage_of
@@ -33,7 +34,6 @@ from recollect.memory import Memory
 from recollect.observe import is_readable
 
 BLOCK = 64  # turns between two looks of the CPU
-WARM_UP = 2  # turns before the capture, as libraries choose their kernels and allocate then
 MOST = 8  # loops kept for a model
 
 
@@ -54,7 +54,7 @@ class Loop:
         self.into = Said(at, active, live, ids, said, torch.zeros_like(self.uniform))
         self._stop, self._prohibited = (_ids(given, home) for given in (settings.stop, settings.prohibited))
         turn = partial(self._turn, model)
-        self._again: Callable[[], Any] = self._captured(turn) if home.type == "cuda" else turn
+        self._again: Callable[[], Any] = as_graph(turn) if home.type == "cuda" else turn  # `load` undoes the warm-up
         self.owner: Callable[[], object | None] = lambda: None
 
     def fits(self, settings: Settings, memory: Memory, logits: Tensor, has_valid: bool) -> bool:
@@ -128,19 +128,6 @@ class Loop:
             raise Unsettled("the memory does not keep its shape")
         self.logits.copy_(y[:, 0] if valid is None else torch.where(valid, y[:, 0], self.logits))
         _copy_all(self.leaves, given)
-
-    def _captured(self, turn: Callable[[], None]) -> Callable[[], None]:
-        """Give the turn's replay; what the turns before the capture did is undone by `load`."""
-        beside = torch.cuda.Stream()
-        beside.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(beside):
-            for _ in range(WARM_UP):
-                turn()
-        torch.cuda.current_stream().wait_stream(beside)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            turn()
-        return graph.replay
 
 
 def _ids(given: Sequence[int], home: torch.device) -> Tensor:
