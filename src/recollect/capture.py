@@ -1,4 +1,4 @@
-"""Training on a GPU without waiting for launches: reading and back-propagation as one CUDA graph, replayed.
+"""Work on a GPU without waiting for launches: reading and back-propagation as one CUDA graph, replayed.
 
 A small model's update is thousands of short kernels, and starting each takes the CPU longer than running it takes the
 GPU. Captured once and replayed, they follow each other at once. A graph is for one layout: the structure, shapes and
