@@ -101,13 +101,16 @@ def main() -> None:
     parser.add_argument("--share", type=float, default=1.0, help="of the epochs, for a trial")
     parser.add_argument("--plain", action="store_true", help="without captured updates")
     parser.add_argument("--one", help="run this row alone, and print it")
+    parser.add_argument("--cache", help="where tokenised pairs are kept for all runs")
     options = parser.parse_args()
     torch.backends.cuda.matmul.allow_tf32 = True
     if options.one:
         print(json.dumps(one_run(options.one, SETTINGS[options.one], options)))
         return
     rows = {row["name"]: row for row in earlier("multi30k")}
-    with ThreadPoolExecutor(options.at_once) as pool:
+    with tempfile.TemporaryDirectory() as options.cache, ThreadPoolExecutor(options.at_once) as pool:
+        for setting in {SETTINGS[name].to_german: SETTINGS[name] for name in options.only}.values():
+            open_pairs(setting, options.cache)  # once for all
         for done in as_completed([pool.submit(in_a_process, name, options) for name in options.only]):
             rows[done.result()["name"]] = done.result()
             save_result("multi30k", [rows[name] for name in SETTINGS if name in rows], least=LEAST)
@@ -116,6 +119,7 @@ def main() -> None:
 def in_a_process(name: str, options: Any) -> dict[str, Any]:
     words = [sys.executable, "-W", "ignore", __file__, "--one", name, "--device", options.device]
     words += ["--share", str(options.share), *(["--plain"] if options.plain else [])]
+    words += ["--cache", options.cache, "--at-once", str(options.at_once)]
     done = subprocess.run(words, stdout=subprocess.PIPE, text=True, check=True)
     row = json.loads(done.stdout.splitlines()[-1])
     brief = {key: value for key, value in row.items() if not isinstance(value, (dict, list))}
@@ -125,7 +129,7 @@ def in_a_process(name: str, options: Any) -> dict[str, Any]:
 
 def one_run(name: str, setting: Setting, options: Any) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
-        data = open_pairs(setting, folder)
+        data = open_pairs(setting, options.cache or folder)
         torch.manual_seed(setting.seed)
         sizes = data.source_tokenizer.model_size, data.target_tokenizer.model_size
         model = Translator(TranslationConfig(setting.family, *sizes, **setting.model)).to(options.device)
@@ -134,6 +138,7 @@ def one_run(name: str, setting: Setting, options: Any) -> dict[str, Any]:
         load_checkpoint(Path(folder) / f"step-{trainee.progress.best_step:08d}", model)
         minutes = (time.perf_counter() - begun) / 60
         row = {"name": name, "setting": asdict(setting), "commit": COMMIT, "minutes": minutes}
+        row["at_once"] = options.at_once
         row |= {"parameters": count_translation_parameters(model.config), "best_step": trainee.progress.best_step}
         row |= {"learning_seconds": trainee.progress.seconds, "tokens": trainee.progress.tokens}
         row |= {part: measure(model, data, setting, part) for part in PARTS}
@@ -158,7 +163,7 @@ def learn(setting: Setting, model: Translator, data: Pairs, options: Any, folder
     optimise = Optimise(**how, betas=(0.9, 0.98), weight_decay=setting.weight_decay, clip_norm=1.0)
     batches = PairBatches(data.train, begin=data.begin, end=data.end, tokens=setting.tokens, seed=setting.seed)
     budget = Budget(tokens=round(options.share * setting.epochs * batches.predicted))
-    every = len(batches.round)  # updates to a round
+    every = 2 * len(batches.round)  # updates to two rounds
     precision: Any = setting.precision
     plan = Plan(budget, optimise, evaluate_every=every, save_every=10**9, keep=1, smoothing=setting.smoothing)
     trainee = Trainee(model, batches, optimise.build(model))

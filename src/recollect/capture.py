@@ -16,19 +16,19 @@ from torch.utils._pytree import TreeSpec, tree_flatten, tree_leaves, tree_map
 
 from recollect.memory import Memory
 
-WARM_UP = 3  # runs before a capture, as libraries choose their kernels and allocate then
+WARM_UP = 3  # runs before a capture, as libraries choose their kernels and allocate then; one, beside another capture
 
 Read: TypeAlias = Callable[[Any], tuple[Tensor, Memory | None]]  # inputs to a loss, and what is remembered after it
 Leaf: TypeAlias = tuple[torch.Size, torch.dtype] | None
 Layout: TypeAlias = tuple[tuple[Leaf, ...], TreeSpec]
 
 
-def warm_up(work: Callable[[], Any]) -> None:
+def warm_up(work: Callable[[], Any], times: int = WARM_UP) -> None:
     """Do work some times on a stream of its own, as a capture asks for."""
     beside = torch.cuda.Stream()
     beside.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(beside):
-        for _ in range(WARM_UP):
+        for _ in range(times):
             work()
     torch.cuda.current_stream().wait_stream(beside)
 
@@ -68,7 +68,7 @@ class Captured:
         self._capture(beside)
 
     def _capture(self, beside: Captured | None) -> None:
-        warm_up(self._update)
+        warm_up(self._update, WARM_UP if beside is None else 1)
         self._clear_gradients()
         self.graph = torch.cuda.CUDAGraph()
         self.pool = torch.cuda.graph_pool_handle() if beside is None else beside.pool

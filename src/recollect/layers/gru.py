@@ -66,6 +66,14 @@ class GRU(Recurrence[Hidden]):
             "hidden": hidden,
         }
 
+    def fused_step(self, from_x: Tensor, memory: Hidden) -> Hidden | None:
+        """The gates and the new state in one launch."""
+        if self.reset == "before":
+            return None
+        from_h = F.linear(memory.hidden, self.weight_hh, self.bias_hh)  # (B, 3H)
+        hidden, _ = torch.ops.aten._thnn_fused_gru_cell(from_x.contiguous(), from_h, memory.hidden)
+        return Hidden(hidden=hidden)
+
     def fused(self, x: Tensor, memory: Hidden, valid: Tensor | None) -> tuple[Tensor, Hidden] | None:
         """Run through padding: it comes last, so each row's own last output is right and is picked out."""
         if self.reset == "before":

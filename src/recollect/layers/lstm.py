@@ -64,6 +64,12 @@ class LSTM(Recurrence[HiddenCell]):
         }
         return HiddenCell(hidden=hidden, cell=cell), inner
 
+    def fused_step(self, from_x: Tensor, memory: HiddenCell) -> HiddenCell:
+        """The gates and both new vectors in one launch."""
+        from_h = F.linear(memory.hidden, self.weight_hh, self.bias_hh)  # (B, 4H)
+        hidden, cell, _ = torch.ops.aten._thnn_fused_lstm_cell(from_x.contiguous(), from_h, memory.cell)
+        return HiddenCell(hidden=hidden, cell=cell)
+
     def fused(self, x: Tensor, memory: HiddenCell, valid: Tensor | None) -> tuple[Tensor, HiddenCell] | None:
         """Run through padding while the gates hold the cell; h is picked at each row's own last step."""
         weights = self._weights()

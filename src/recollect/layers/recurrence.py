@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from torch import Tensor, nn
+from torch.autograd import forward_ad
 
 from recollect.kernels import persistent, recurrences
 from recollect.kernels.single_step import step_recurrence
@@ -105,6 +106,15 @@ class Recurrence(SequenceLayer[H]):
         """Renew the memory from W_ih x_t + b_ih (B, G·H); also give the inner values by name."""
         raise NotImplementedError
 
+    def renew(self, from_x: Tensor, memory: H) -> H:
+        """Do as `step` where nobody asks for inner values; on a GPU all but the product in one launch."""
+        found = self.fused_step(from_x, memory) if _may_fuse(from_x, memory) else None
+        return self.step(from_x, memory)[0] if found is None else found
+
+    def fused_step(self, from_x: Tensor, memory: H) -> H | None:
+        """Step with the library's kernel; None where there is none."""
+        return None
+
     def fused(self, x: Tensor, memory: H, valid: Tensor | None) -> tuple[Tensor, H] | None:
         """Read with the library's kernel; None where there is none."""
         raise NotImplementedError
@@ -186,6 +196,13 @@ def _bridge() -> Any:
     from recollect.layers import torch_bridge
 
     return torch_bridge
+
+
+def _may_fuse(from_x: Tensor, memory: Hidden) -> bool:
+    """Whether the library's pointwise kernels take these: a GPU's, of one dtype, rows beside each other."""
+    is_plain = not torch.compiler.is_compiling() and forward_ad._current_level < 0
+    tensors = from_x, *memory.tensors().values()
+    return from_x.is_cuda and is_plain and all(t.dtype == from_x.dtype and t.is_contiguous() for t in tensors[1:])
 
 
 def _replace(memory: H, tensors: list[Tensor]) -> H:

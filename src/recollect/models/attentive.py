@@ -47,13 +47,13 @@ class AttentiveDecoder(Decoder[Attending]):
         length = torch.zeros(len(features), dtype=torch.long, device=features.device)
         return Attending(state=state, context=context, length=length, source=self.attend.remember(features, valid))
 
-    def lowest_products(self, embedded: Tensor) -> tuple[Tensor, Tensor]:
-        """Split the lowest layer's product: W_e e(y) + b of all steps (B, T, G·H), and W_c, for a context each step."""
+    def lowest_products(self, embedded: Tensor) -> tuple[Sequence[Tensor], Tensor]:
+        """Split the lowest layer's product: W_e e(y) + b of each step (B, G·H), and W_c, for a context each step."""
         first = self.cells[0]
         assert isinstance(first, Recurrence)
-        # One cut for all steps: the gradient of each cut is as large as the whole weight.
+        # One cut for all steps, of the weight and of the products: the gradient of each cut is as large as the whole.
         from_symbols, from_context = first.weight_ih.tensor_split([embedded.shape[2]], dim=1)
-        return F.linear(embedded, from_symbols, first.bias_ih), from_context
+        return F.linear(embedded, from_symbols, first.bias_ih).unbind(1), from_context
 
     def step(self, from_x: Tensor, state: Layers) -> Layers:
         """Renew the states of all layers by one step, from the lowest one's product with its inputs (B, G·H)."""
@@ -63,7 +63,7 @@ class AttentiveDecoder(Decoder[Attending]):
                 from_x = layer.map(from_x)
                 after.append(own)
                 continue
-            renewed, _ = layer.step(_product(layer, from_x) if after else from_x, own)
+            renewed = layer.renew(_product(layer, from_x) if after else from_x, own)
             from_x = renewed.hidden
             after.append(renewed)
         return Layers(layers=tuple(after))
@@ -123,10 +123,10 @@ class BahdanauDecoder(AttentiveDecoder):
         embedded = self.embed(x)
         from_symbols, weight = self.lowest_products(embedded)
         steps = [(memory.state, memory.context)]
-        for t in range(x.shape[1]):
+        for t, from_symbol in enumerate(from_symbols):
             state, _ = steps[-1]
-            context = self.attend(top(state).hidden[:, None], memory.source, memory.length + t)[:, 0]
-            steps.append((self.step(from_symbols[:, t] + F.linear(context, weight), state), context))
+            context = self.attend(top(state).hidden[:, None], memory.source, memory.length + t).squeeze(1)
+            steps.append((self.step(from_symbol + F.linear(context, weight), state), context))
         hidden = _over_time(top(state).hidden for state, _ in steps)
         contexts = _over_time(context for _, context in steps)
         logits = self.out(self._drop(self.readout(hidden, embedded, contexts)))
@@ -161,10 +161,10 @@ class LuongDecoder(AttentiveDecoder):
     def _fed(self, embedded: Tensor, memory: Attending, valid: Tensor | None) -> tuple[Tensor, Attending]:
         from_symbols, weight = self.lowest_products(embedded)
         steps = [(memory.state, memory.context)]
-        for t in range(embedded.shape[1]):
+        for t, from_symbol in enumerate(from_symbols):
             before, fed = steps[-1]
-            state = self.step(from_symbols[:, t] + F.linear(fed, weight), before)
-            steps.append((state, self._look(top(state).hidden[:, None], memory, t)[:, 0]))
+            state = self.step(from_symbol + F.linear(fed, weight), before)
+            steps.append((state, self._look(top(state).hidden[:, None], memory, t).squeeze(1)))
         return _over_time(attended for _, attended in steps), self.finish(memory, steps, valid)
 
     def _unfed(self, embedded: Tensor, memory: Attending, valid: Tensor | None) -> tuple[Tensor, Attending]:
