@@ -115,5 +115,9 @@ def _copy(t: Tensor, home: torch.device) -> Tensor:
 def _move(own: list[Tensor | None], shared: list[Tensor | None]) -> list[Tensor | None]:
     """Write gradients into another graph's, and say where each stands: a set to every graph would be as many models."""
     both = [(to, g) for to, g in zip(shared, own, strict=True) if to is not None and g is not None]
-    torch._foreach_copy_([to for to, _ in both], [g for _, g in both])
+    alike = [(to, g) for to, g in both if to.stride() == g.stride()]  # in one launch, if all of them are
+    torch._foreach_copy_([to for to, _ in alike], [g for _, g in alike])
+    for to, g in both:
+        if to.stride() != g.stride():
+            to.copy_(g)
     return [g if to is None or g is None else to for to, g in zip(shared, own, strict=True)]

@@ -104,7 +104,7 @@ def mean_loss(model: Any, plan: Plan, given: Given) -> tuple[Tensor, Memory | No
     are not real are not left out but ignored.
     """
     is_narrow = plan.precision == "bf16"
-    with torch.autocast(given.x.device.type, torch.bfloat16, enabled=is_narrow, cache_enabled=False):
+    with torch.autocast(given.x.device.type, torch.bfloat16, enabled=is_narrow):
         memory = given.memory if given.source is None else model.remember(given.source, given.source_valid)
         logits, after = plan.truncation.read(model, given.x, memory, given.valid)
     logits = logits.float() if is_narrow else logits

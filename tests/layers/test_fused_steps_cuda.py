@@ -29,9 +29,12 @@ def test_a_fused_step_equals_the_readable_one(kind: type, bias: bool) -> None:
         torch.testing.assert_close(ours, want)
 
 
-def test_steps_of_several_dtypes_take_the_readable_way() -> None:
-    layer = GRU(5, 7).cuda()
-    memory = layer.initial_memory(2)
+@pytest.mark.parametrize("kind", [GRU, LSTM])
+def test_under_autocast_the_state_stays_wide(kind: type) -> None:
+    torch.manual_seed(0)
+    layer = kind(5, 8).cuda()
+    memory, from_x = layer.initial_memory(2), torch.randn(2, layer.gates * 8, device="cuda")
     with torch.autocast("cuda", torch.bfloat16):
-        renewed = layer.renew(torch.randn(2, 21, device="cuda", dtype=torch.bfloat16), memory)
-    assert renewed.hidden.isfinite().all()
+        renewed = layer.renew(from_x.bfloat16(), memory)
+    assert all(t.dtype == torch.float32 for t in renewed.tensors().values())
+    torch.testing.assert_close(renewed.hidden, layer.step(from_x, memory)[0].hidden, atol=2e-2, rtol=0)

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import _VF, Tensor
 
-from recollect.layers.recurrence import Hidden, Recurrence, last_valid
+from recollect.layers.recurrence import Hidden, Recurrence, last_valid, like_state
 
 
 class GRU(Recurrence[Hidden]):
@@ -71,7 +71,8 @@ class GRU(Recurrence[Hidden]):
         if self.reset == "before":
             return None
         from_h = F.linear(memory.hidden, self.weight_hh, self.bias_hh)  # (B, 3H)
-        hidden, _ = torch.ops.aten._thnn_fused_gru_cell(from_x.contiguous(), from_h, memory.hidden)
+        h = memory.hidden.contiguous()
+        hidden, _ = torch.ops.aten._thnn_fused_gru_cell(like_state(from_x, h), like_state(from_h, h), h)
         return Hidden(hidden=hidden)
 
     def fused(self, x: Tensor, memory: Hidden, valid: Tensor | None) -> tuple[Tensor, Hidden] | None:

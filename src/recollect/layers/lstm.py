@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import _VF, Tensor
 
 from recollect.entry import fill_invalid
-from recollect.layers.recurrence import HiddenCell, Recurrence, last_valid
+from recollect.layers.recurrence import HiddenCell, Recurrence, last_valid, like_state
 
 SHUT = -1e4  # a gate's logit at which the sigmoid is exactly 0, and at +1e4 exactly 1, in every dtype
 
@@ -67,7 +67,8 @@ class LSTM(Recurrence[HiddenCell]):
     def fused_step(self, from_x: Tensor, memory: HiddenCell) -> HiddenCell:
         """The gates and both new vectors in one launch."""
         from_h = F.linear(memory.hidden, self.weight_hh, self.bias_hh)  # (B, 4H)
-        hidden, cell, _ = torch.ops.aten._thnn_fused_lstm_cell(from_x.contiguous(), from_h, memory.cell)
+        c = memory.cell.contiguous()
+        hidden, cell, _ = torch.ops.aten._thnn_fused_lstm_cell(like_state(from_x, c), like_state(from_h, c), c)
         return HiddenCell(hidden=hidden, cell=cell)
 
     def fused(self, x: Tensor, memory: HiddenCell, valid: Tensor | None) -> tuple[Tensor, HiddenCell] | None:

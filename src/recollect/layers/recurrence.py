@@ -108,7 +108,7 @@ class Recurrence(SequenceLayer[H]):
 
     def renew(self, from_x: Tensor, memory: H) -> H:
         """Do as `step` where nobody asks for inner values; on a GPU all but the product in one launch."""
-        found = self.fused_step(from_x, memory) if _may_fuse(from_x, memory) else None
+        found = self.fused_step(from_x, memory) if _may_fuse(from_x) else None
         return self.step(from_x, memory)[0] if found is None else found
 
     def fused_step(self, from_x: Tensor, memory: H) -> H | None:
@@ -198,11 +198,14 @@ def _bridge() -> Any:
     return torch_bridge
 
 
-def _may_fuse(from_x: Tensor, memory: Hidden) -> bool:
-    """Whether the library's pointwise kernels take these: a GPU's, of one dtype, rows beside each other."""
-    is_plain = not torch.compiler.is_compiling() and forward_ad._current_level < 0
-    tensors = from_x, *memory.tensors().values()
-    return from_x.is_cuda and is_plain and all(t.dtype == from_x.dtype and t.is_contiguous() for t in tensors[1:])
+def _may_fuse(from_x: Tensor) -> bool:
+    """Whether the library's pointwise kernels, which are a GPU's, take this."""
+    return from_x.is_cuda and not torch.compiler.is_compiling() and forward_ad._current_level < 0
+
+
+def like_state(product: Tensor, state: Tensor) -> Tensor:
+    """Give a product as the pointwise kernels want it: whole, and of the state's dtype, which autocast leaves wide."""
+    return product.to(state.dtype).contiguous()
 
 
 def _replace(memory: H, tensors: list[Tensor]) -> H:

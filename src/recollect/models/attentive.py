@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
 from recollect.entry import check_memory
+from recollect.kernels.persistent import compute_dtype
 from recollect.layers.attend import Attend
 from recollect.layers.cross_attention import Source
 from recollect.layers.pointwise import Embedding, Pointwise
@@ -52,7 +53,9 @@ class AttentiveDecoder(Decoder[Attending]):
         first = self.cells[0]
         assert isinstance(first, Recurrence)
         # One cut for all steps, of the weight and of the products: the gradient of each cut is as large as the whole.
-        from_symbols, from_context = first.weight_ih.tensor_split([embedded.shape[2]], dim=1)
+        # Autocast would narrow the cut anew at every step.
+        weight = first.weight_ih.to(compute_dtype(embedded))
+        from_symbols, from_context = weight.tensor_split([embedded.shape[2]], dim=1)
         return F.linear(embedded, from_symbols, first.bias_ih).unbind(1), from_context
 
     def step(self, from_x: Tensor, state: Layers) -> Layers:
