@@ -48,7 +48,12 @@ def emulator(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[StepEmul
     monkeypatch.setattr(torch, "empty_like", lambda t, **options: torch.full_like(t, poison(t), **options))
     yield found
     single_step.check_meetings(torch.device("cpu"))
-    single_step._meetings.clear()
+    forget_places()
+
+
+def forget_places() -> None:
+    single_step._places.clear()
+    single_step._failures.clear()
 
 
 def poison(t: Tensor) -> Any:
@@ -235,21 +240,17 @@ def test_a_loop_of_kernels_says_what_the_model_says(family, emulator, monkeypatc
     ids, log_p = loop.say(np.random.default_rng([settings.seed, 0]).random((12, 1)), [True])
     assert [row[0] for row in ids] == want.ids
     assert [row[0] for row in log_p] == pytest.approx(want.logprobs, abs=1e-4)
-    kernel = "block_step" if family == "transformer" else "recurrent_step"
-    assert emulator.launched == ["choose", kernel, kernel] * 12
+    layers = ["block_step"] if family == "transformer" else ["recurrent_step"] * 2  # all blocks at once
+    assert emulator.launched == ["choose", *layers] * 12
 
 
 # ---- faults that must be seen --------------------------------------------------------------------
 
 FAULTS = {
-    "contexts are read before they are there": ("if (!meet(given.meeting, flag)) return;\n\n    gather", "gather"),
-    "the hidden vector is read before it is there": (
-        "if (!meet(given.meeting, flag)) return;\n\n#pragma unroll 8",
-        "",
-    ),
-    "no sum over the warps of a row": ("sums[b] += between[(warp + other) * ROWS + b]", "sums[b] += 0"),
+    "words are taken as they are": ("came = came && wait_for(words[i], where(at), tag);", ""),
+    "no sum over the lanes of a row": ("sums[b] = over_lanes<LANES>(sums[b]);", ";"),
     "lanes are not joined": ("running.join_over_warp();", ""),
-    "the step itself is not looked at": ("running.see(score, value);\n            if (head", "if (head"),
+    "the step itself is not looked at": ("running.see(score, value);\n    if (item.head", "if (item.head"),
 }
 
 
@@ -279,4 +280,4 @@ def test_a_block_that_does_not_come_is_reported(emulator):
         single_step.check_meetings(x.device)
     assert starting.launcher_for(x) is None
     assert "did not meet" in starting.REASONS.pop("cpu")
-    single_step._meetings.clear()
+    forget_places()
