@@ -19,6 +19,7 @@ from recollect.generate.filters import apply_filters, draw
 from recollect.generate.looping import Loop, with_room
 from recollect.kernels import choosing, single_step, starting
 from recollect.kernels.choosing import Said, Way, choose
+from recollect.layer import Stack
 from recollect.layers.attention import SelfAttention
 from recollect.layers.block import Block
 from recollect.layers.gru import GRU
@@ -125,6 +126,80 @@ def test_rows_that_have_ended_keep_their_length(emulator):
     torch.testing.assert_close(found, want, rtol=1e-4, atol=1e-5)
     assert after.settled().equals(after_want.settled(), tol=1e-5)
     assert after.length.tolist() == [5, 9]
+
+
+# ---- several blocks in one launch ----------------------------------------------------------------
+
+STACKS: dict[str, tuple[Any, int, torch.dtype, list[int]]] = {  # a block, chips of so many, ages of the rows
+    "a row": (lambda: block(64, 160, 4, 2, positions="rotary"), 7, torch.float32, [33]),
+    "two rows, one list in parts": (lambda: block(32, 264, 2, 1, kind="rms"), 24, torch.float32, [140, 9]),
+    "three rows, more lists than blocks": (lambda: block(48, 64, 3, 3, bias=False), 4, torch.float32, [5, 1, 70]),
+    "four rows, little hidden": (lambda: block(64, 8, 2, 2), 40, torch.bfloat16, [1, 2, 66, 4]),
+    "more blocks than features": (lambda: block(16, 40, 1, 1), 60, torch.float32, [200]),
+}
+
+
+def stack_of(make: Any, depth: int, dtype: torch.dtype) -> Stack:
+    layers = [make() for _ in range(depth)]
+    with torch.no_grad():
+        for i, layer in enumerate(layers):
+            for p in layer.parameters():
+                p.add_(torch.randn(p.shape, generator=torch.Generator().manual_seed(i)) * 0.1)
+    return Stack(*layers).to(dtype)
+
+
+@pytest.mark.parametrize("name", STACKS)
+@torch.no_grad()
+def test_a_stack_of_blocks_reads_steps_in_one_launch_each(name, emulator):
+    make, emulator.count, dtype, lengths = STACKS[name]
+    layer = stack_of(make, 3, dtype)
+    x, memory = with_past(layer, lengths, dtype)
+    memory, exact = memory.reserve(8, in_place=True), stack_of(make, 3, dtype).double()
+    want_after = memory.to(torch.float64)
+    for valid in (None, None, torch.arange(len(x))[:, None] != 1):  # tags go on from launch to launch
+        want, want_after = exact(x.double(), want_after, valid=valid)
+        found, memory = layer(x, memory, valid=valid)
+        scale = float(want.abs().max())
+        torch.testing.assert_close(found.double(), want, rtol=0, atol=2 * TOLERANCE[dtype] * scale)
+        x = found / found.abs().max().clamp(min=1)
+    assert emulator.launched == ["block_step"] * 3
+    assert memory.to(torch.float64).settled().equals(want_after.settled(), tol=4 * TOLERANCE[dtype] * scale)
+
+
+@torch.no_grad()
+def test_blocks_that_differ_or_are_watched_are_read_apart(emulator):
+    layers = [block(32, 64, 2, 2), block(32, 64, 2, 2), block(32, 96, 2, 2), block(32, 96, 2, 2), block(32, 96, 2, 2)]
+    seen = []
+    layers[3].register_forward_hook(lambda *_: seen.append(3))
+    layer = Stack(*layers)
+    x, memory = with_past(layer, [4], torch.float32)
+    with readable():
+        want, _ = layer(x, memory.reserve(2, in_place=True))
+    seen.clear()
+    found, _ = layer(x, memory.reserve(2, in_place=True))
+    torch.testing.assert_close(found, want, rtol=1e-4, atol=1e-5)
+    assert seen == [3]
+    assert emulator.launched == ["block_step"] * 3  # two, one, the watched one plainly, one
+
+
+STALE = {
+    "tags of the launch before": ("(u32)*given.launches * (MOST_LAYERS * EXCHANGES) + 1", "1"),
+    "tags of the layer before": ("first + at * EXCHANGES", "first"),
+}
+
+
+@pytest.mark.parametrize("name", STALE)
+@torch.no_grad()
+def test_stale_words_are_seen(name, emulator, monkeypatch):
+    monkeypatch.setattr(single_step, "PLACES", 1)
+    emulator.fault = STALE[name]
+    layer = stack_of(lambda: block(32, 64, 2, 2), 2, torch.float32)
+    x, memory = with_past(layer, [4], torch.float32)
+    with readable():
+        want = layer(-x, memory.reserve(2, in_place=True))[0]
+    layer(x, memory.reserve(2, in_place=True))
+    found = layer(-x, memory.reserve(2, in_place=True))[0]
+    assert not torch.allclose(found, want, rtol=1e-3, atol=1e-3)
 
 
 RECURRENCES: dict[str, tuple[Any, torch.dtype]] = {  # each is a compilation

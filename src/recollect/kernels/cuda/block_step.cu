@@ -123,8 +123,11 @@ struct Item {                                  // one head of one row over one s
 
     DEVICE Item(int item, const int* lengths)
         : row(item / SPLITS / HEADS), head(item / SPLITS % HEADS), kv(head / (HEADS / KV_HEADS)), split(item % SPLITS),
-          splits(splits_of(lengths[row])), length(lengths[row]), begin((int)((long long)length * split / splits)),
-          end((int)((long long)length * (split + 1) / splits)) {}
+          splits(splits_of(lengths[row])), length(lengths[row]) {
+        const int each = (length + splits - 1) / splits;
+        begin = min(split * each, length);
+        end = min(begin + each, length);
+    }
     DEVICE bool is_there() const { return split < splits; }
     DEVICE bool is_last() const { return split == splits - 1; }
 
@@ -240,9 +243,9 @@ DEVICE bool gather_contexts(const Words& words, const Rooms& rooms, const int* l
     bool came = true;
     for (int row = 0; row < ROWS; row++) {
         const int splits = splits_of(lengths[row]);
-        auto place_of = [&](int at) {          // of the words of the splits that there are
-            const int list = row * HEADS + at / BY_TWOS / splits;
-            return (list * SPLITS + at / BY_TWOS % splits) * PART + at % BY_TWOS * 2;
+        auto place_of = [&](u32 at) {          // of the words of the splits that there are, split by split
+            const u32 split = at / (HEADS * BY_TWOS), head = at / BY_TWOS % HEADS;
+            return ((row * HEADS + head) * SPLITS + split) * PART + at % BY_TWOS * 2;
         };
         auto take = [&](int at, float first, float second) {
             rooms.parts[place_of(at)] = first;
