@@ -24,7 +24,7 @@ from recollect.layers.attention import SelfAttention
 from recollect.layers.block import Block
 from recollect.layers.gru import GRU
 from recollect.layers.lstm import LSTM
-from recollect.layers.pointwise import FeedForward
+from recollect.layers.pointwise import FeedForward, LayerNorm, Linear, RMSNorm
 from recollect.layers.rnn import RNN
 from recollect.memory import Memory
 from recollect.models.language import LanguageConfig, LanguageModel
@@ -202,6 +202,35 @@ def test_stale_words_are_seen(name, emulator, monkeypatch):
     assert not torch.allclose(found, want, rtol=1e-3, atol=1e-3)
 
 
+HEADS: dict[str, tuple[Any, int, torch.dtype]] = {  # the layers, rows, and in which numbers
+    "a norm before": (lambda: (LayerNorm(40), Linear(40, 301)), 1, torch.float32),
+    "root mean square, two rows": (lambda: (RMSNorm(264), Linear(264, 77, bias=False)), 2, torch.bfloat16),
+    "three rows, no biases": (lambda: (LayerNorm(8, bias=False), Linear(8, 2)), 3, torch.float16),
+    "no norm, four rows": (lambda: (Linear(24, 130),), 4, torch.float32),
+}
+
+
+@pytest.mark.parametrize("name", HEADS)
+@torch.no_grad()
+def test_a_map_to_the_vocabulary_reads_a_step(name, emulator):
+    make, rows, dtype = HEADS[name]
+    torch.manual_seed(0)
+    layer = Stack(*make()).to(dtype)
+    for p in layer.parameters():
+        p.add_(torch.randn(p.shape) * 0.1)
+    x = (3 + torch.randn(rows, 1, layer.width)).to(dtype)
+    exact = Stack(*make()).double()
+    exact.load_state_dict(layer.state_dict())
+    valid = torch.arange(rows)[:, None] != 1
+    want, _ = exact(x.double(), valid=valid)
+    found, _ = layer(x, valid=valid)
+    assert emulator.launched == ["head_step"]
+    torch.testing.assert_close(found.double(), want, rtol=0, atol=TOLERANCE[dtype] * float(want.abs().max()))
+    layer[0].register_forward_hook(lambda *_: None)
+    layer(x)
+    assert emulator.launched == ["head_step"] * 2  # the map alone, and what is watched as always
+
+
 RECURRENCES: dict[str, tuple[Any, torch.dtype]] = {  # each is a compilation
     "rnn": (lambda: RNN(24, 40), torch.float32),
     "relu without biases": (lambda: RNN(24, 40, nonlinearity="relu", bias=False), torch.bfloat16),
@@ -316,7 +345,7 @@ def test_a_loop_of_kernels_says_what_the_model_says(family, emulator, monkeypatc
     assert [row[0] for row in ids] == want.ids
     assert [row[0] for row in log_p] == pytest.approx(want.logprobs, abs=1e-4)
     layers = ["block_step"] if family == "transformer" else ["recurrent_step"] * 2  # all blocks at once
-    assert emulator.launched == ["choose", *layers] * 12
+    assert emulator.launched == ["choose", *layers, "head_step"] * 12
 
 
 # ---- faults that must be seen --------------------------------------------------------------------

@@ -31,7 +31,7 @@ MOST_LAYERS = 28  # in a launch: as many as go into 4 KB of arguments
 WARPS = 8  # of a block of threads, in a Transformer block's step
 
 
-def _is_single(x: Tensor) -> bool:
+def is_single(x: Tensor) -> bool:
     """Whether x (B, 1, D) is one step of few rows that nobody wants a gradient of."""
     is_small = x.dim() == 3 and x.shape[1] == 1 and 1 <= len(x) <= 4 and x.dtype in SCALARS
     is_plain = not torch.is_grad_enabled() and not torch.compiler.is_compiling()
@@ -127,7 +127,7 @@ def step_blocks(
     Gives the last one's outputs and the memories of all that have read; None where there is no kernel for the first.
     """
     launcher = launcher_for(x)
-    if launcher is None or not _is_single(x):
+    if launcher is None or not is_single(x):
         return None
     run = _alike(blocks, x, memories, launcher)
     place = _take_place(x.device, _sizes_of(run[0], x, launcher).words) if run else None
@@ -226,7 +226,7 @@ def step_recurrence(
 ) -> tuple[Tensor, Hidden] | None:
     """Read one step x (B, 1, D) with one of `CELLS`; None where there is no kernel."""
     launcher = launcher_for(x)
-    if launcher is None or not _is_single(x):
+    if launcher is None or not is_single(x):
         return None
     kernel = _recurrent_kernel(layer, cell, x)
     if kernel is None:

@@ -6,15 +6,19 @@ constexpr int THREADS = 32 * WARPS;
 
 // ---- products ----------------------------------------------------------------------------------------------------
 
-// As many lanes to a row as a block's rows leave, if they are to be read in one turn.
-DEVICE constexpr int lanes_for(int rows) { return rows <= WARPS ? 32 : rows <= 2 * WARPS ? 16 : 8; }
+// As many lanes to a row as a block's rows leave, if they are to be read in one turn; but a lane has not room for all.
+DEVICE constexpr int lanes_for(int rows, int groups) {
+    int lanes = rows <= WARPS ? 32 : rows <= 2 * WARPS ? 16 : 8;
+    while (lanes < 32 && groups > 12 * lanes) lanes *= 2;
+    return lanes;
+}
 
 // y (N) = W (N, K) x + b. All that a turn reads can be asked for long before x is there.
 template <int K_, int N_>
 struct Product {
     static constexpr int K = K_, N = N_, EACH = (N + BLOCKS - 1) / BLOCKS;  // rows of a block, at most
-    static constexpr int LANES = lanes_for(EACH), SLOTS = THREADS / LANES, TURNS = (EACH + SLOTS - 1) / SLOTS;
-    static constexpr int GROUPS = K / 8, PER_LANE = (GROUPS + LANES - 1) / LANES;
+    static constexpr int GROUPS = K / 8, LANES = lanes_for(EACH, GROUPS), PER_LANE = (GROUPS + LANES - 1) / LANES;
+    static constexpr int SLOTS = THREADS / LANES, TURNS = (EACH + SLOTS - 1) / SLOTS;
 
     Eight raw[PER_LANE];
     scalar bias;
@@ -63,6 +67,7 @@ struct Product {
     // Multiply by all rows of this block, of which the first turn's were asked for: `end(row, b, y)` in one lane of each.
     template <typename End>
     DEVICE void run(const scalar* w, const scalar* biases, const float* x, End end) {
+#pragma unroll 2                               // without copies, which would wait for what is on its way
         for (int turn = 0; turn < TURNS; turn++) {
             Product next;
             if (turn + 1 < TURNS) next.ask(w, biases, turn + 1);
