@@ -9,37 +9,36 @@ constexpr u64 PATIENCE = 2000000000ull;        // nanoseconds
 DEVICE float value_of(u64 word) { return float_of((u32)word); }
 DEVICE bool has_tag(const Two& words, u32 tag) { return (u32)(words.a >> 32) == tag && (u32)(words.b >> 32) == tag; }
 
-// Look until both words have the tag; false: they did not come. The clock is looked at now and then, as that takes longer.
-DEVICE bool wait_for(Two& words, const u64* at, u32 tag) {
-    u64 begun = 0;
-    for (u32 tries = 1; !has_tag(words, tag); tries++) {
-        if (tries % 64 == 0) {
-            const u64 now = nanoseconds();
-            if (begun == 0) begun = now;
-            if (now - begun > PATIENCE) return false;
-        }
-        words = look_at_two(at);
-    }
-    return true;
-}
-
-// Take words by twos, from `where(i)` for each i: `take(i, first, second)`. All threads of a block; many looks are on their
-// way at a time. False: some did not come.
+// Take words by twos, from `where(i)` for each i: `take(i, first, second)`. All threads of a block. Looks are on their way
+// together, and again at whatever was not there. False: some did not come; the clock is looked at now and then, as that
+// takes longer than a look at a word.
 template <int TOGETHER, typename Where, typename Take>
 DEVICE bool collect(int twos, u32 tag, Where where, Take take) {
-    bool came = true;
     for (int first = thread_index(); first < twos; first += TOGETHER * THREADS) {
         Two words[TOGETHER];
+        bool missing[TOGETHER], is_whole = false;
+        u64 begun = 0;
+#pragma unroll
+        for (int i = 0; i < TOGETHER; i++) missing[i] = first + i * THREADS < twos;
+        for (u32 tries = 1; !is_whole; tries++) {
+            if (tries % 64 == 0) {
+                const u64 now = nanoseconds();
+                if (begun == 0) begun = now;
+                if (now - begun > PATIENCE) return false;
+            }
+#pragma unroll
+            for (int i = 0; i < TOGETHER; i++)
+                if (missing[i]) words[i] = look_at_two(where(first + i * THREADS));
+            is_whole = true;
+#pragma unroll
+            for (int i = 0; i < TOGETHER; i++) {
+                missing[i] = missing[i] && !has_tag(words[i], tag);
+                is_whole = is_whole && !missing[i];
+            }
+        }
 #pragma unroll
         for (int i = 0; i < TOGETHER; i++)
-            if (first + i * THREADS < twos) words[i] = look_at_two(where(first + i * THREADS));
-#pragma unroll
-        for (int i = 0; i < TOGETHER; i++) {
-            const int at = first + i * THREADS;
-            if (at >= twos) continue;
-            came = came && wait_for(words[i], where(at), tag);
-            take(at, value_of(words[i].a), value_of(words[i].b));
-        }
+            if (first + i * THREADS < twos) take(first + i * THREADS, value_of(words[i].a), value_of(words[i].b));
     }
-    return came;
+    return true;
 }
