@@ -351,7 +351,7 @@ def test_a_loop_of_kernels_says_what_the_model_says(family, emulator, monkeypatc
 # ---- faults that must be seen --------------------------------------------------------------------
 
 FAULTS = {
-    "words are taken as they are": ("missing[i] && !has_tag(words[i], tag)", "false"),
+    "words are taken as they are": ("is_whole & has_tag(words[i], tag)", "true"),
     "no sum over the lanes of a row": ("sums[b] = over_lanes<LANES>(sums[b]);", ";"),
     "lanes are not joined": ("running.join_over_warp();", ""),
     "the step itself is not looked at": ("running.see(score, value);\n    if (item.head", "if (item.head"),

@@ -265,7 +265,7 @@ _LOCK = Lock()
 
 
 def _take_place(device: torch.device, words: int) -> Tensor | None:
-    """Give a place (2 + words,) for one launch, or for one in a graph; None: there is none, and now none can be made."""
+    """Give a place (2 + words,) for one launch, or one of a graph; None: there is none, and now none can be made."""
     global _taken
     with _LOCK:
         if (device, words) not in _places:

@@ -162,7 +162,7 @@ struct Slots {                                 // some slots of a list, on their
 // The query of a head and, where the step itself is looked at, its key and value, into shared memory.
 DEVICE bool collect_head(const Item& item, const u64* qkv, u32 tag, float* heads) {
     constexpr int BY_TWOS = HEAD / 2;
-    auto where = [&](int at) {
+    auto where = [&](u32 at) {
         const int first = at < BY_TWOS ? item.head : HEADS + item.kv + (at < 2 * BY_TWOS ? 0 : KV_HEADS);
         return qkv + item.row * QKV + first * HEAD + at % BY_TWOS * 2;
     };
@@ -293,7 +293,7 @@ struct Arguments {
 template <int SIZE, typename To>
 DEVICE bool collect_vector(const u64* words, u32 tag, To to) {
     constexpr int TWOS = ROWS * SIZE / 2, EACH = (TWOS + THREADS - 1) / THREADS;
-    auto take = [&](int at, float first, float second) {
+    auto take = [&](u32 at, float first, float second) {
         *to(2 * at / SIZE, 2 * at % SIZE) = first;
         *to(2 * at / SIZE, 2 * at % SIZE + 1) = second;
     };

@@ -7,19 +7,19 @@
 constexpr u64 PATIENCE = 2000000000ull;        // nanoseconds
 
 DEVICE float value_of(u64 word) { return float_of((u32)word); }
-DEVICE bool has_tag(const Two& words, u32 tag) { return (u32)(words.a >> 32) == tag && (u32)(words.b >> 32) == tag; }
+DEVICE bool has_tag(const Two& words, u32 tag) {  // both of them: without a branch, which would wait for each in turn
+    return (((u32)(words.a >> 32) ^ tag) | ((u32)(words.b >> 32) ^ tag)) == 0;
+}
 
 // Take words by twos, from `where(i)` for each i: `take(i, first, second)`. All threads of a block. Looks are on their way
-// together, and again at whatever was not there. False: some did not come; the clock is looked at now and then, as that
-// takes longer than a look at a word.
+// together, again and again until all is there: one by one they would take a way each. False: some did not come; the
+// clock is looked at now and then, as that takes longer than a look at a word.
 template <int TOGETHER, typename Where, typename Take>
 DEVICE bool collect(int twos, u32 tag, Where where, Take take) {
     for (int first = thread_index(); first < twos; first += TOGETHER * THREADS) {
         Two words[TOGETHER];
-        bool missing[TOGETHER], is_whole = false;
+        bool is_whole = false;
         u64 begun = 0;
-#pragma unroll
-        for (int i = 0; i < TOGETHER; i++) missing[i] = first + i * THREADS < twos;
         for (u32 tries = 1; !is_whole; tries++) {
             if (tries % 64 == 0) {
                 const u64 now = nanoseconds();
@@ -27,14 +27,10 @@ DEVICE bool collect(int twos, u32 tag, Where where, Take take) {
                 if (now - begun > PATIENCE) return false;
             }
 #pragma unroll
-            for (int i = 0; i < TOGETHER; i++)
-                if (missing[i]) words[i] = look_at_two(where(first + i * THREADS));
+            for (int i = 0; i < TOGETHER; i++) words[i] = look_at_two(where(min(first + i * THREADS, twos - 1)));
             is_whole = true;
 #pragma unroll
-            for (int i = 0; i < TOGETHER; i++) {
-                missing[i] = missing[i] && !has_tag(words[i], tag);
-                is_whole = is_whole && !missing[i];
-            }
+            for (int i = 0; i < TOGETHER; i++) is_whole = is_whole & has_tag(words[i], tag);
         }
 #pragma unroll
         for (int i = 0; i < TOGETHER; i++)
