@@ -53,11 +53,14 @@ DEVICE u32 place(u32 feature) {
 
 DEVICE constexpr int padded(int size) { return (size + 255) / 256 * 256; }
 
-// Add w · x for eight features: w as it came from memory, x laid out by `place`.
+// Add w · x for eight features: w as it came from memory, x laid out by `place`. In sums of their own first, which need not
+// wait for each other.
 DEVICE void add_product(float& sum, const float* w, const float* x, u32 group) {
     const float* mine = x + (group / 32) * 256 + (group % 32) * 4;
+    float low = 0.0f, high = 0.0f;
 #pragma unroll
-    for (int j = 0; j < 4; j++) sum += w[j] * mine[j] + w[4 + j] * mine[128 + j];
+    for (int j = 0; j < 4; j++) low += w[j] * mine[j], high += w[4 + j] * mine[128 + j];
+    sum += low + high;
 }
 
 template <int LANES>
