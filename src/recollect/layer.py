@@ -159,12 +159,20 @@ class Stack(SequenceLayer[Layers]):
 
     def fast(self, x: Tensor, memory: Layers, valid: Tensor | None) -> tuple[Tensor, Layers]:
         """The same, in which layers may read together."""
-        layers, after = list(self), list[Memory]()
+        if torch.compiler.is_compiling():
+            return self.read(x, memory, valid)
+        layers: list[SequenceLayer[Any]] = list(self)
+        after: list[Memory] = []
         while len(after) < len(layers):
             layer, *others = layers[len(after) :]
-            found = layer.fast_along(others, x, memory.layers[len(after) :], valid)
-            x, more = layer(x, memory.layers[len(after)], valid=valid) if found is None else found
-            after += [more] if found is None else more
+            own = memory.layers[len(after) :]
+            found = layer.fast_along(others, x, own, valid)
+            if found is None:
+                x, alone = layer(x, own[0], valid=valid)
+                after.append(alone)
+            else:
+                x, more = found
+                after += more
         return x, Layers(layers=tuple(after))
 
     def _check_memory(self, memory: Layers, x: Tensor) -> None:

@@ -9,7 +9,7 @@ constexpr int THREADS = 32 * WARPS;
 // As many lanes to a row as a block's rows leave, if they are to be read in one turn; but a lane has not room for all.
 DEVICE constexpr int lanes_for(int rows, int groups) {
     int lanes = rows <= WARPS ? 32 : rows <= 2 * WARPS ? 16 : 8;
-    while (lanes < 32 && groups > 12 * lanes) lanes *= 2;
+    while (lanes < 32 && groups * (int)sizeof(scalar) > 24 * lanes) lanes *= 2;
     return lanes;
 }
 
