@@ -27,6 +27,7 @@ SCALARS = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
 ACTIVATIONS = {"relu": 0, "gelu": 1, "gelu_tanh": 2}
 SHARED = 96 << 10  # bytes of shared memory that every device from Volta on has
 PLACES = 32  # where blocks of threads tell each other something: launches in flight at a time share none
+AHEAD = 24 << 20  # bytes of what comes after the blocks that are brought into the cache: half of what an H200's holds
 MOST_LAYERS = 28  # in a launch: as many as go into 4 KB of arguments
 WARPS = 8  # of a block of threads, in a Transformer block's step
 
@@ -54,10 +55,10 @@ class _Layer(ctypes.Structure):
 class _BlockArguments(ctypes.Structure):
     """`Arguments` of block_step.cu."""
 
-    names = "input", "output", "valid", "launches", "failed", "words"
+    names = "input", "output", "valid", "launches", "failed", "words", "next"
     _fields_ = (
         *((name, ctypes.c_void_p) for name in names),
-        *(("layers", ctypes.c_int), ("layer", _Layer * MOST_LAYERS)),
+        *(("next_bytes", ctypes.c_longlong), ("layers", ctypes.c_int), ("layer", _Layer * MOST_LAYERS)),
     )
 
 
@@ -120,10 +121,15 @@ class BlockSizes:
 
 
 def step_blocks(
-    blocks: Sequence[Block[Any]], x: Tensor, memories: Sequence[Memory], valid: Tensor | None
+    blocks: Sequence[Block[Any]],
+    x: Tensor,
+    memories: Sequence[Memory],
+    valid: Tensor | None,
+    weight_after: Tensor | None = None,
 ) -> tuple[Tensor, list[Memory]] | None:
     """Read one step x (B, 1, D) with the first of some pre-norm blocks of self-attention, as many as are alike.
 
+    `weight_after` is read soon after: its beginning is brought into the cache meanwhile.
     Gives the last one's outputs and the memories of all that have read; None where there is no kernel for the first.
     """
     launcher = launcher_for(x)
@@ -137,9 +143,10 @@ def step_blocks(
     after = [_counted(block, x, memory) for block, memory in zip(run, memories, strict=False)]
     mask = None if valid is None else valid.contiguous()
     y, x = torch.empty_like(x, memory_format=torch.contiguous_format), x.contiguous()
-    tensors = x, y, mask, place[:1], _failed(x.device), place[2:]
+    tensors = x, y, mask, place[:1], _failed(x.device), place[2:], weight_after
+    ahead = 0 if weight_after is None else min(AHEAD, weight_after.nbytes) // 16 * 16
     layers = (_layer_of(*each) for each in zip(run, memories, after, strict=False))
-    arguments = _BlockArguments(*map(address, tensors), len(run), (_Layer * MOST_LAYERS)(*layers))
+    arguments = _BlockArguments(*map(address, tensors), ahead, len(run), (_Layer * MOST_LAYERS)(*layers))
     launcher.launch(sizes.kernel, x.device, arguments)
     return y, after
 

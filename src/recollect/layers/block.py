@@ -7,12 +7,12 @@ from itertools import takewhile
 from typing import Any, Literal
 
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from recollect.entry import ContractError
 from recollect.kernels.single_step import step_blocks
 from recollect.layer import M, SequenceLayer
-from recollect.layers.pointwise import FeedForward, LayerNorm, Pointwise, RMSNorm
+from recollect.layers.pointwise import FeedForward, LayerNorm, Linear, Pointwise, RMSNorm
 from recollect.memory import Memory
 
 
@@ -79,8 +79,10 @@ class Block(SequenceLayer[M]):
         self, others: Sequence[SequenceLayer[Any]], x: Tensor, memories: Sequence[Memory], valid: Tensor | None
     ) -> tuple[Tensor, list[Memory]] | None:
         """All blocks of a stack in one launch, where a GPU reads a single step."""
-        run: list[Any] = [self, *takewhile(lambda other: type(other) is type(self), others)]
-        return step_blocks(run, x, memories, valid) if type(self) is Block else None
+        run: list[Any] = [self, *takewhile(lambda other: type(other) is Block, others)]
+        above = (layer.linear for layer in others[len(run) - 1 :][:2] if isinstance(layer, Linear))
+        weight = next((linear.weight for linear in above if type(linear) is nn.Linear), None)
+        return step_blocks(run, x, memories, valid, weight) if type(self) is Block else None
 
     def _drop(self, x: Tensor) -> Tensor:
         return F.dropout(x, self.dropout, self.training)

@@ -285,6 +285,8 @@ struct Arguments {
     u64* launches;                             // so far, over these words; no two launches share tags
     u64* failed;
     u64* words;
+    const char* next;                          // what is read after the last layer; null: not known
+    long long next_bytes;                      // of it, as many as the cache may hold
     int layers;
     Layer layer[MOST_LAYERS];
 };
@@ -298,6 +300,14 @@ DEVICE bool collect_vector(const u64* words, u32 tag, To to) {
         *to(2 * at / SIZE, 2 * at % SIZE + 1) = second;
     };
     return block_and(collect<(EACH < 6 ? EACH : 6)>(TWOS, tag, [&](int at) { return words + 2 * at; }, take));
+}
+
+// While the last layer's words travel, memory brings the beginning of what the next kernel reads.
+DEVICE void announce_next(const Arguments& given) {
+    constexpr long long PIECE = 4096;
+    if (thread_index() % 32) return;
+    for (long long at = (block_index() * WARPS + thread_index() / 32) * PIECE; at < given.next_bytes; at += BLOCKS * WARPS * PIECE)
+        prefetch_bulk(given.next + at, (u32)min(PIECE, given.next_bytes - at));
 }
 
 // Ask for what a layer begins with.
@@ -323,7 +333,10 @@ DEVICE bool step(const Arguments& given, int at, const Words& words, const Rooms
     beginning.qkv.run(layer.qkv, layer.qkv_bias, rooms.vector, [&](int row, int b, float y) {
         send(words.qkv + b * QKV + row, y, tag + SAID_QKV);
     });
-    if (!is_last) Qkv::announce(after.qkv), Out::announce(after.out);
+    if (is_last)
+        announce_next(given);
+    else
+        Qkv::announce(after.qkv), Out::announce(after.out);
     if (!attend_to_all(layer, words, rooms, lengths, tag)) return false;
     Out out;
     out.ask(layer.out, layer.out_bias, 0);
