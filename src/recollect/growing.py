@@ -39,6 +39,8 @@ class Growing(Memory):
 
     def settled(self) -> Self:
         """Zero the blank slots and drop those that every row leaves blank."""
+        if self.even and not self.reserved:  # there are none, and nobody writes into it
+            return self
         longest = int(self.kept.max()) if len(self.length) else 0
         blank = torch.arange(longest, device=self.length.device) >= self.kept[:, None]  # (B, S)
         cut = {name: t[:, :longest].masked_fill(_over_features(blank, t), 0) for name, t in self._lists()}

@@ -8,6 +8,7 @@ One method serves one step, a chunk and a whole sequence. A layer is written wit
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import chain, pairwise
 from typing import Any, Generic, TypeVar
 
@@ -50,6 +51,15 @@ class SequenceLayer(nn.Module, Generic[M]):
     def fast(self, x: Tensor, memory: M, valid: Tensor | None) -> tuple[Tensor, M]:
         """Read, in the form made for speed: the same outputs, memory and gradients."""
         return self.read(x, memory, valid)
+
+    def fast_along(
+        self, others: Sequence[SequenceLayer[Any]], x: Tensor, memories: Sequence[Memory], valid: Tensor | None
+    ) -> tuple[Tensor, list[Memory]] | None:
+        """Read, in a stack, together with some of the layers above: those have read for which memories come back.
+
+        `memories` are this layer's and the others'. None: it reads alone, as always.
+        """
+        return None
 
     def forward(self, x: Tensor, memory: M | None = None, *, valid: Tensor | None = None) -> tuple[Tensor, M]:
         """Read x (B, T, D), or ids (B, T), going on from `memory` (None: from the beginning).
@@ -145,6 +155,24 @@ class Stack(SequenceLayer[Layers]):
         for layer, own in zip(self, memory.layers, strict=True):
             x, own = layer(x, own, valid=valid)
             after.append(own)
+        return x, Layers(layers=tuple(after))
+
+    def fast(self, x: Tensor, memory: Layers, valid: Tensor | None) -> tuple[Tensor, Layers]:
+        """The same, in which layers may read together."""
+        if torch.compiler.is_compiling():
+            return self.read(x, memory, valid)
+        layers: list[SequenceLayer[Any]] = list(self)
+        after: list[Memory] = []
+        while len(after) < len(layers):
+            layer, *others = layers[len(after) :]
+            own = memory.layers[len(after) :]
+            found = layer.fast_along(others, x, own, valid)
+            if found is None:
+                x, alone = layer(x, own[0], valid=valid)
+                after.append(alone)
+            else:
+                x, more = found
+                after += more
         return x, Layers(layers=tuple(after))
 
     def _check_memory(self, memory: Layers, x: Tensor) -> None:

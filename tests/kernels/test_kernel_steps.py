@@ -19,11 +19,12 @@ from recollect.generate.filters import apply_filters, draw
 from recollect.generate.looping import Loop, with_room
 from recollect.kernels import choosing, single_step, starting
 from recollect.kernels.choosing import Said, Way, choose
+from recollect.layer import Stack
 from recollect.layers.attention import SelfAttention
 from recollect.layers.block import Block
 from recollect.layers.gru import GRU
 from recollect.layers.lstm import LSTM
-from recollect.layers.pointwise import FeedForward
+from recollect.layers.pointwise import FeedForward, LayerNorm, Linear, RMSNorm
 from recollect.layers.rnn import RNN
 from recollect.memory import Memory
 from recollect.models.language import LanguageConfig, LanguageModel
@@ -48,7 +49,12 @@ def emulator(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[StepEmul
     monkeypatch.setattr(torch, "empty_like", lambda t, **options: torch.full_like(t, poison(t), **options))
     yield found
     single_step.check_meetings(torch.device("cpu"))
-    single_step._meetings.clear()
+    forget_places()
+
+
+def forget_places() -> None:
+    single_step._places.clear()
+    single_step._failures.clear()
 
 
 def poison(t: Tensor) -> Any:
@@ -120,6 +126,109 @@ def test_rows_that_have_ended_keep_their_length(emulator):
     torch.testing.assert_close(found, want, rtol=1e-4, atol=1e-5)
     assert after.settled().equals(after_want.settled(), tol=1e-5)
     assert after.length.tolist() == [5, 9]
+
+
+# ---- several blocks in one launch ----------------------------------------------------------------
+
+STACKS: dict[str, tuple[Any, int, torch.dtype, list[int]]] = {  # a block, chips of so many, ages of the rows
+    "a row": (lambda: block(64, 160, 4, 2, positions="rotary"), 7, torch.float32, [33]),
+    "two rows, one list in parts": (lambda: block(32, 264, 2, 1, kind="rms"), 24, torch.float32, [140, 9]),
+    "three rows, more lists than blocks": (lambda: block(48, 64, 3, 3, bias=False), 4, torch.float32, [5, 1, 70]),
+    "four rows, little hidden": (lambda: block(64, 8, 2, 2), 40, torch.bfloat16, [1, 2, 66, 4]),
+    "more blocks than features": (lambda: block(16, 40, 1, 1), 60, torch.float32, [200]),
+}
+
+
+def stack_of(make: Any, depth: int, dtype: torch.dtype) -> Stack:
+    layers = [make() for _ in range(depth)]
+    with torch.no_grad():
+        for i, layer in enumerate(layers):
+            for p in layer.parameters():
+                p.add_(torch.randn(p.shape, generator=torch.Generator().manual_seed(i)) * 0.1)
+    return Stack(*layers).to(dtype)
+
+
+@pytest.mark.parametrize("name", STACKS)
+@torch.no_grad()
+def test_a_stack_of_blocks_reads_steps_in_one_launch_each(name, emulator):
+    make, emulator.count, dtype, lengths = STACKS[name]
+    layer = stack_of(make, 3, dtype)
+    x, memory = with_past(layer, lengths, dtype)
+    memory, exact = memory.reserve(8, in_place=True), stack_of(make, 3, dtype).double()
+    want_after = memory.to(torch.float64)
+    for valid in (None, None, torch.arange(len(x))[:, None] != 1):  # tags go on from launch to launch
+        want, want_after = exact(x.double(), want_after, valid=valid)
+        found, memory = layer(x, memory, valid=valid)
+        scale = float(want.abs().max())
+        torch.testing.assert_close(found.double(), want, rtol=0, atol=2 * TOLERANCE[dtype] * scale)
+        x = found / found.abs().max().clamp(min=1)
+    assert emulator.launched == ["block_step"] * 3
+    assert memory.to(torch.float64).settled().equals(want_after.settled(), tol=4 * TOLERANCE[dtype] * scale)
+
+
+@torch.no_grad()
+def test_blocks_that_differ_or_are_watched_are_read_apart(emulator):
+    layers = [block(32, 64, 2, 2), block(32, 64, 2, 2), block(32, 96, 2, 2), block(32, 96, 2, 2), block(32, 96, 2, 2)]
+    seen = []
+    layers[3].register_forward_hook(lambda *_: seen.append(3))
+    layer = Stack(*layers)
+    x, memory = with_past(layer, [4], torch.float32)
+    with readable():
+        want, _ = layer(x, memory.reserve(2, in_place=True))
+    seen.clear()
+    found, _ = layer(x, memory.reserve(2, in_place=True))
+    torch.testing.assert_close(found, want, rtol=1e-4, atol=1e-5)
+    assert seen == [3]
+    assert emulator.launched == ["block_step"] * 3  # two, one, the watched one plainly, one
+
+
+STALE = {
+    "tags of the launch before": ("(u32)*given.launches * (MOST_LAYERS * EXCHANGES) + 1", "1"),
+    "tags of the layer before": ("first + at * EXCHANGES", "first"),
+}
+
+
+@pytest.mark.parametrize("name", STALE)
+@torch.no_grad()
+def test_stale_words_are_seen(name, emulator, monkeypatch):
+    monkeypatch.setattr(single_step, "PLACES", 1)
+    emulator.fault = STALE[name]
+    layer = stack_of(lambda: block(32, 64, 2, 2), 2, torch.float32)
+    x, memory = with_past(layer, [4], torch.float32)
+    with readable():
+        want = layer(-x, memory.reserve(2, in_place=True))[0]
+    layer(x, memory.reserve(2, in_place=True))
+    found = layer(-x, memory.reserve(2, in_place=True))[0]
+    assert not torch.allclose(found, want, rtol=1e-3, atol=1e-3)
+
+
+HEADS: dict[str, tuple[Any, int, torch.dtype]] = {  # the layers, rows, and in which numbers
+    "a norm before": (lambda: (LayerNorm(40), Linear(40, 301)), 1, torch.float32),
+    "root mean square, two rows": (lambda: (RMSNorm(264), Linear(264, 77, bias=False)), 2, torch.bfloat16),
+    "three rows, no biases": (lambda: (LayerNorm(8, bias=False), Linear(8, 2)), 3, torch.float16),
+    "no norm, four rows": (lambda: (Linear(24, 130),), 4, torch.float32),
+}
+
+
+@pytest.mark.parametrize("name", HEADS)
+@torch.no_grad()
+def test_a_map_to_the_vocabulary_reads_a_step(name, emulator):
+    make, rows, dtype = HEADS[name]
+    torch.manual_seed(0)
+    layer = Stack(*make()).to(dtype)
+    for p in layer.parameters():
+        p.add_(torch.randn(p.shape) * 0.1)
+    x = (3 + torch.randn(rows, 1, layer.width)).to(dtype)
+    exact = Stack(*make()).double()
+    exact.load_state_dict(layer.state_dict())
+    valid = torch.arange(rows)[:, None] != 1
+    want, _ = exact(x.double(), valid=valid)
+    found, _ = layer(x, valid=valid)
+    assert emulator.launched == ["head_step"]
+    torch.testing.assert_close(found.double(), want, rtol=0, atol=TOLERANCE[dtype] * float(want.abs().max()))
+    layer[0].register_forward_hook(lambda *_: None)
+    layer(x)
+    assert emulator.launched == ["head_step"] * 2  # the map alone, and what is watched as always
 
 
 RECURRENCES: dict[str, tuple[Any, torch.dtype]] = {  # each is a compilation
@@ -235,21 +344,17 @@ def test_a_loop_of_kernels_says_what_the_model_says(family, emulator, monkeypatc
     ids, log_p = loop.say(np.random.default_rng([settings.seed, 0]).random((12, 1)), [True])
     assert [row[0] for row in ids] == want.ids
     assert [row[0] for row in log_p] == pytest.approx(want.logprobs, abs=1e-4)
-    kernel = "block_step" if family == "transformer" else "recurrent_step"
-    assert emulator.launched == ["choose", kernel, kernel] * 12
+    layers = ["block_step"] if family == "transformer" else ["recurrent_step"] * 2  # all blocks at once
+    assert emulator.launched == ["choose", *layers, "head_step"] * 12
 
 
 # ---- faults that must be seen --------------------------------------------------------------------
 
 FAULTS = {
-    "contexts are read before they are there": ("if (!meet(given.meeting, flag)) return;\n\n    gather", "gather"),
-    "the hidden vector is read before it is there": (
-        "if (!meet(given.meeting, flag)) return;\n\n#pragma unroll 8",
-        "",
-    ),
-    "no sum over the warps of a row": ("sums[b] += between[(warp + other) * ROWS + b]", "sums[b] += 0"),
+    "words are taken as they are": ("is_whole & has_tag(words[i], tag)", "true"),
+    "no sum over the lanes of a row": ("sums[b] = over_lanes<LANES>(sums[b]);", ";"),
     "lanes are not joined": ("running.join_over_warp();", ""),
-    "the step itself is not looked at": ("running.see(score, value);\n            if (head", "if (head"),
+    "the step itself is not looked at": ("running.see(score, value);\n    if (item.head", "if (item.head"),
 }
 
 
@@ -279,4 +384,4 @@ def test_a_block_that_does_not_come_is_reported(emulator):
         single_step.check_meetings(x.device)
     assert starting.launcher_for(x) is None
     assert "did not meet" in starting.REASONS.pop("cpu")
-    single_step._meetings.clear()
+    forget_places()

@@ -7,6 +7,7 @@ import pytest
 from recollect.kernels import nvrtc
 from recollect.kernels.choosing import Way
 from recollect.kernels.driver import sources
+from recollect.kernels.head_step import HeadSizes
 from recollect.kernels.plans import CELLS, Chip, Chore, offer
 from recollect.kernels.single_step import BlockSizes
 from recollect.kernels.starting import Kernel
@@ -84,7 +85,8 @@ def test_no_library_says_so(monkeypatch):
 
 
 STEPS = {
-    "block_step": BlockSizes(1, 1, 768, 3072, 12, 12, 64, 1, 0, 0, "0.125f", "1e-05f", 16, 132).kernel,
+    "block_step": BlockSizes(1, 1, 768, 3072, 12, 12, 64, 1, 0, 0, "0.125f", "1e-05f", 8, 132).kernel,
+    "head_step": HeadSizes(1, 1, 768, 50257, 1, 0, "1e-05f", 8, 132).kernel,
     "recurrent_step": Kernel(
         "recurrent_step",
         tuple({"SCALAR": 1, "ROWS": 1, "WIDTH": 1024, "HIDDEN": 1024, "CELL": 3, "WARPS": 8}.items()),

@@ -33,7 +33,8 @@ from recollect.kernels.single_step import check_meetings
 from recollect.memory import Memory
 from recollect.observe import is_readable
 
-BLOCK = 64  # turns between two looks of the CPU
+BLOCK = 256  # turns between two looks of the CPU
+SHORT_BLOCK = 64  # where rows may end: turns after that are taken in vain
 MOST = 8  # loops kept for a model
 
 
@@ -230,7 +231,7 @@ class Turns:
 
     def __init__(self, reader: Any, settings: Settings) -> None:
         self.reader, self.settings = reader, settings
-        self._survey = Survey(reader.model)
+        self._survey: Survey = reader.survey
         self._is_off = self._survey.has_hooks or reader.model in REFUSED
         self._loop: Loop | None = None
         self._room = self._wait = self._patience = 0  # turns that fit; turns to leave to the caller, and after those
@@ -246,7 +247,7 @@ class Turns:
             self._renew(left)
         if self._loop is None:
             return []
-        count = min(most, self._room, BLOCK)
+        count = min(most, self._room, SHORT_BLOCK if self.settings.stop else BLOCK)
         uniform = np.stack([draw.random(count) for draw in draws], axis=1)
         said, log_p = self._loop.say(uniform, active)
         self._room -= count

@@ -101,8 +101,8 @@ class Reader:
         self.room = 0 if model.growth == "linear" else math.inf  # what keeps its size needs none
         self._step: Step | None = None  # a recorded one, which then has the memory
         self._plain, self._patience = 0, patience  # steps read plainly since rows left; those before one is recorded
-        self._survey, self._many = Survey(model) if steps >= FEWEST else None, many
-        self._may_repeat = self._survey is not None and self._survey.may_repeat and not is_readable()
+        self.survey, self._many = Survey(model) if steps >= FEWEST else None, many
+        self._may_repeat = self.survey is not None and self.survey.may_repeat and not is_readable()
         self.device = home(model, memory)
         self.prompts = [_row(p, i, begin) for i, p in enumerate(_listed(prompts))]
         if not model.streams:
@@ -171,9 +171,9 @@ class Reader:
             return self._step
         memory = self.memory
         self._step = None
-        assert self._survey is not None
+        assert self.survey is not None
         try:
-            step = recorded_step(self._survey, self, memory, len(self.logits), has_valid, self._many)
+            step = recorded_step(self.survey, self, memory, len(self.logits), has_valid, self._many)
         except Unsettled:
             step, self._plain, self._patience = None, 0, 2 * self._patience + 1
         else:

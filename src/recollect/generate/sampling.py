@@ -17,6 +17,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 import torch
 from torch import Tensor
+from torch.utils import _pytree
 
 from recollect.entry import ContractError
 from recollect.generate.choosing import Voice
@@ -158,7 +159,8 @@ class Stream(Iterator[Step]):
         """What is remembered now, after all that was said: a value of its own, which later steps do not change."""
         with undisturbed(self._modules):
             self._catch_up()
-        return self._reader.memory.settled().select(slice(None))
+        found: Memory = _pytree.tree_map(Tensor.clone, self._reader.memory.settled())
+        return found
 
     @property
     def logits(self) -> Tensor:
@@ -225,14 +227,18 @@ def generate(
 
 def collect(steps: Stream, said: list[Step]) -> list[Generation]:
     """Give what each row of an ended stream has said."""
-    after, logits = steps.memory, steps.logits
+    after, logits, is_one = steps.memory, steps.logits, len(steps.reasons) == 1
     nothing: Any = [([], [])] * len(steps.reasons)
     return [
-        Generation(ids, logprobs, reason or "length", after.select([row]).settled(), logits[row].clone())
+        Generation(ids, logprobs, reason or "length", after if is_one else _row_of(after, row), logits[row].clone())
         for row, ((ids, logprobs), reason) in enumerate(
             zip(said_by_row(said) if said else nothing, steps.reasons, strict=True)
         )
     ]
+
+
+def _row_of(memory: Memory, row: int) -> Memory:
+    return memory.select([row]).settled()
 
 
 def said_by_row(said: list[Step]) -> list[tuple[list[int], list[float]]]:

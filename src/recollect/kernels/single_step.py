@@ -1,4 +1,4 @@
-"""One step on a GPU in as few launches as can be: a Transformer block in one, a recurrent layer in one.
+"""One step on a GPU in as few launches as can be: all blocks of a Transformer in one, a recurrent layer in one.
 
 While generation goes on a layer reads one step of few rows. Its products are then bound by reading the weights once,
 and everything between them by the way from one launch to the next. The kernels are in cuda/block_step.cu and
@@ -8,6 +8,7 @@ cuda/recurrent_step.cu; the readable forms are `Block.read` and the recurrences'
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from threading import Lock
 from typing import TYPE_CHECKING, Any
@@ -25,18 +26,20 @@ if TYPE_CHECKING:
 SCALARS = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
 ACTIVATIONS = {"relu": 0, "gelu": 1, "gelu_tanh": 2}
 SHARED = 96 << 10  # bytes of shared memory that every device from Volta on has
-MEETINGS = 4096  # places to meet: launches in flight at a time share none
-WARPS = 16  # of a block of threads, in a Transformer block's step
+PLACES = 32  # where blocks of threads tell each other something: launches in flight at a time share none
+AHEAD = 24 << 20  # bytes of what comes after the blocks that are brought into the cache: half of what an H200's holds
+MOST_LAYERS = 28  # in a launch: as many as go into 4 KB of arguments
+WARPS = 8  # of a block of threads, in a Transformer block's step
 
 
-def _is_single(x: Tensor) -> bool:
+def is_single(x: Tensor) -> bool:
     """Whether x (B, 1, D) is one step of few rows that nobody wants a gradient of."""
     is_small = x.dim() == 3 and x.shape[1] == 1 and 1 <= len(x) <= 4 and x.dtype in SCALARS
     is_plain = not torch.is_grad_enabled() and not torch.compiler.is_compiling()
     return is_small and is_plain and not torch.is_autocast_enabled(x.device.type)
 
 
-# ---- a Transformer block -------------------------------------------------------------------------
+# ---- Transformer blocks --------------------------------------------------------------------------
 
 
 class _Layer(ctypes.Structure):
@@ -52,8 +55,11 @@ class _Layer(ctypes.Structure):
 class _BlockArguments(ctypes.Structure):
     """`Arguments` of block_step.cu."""
 
-    names = "input", "output", "valid", "meeting", "scratch"
-    _fields_ = (("layer", _Layer), *((name, ctypes.c_void_p) for name in names), ("splits", ctypes.c_int))
+    names = "input", "output", "valid", "launches", "failed", "words", "next"
+    _fields_ = (
+        *((name, ctypes.c_void_p) for name in names),
+        *(("next_bytes", ctypes.c_longlong), ("layers", ctypes.c_int), ("layer", _Layer * MOST_LAYERS)),
+    )
 
 
 @dataclass(frozen=True)
@@ -83,48 +89,87 @@ class BlockSizes:
         return is_whole and lanes in (1, 2, 4, 8, 16, 32) and self.shared <= SHARED
 
     @property
-    def shared(self) -> int:
-        """Bytes of shared memory."""
-        vector = self.rows * -(-max(self.width, self.hidden) // 256) * 256
-        room = max(self.warps * (self.head + 2), 2 * self.blocks, 2 * self.rows * self.heads)
-        return 4 * (vector + room + self.warps * max(self.rows, 2) + 1)
-
-    @property
-    def kernel(self) -> Kernel:
-        """Give the kernel; its blocks wait for each other."""
-        constants = tuple((name.upper(), value) for name, value in asdict(self).items())
-        return Kernel("block_step", constants, self.blocks, 32 * self.warps, self.shared, at_once=True)
-
-    @property
     def splits(self) -> int:
         """Parts of a head's list, at most."""
         return max(1, self.blocks // (self.rows * self.heads))
 
     @property
-    def scratch(self) -> int:
-        """Numbers that all blocks share."""
+    def parts(self) -> int:
+        """Numbers in all parts of contexts."""
+        return self.rows * self.heads * self.splits * (self.head + 2)
+
+    @property
+    def shared(self) -> int:
+        """Bytes of shared memory: `Rooms` of block_step.cu."""
+        width, hidden = (self.rows * -(-size // 256) * 256 for size in (self.width, self.hidden))
+        attending = self.parts + self.warps * (self.head + 2) + 3 * self.head
+        between = 2 * self.rows * self.warps
+        return 4 * (self.rows * self.width + max(width + attending, hidden) + between + MOST_LAYERS * self.rows)
+
+    @property
+    def kernel(self) -> Kernel:
+        """Give the kernel; its blocks wait for each other."""
+        constants = tuple((name.upper(), value) for name, value in asdict(self).items())
+        constants += ("SPLITS", self.splits), ("MOST_LAYERS", MOST_LAYERS)
+        return Kernel("block_step", constants, self.blocks, 32 * self.warps, self.shared, at_once=True)
+
+    @property
+    def words(self) -> int:
+        """Numbers that blocks tell each other: `Words` of block_step.cu."""
         qkv = (self.heads + 2 * self.kv_heads) * self.head
-        parts = self.heads * self.splits * (self.head + 2)
-        return self.rows * (self.width + qkv + self.hidden + parts)
+        return self.rows * (qkv + 2 * self.width + self.hidden) + self.parts
 
 
-def step_block(block: Block[Any], x: Tensor, memory: Memory, valid: Tensor | None) -> tuple[Tensor, Memory] | None:
-    """Read one step x (B, 1, D) with a pre-norm block of self-attention; None where there is no kernel for it."""
+def step_blocks(
+    blocks: Sequence[Block[Any]],
+    x: Tensor,
+    memories: Sequence[Memory],
+    valid: Tensor | None,
+    weight_after: Tensor | None = None,
+) -> tuple[Tensor, list[Memory]] | None:
+    """Read one step x (B, 1, D) with the first of some pre-norm blocks of self-attention, as many as are alike.
+
+    `weight_after` is read soon after: its beginning is brought into the cache meanwhile.
+    Gives the last one's outputs and the memories of all that have read; None where there is no kernel for the first.
+    """
     launcher = launcher_for(x)
-    if launcher is None or not _is_single(x) or not _is_covered(block, memory):
+    if launcher is None or not is_single(x):
         return None
-    sizes = _sizes_of(block, x, launcher)
-    if not sizes.fits:
+    run = _alike(blocks, x, memories, launcher)
+    place = _take_place(x.device, _sizes_of(run[0], x, launcher).words) if run else None
+    if place is None:
         return None
+    sizes = _sizes_of(run[0], x, launcher)
+    after = [_counted(block, x, memory) for block, memory in zip(run, memories, strict=False)]
+    mask = None if valid is None else valid.contiguous()
+    y, x = torch.empty_like(x, memory_format=torch.contiguous_format), x.contiguous()
+    tensors = x, y, mask, place[:1], _failed(x.device), place[2:], weight_after
+    ahead = 0 if weight_after is None else min(AHEAD, weight_after.nbytes) // 16 * 16
+    layers = (_layer_of(*each) for each in zip(run, memories, after, strict=False))
+    arguments = _BlockArguments(*map(address, tensors), ahead, len(run), (_Layer * MOST_LAYERS)(*layers))
+    launcher.launch(sizes.kernel, x.device, arguments)
+    return y, after
+
+
+def _alike(blocks: Sequence[Block[Any]], x: Tensor, memories: Sequence[Memory], launcher: Launcher) -> list[Any]:
+    """Give the blocks from the first on that one launch can read a step with."""
+    run: list[Any] = []
+    for block, memory in zip(blocks[:MOST_LAYERS], memories, strict=False):
+        if not _is_covered(block, memory):
+            break
+        sizes = _sizes_of(block, x, launcher)
+        if not sizes.fits or (run and sizes != _sizes_of(run[0], x, launcher)):
+            break
+        run.append(block)
+    return run
+
+
+def _counted(block: Block[Any], x: Tensor, memory: Any) -> Memory:
+    """Give the memory after a step: its lists are written into, its length is a new place."""
     mixer: Any = block.mixer
     mixer._check_memory(memory, x)
-    after = memory._with(length=torch.empty_like(memory.length))  # type: ignore[attr-defined]
-    y, scratch = torch.empty_like(x), torch.empty(sizes.scratch, dtype=torch.float32, device=x.device)
-    mask = None if valid is None else valid.contiguous()
-    tensors = x.contiguous(), y, mask, _meeting(x.device), scratch
-    layer = _layer_of(block, memory, after.length)
-    launcher.launch(sizes.kernel, x.device, _BlockArguments(layer, *map(address, tensors), sizes.splits))
-    return y, after
+    after: Memory = memory._with(length=torch.empty_like(memory.length))
+    return after
 
 
 def _is_covered(block: Block[Any], memory: Any) -> bool:
@@ -159,17 +204,17 @@ def _sizes_of(block: Block[Any], x: Tensor, launcher: Launcher) -> BlockSizes:
         scale=f"{mixer.scale!r}f",
         eps=f"{norm.norm.eps!r}f",
         warps=WARPS,
-        blocks=launcher.blocks(x.device),
+        blocks=min(launcher.blocks(x.device), block.width_out),
     )
 
 
-def _layer_of(block: Block[Any], memory: Any, length_after: Tensor) -> _Layer:
+def _layer_of(block: Block[Any], memory: Any, after: Any) -> _Layer:
     mixer: Any = block.mixer
     norms: list[Any] = [block.mixer_norm, block.feed_forward_norm]
     first, second = ((n.norm.weight, getattr(n.norm, "bias", None)) for n in norms)
     products = mixer.qkv, mixer.out, block.feed_forward.up, block.feed_forward.down
     qkv, out, up, down = ((p.weight, p.bias) for p in products)
-    kept = memory.keys, memory.values, memory.length, length_after
+    kept = memory.keys, memory.values, memory.length, after.length
     return _Layer(*(address(t) for t in (*first, *qkv, *out, *second, *up, *down, *kept)), memory.slots)
 
 
@@ -188,7 +233,7 @@ def step_recurrence(
 ) -> tuple[Tensor, Hidden] | None:
     """Read one step x (B, 1, D) with one of `CELLS`; None where there is no kernel."""
     launcher = launcher_for(x)
-    if launcher is None or not _is_single(x):
+    if launcher is None or not is_single(x):
         return None
     kernel = _recurrent_kernel(layer, cell, x)
     if kernel is None:
@@ -218,27 +263,38 @@ def _recurrent_kernel(layer: Recurrence[Any], cell: str, x: Tensor) -> Kernel | 
 CELLS = ("rnn_tanh", "rnn_relu", "gru", "lstm")
 
 
-# ---- places to meet ------------------------------------------------------------------------------
+# ---- places to tell each other something ---------------------------------------------------------
 
-_meetings: dict[torch.device, Tensor] = {}  # (MEETINGS, 2): blocks that have arrived, in all; whether some did not
+_places: dict[tuple[torch.device, int], Tensor] = {}  # (PLACES, 2 + words): launches so far, nothing, the words
+_failures: dict[torch.device, Tensor] = {}  # (1,) whether a launch's blocks waited for each other in vain
 _taken = 0
 _LOCK = Lock()
 
 
-def _meeting(device: torch.device) -> Tensor:
-    """Give a place where the blocks of one launch meet."""
+def _take_place(device: torch.device, words: int) -> Tensor | None:
+    """Give a place (2 + words,) for one launch, or one of a graph; None: there is none, and now none can be made."""
     global _taken
     with _LOCK:
-        if device not in _meetings:
-            _meetings[device] = torch.zeros(MEETINGS, 2, dtype=torch.long, device=device)
+        if (device, words) not in _places:
+            if device.type == "cuda" and torch.cuda.is_current_stream_capturing():
+                return None  # zeros would be written again at every replay, and be others' between
+            size = 2 + words + words % 2
+            _places[device, words] = torch.zeros(PLACES, size, dtype=torch.long, device=device)
         _taken += 1
-        return _meetings[device][_taken % MEETINGS]
+        return _places[device, words][_taken % PLACES]
+
+
+def _failed(device: torch.device) -> Tensor:
+    with _LOCK:
+        if device not in _failures:
+            _failures[device] = torch.zeros(1, dtype=torch.long, device=device)
+        return _failures[device]
 
 
 def check_meetings(device: torch.device) -> None:
     """Raise where the blocks of a launch did not all come; what it gave is then worth nothing."""
-    places = _meetings.get(device)
-    if places is not None and bool(places[:, 1].any()):
+    failed = _failures.get(device)
+    if failed is not None and bool(failed):
         why = "the blocks of a kernel did not meet"
         switch_off(device.type, why)
         raise RuntimeError(f"{why}; kernels are off from now on: start again")

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import takewhile
 from typing import Any, Literal
 
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from recollect.entry import ContractError
-from recollect.kernels.single_step import step_block
+from recollect.kernels.single_step import step_blocks
 from recollect.layer import M, SequenceLayer
-from recollect.layers.pointwise import FeedForward, LayerNorm, Pointwise, RMSNorm
+from recollect.layers.pointwise import FeedForward, LayerNorm, Linear, Pointwise, RMSNorm
+from recollect.memory import Memory
 
 
 class Block(SequenceLayer[M]):
@@ -69,8 +72,17 @@ class Block(SequenceLayer[M]):
 
     def fast(self, x: Tensor, memory: M, valid: Tensor | None) -> tuple[Tensor, M]:
         """The same in one launch, where a GPU reads a single step."""
-        found: Any = step_block(self, x, memory, valid)
-        return self.read(x, memory, valid) if found is None else found
+        found: Any = step_blocks([self], x, [memory], valid)
+        return self.read(x, memory, valid) if found is None else (found[0], found[1][0])
+
+    def fast_along(
+        self, others: Sequence[SequenceLayer[Any]], x: Tensor, memories: Sequence[Memory], valid: Tensor | None
+    ) -> tuple[Tensor, list[Memory]] | None:
+        """All blocks of a stack in one launch, where a GPU reads a single step."""
+        run: list[Any] = [self, *takewhile(lambda other: type(other) is Block, others)]
+        above = (layer.linear for layer in others[len(run) - 1 :][:2] if isinstance(layer, Linear))
+        weight = next((linear.weight for linear in above if type(linear) is nn.Linear), None)
+        return step_blocks(run, x, memories, valid, weight) if type(self) is Block else None
 
     def _drop(self, x: Tensor) -> Tensor:
         return F.dropout(x, self.dropout, self.training)

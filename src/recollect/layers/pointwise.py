@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from recollect.kernels.head_step import step_head
 from recollect.layer import SequenceLayer
-from recollect.memory import Nothing
+from recollect.memory import Memory, Nothing
 from recollect.observe import note
 
 
@@ -83,6 +85,12 @@ class LayerNorm(Pointwise):
         """Normalise each step."""
         return self.norm(x)
 
+    def fast_along(
+        self, others: Sequence[SequenceLayer[Any]], x: Tensor, memories: Sequence[Memory], valid: Tensor | None
+    ) -> tuple[Tensor, list[Memory]] | None:
+        """With the linear map above it in one launch, where a GPU reads a single step."""
+        return _with_map(self, others, x, memories)
+
 
 class RMSNorm(Pointwise):
     """x / √(mean of squares + ε) · γ (Zhang & Sennrich 2019)."""
@@ -96,6 +104,12 @@ class RMSNorm(Pointwise):
         """Normalise each step."""
         return self.norm(x)
 
+    def fast_along(
+        self, others: Sequence[SequenceLayer[Any]], x: Tensor, memories: Sequence[Memory], valid: Tensor | None
+    ) -> tuple[Tensor, list[Memory]] | None:
+        """With the linear map above it in one launch, where a GPU reads a single step."""
+        return _with_map(self, others, x, memories)
+
 
 class Linear(Pointwise):
     """W x + b, to another width."""
@@ -108,6 +122,24 @@ class Linear(Pointwise):
     def map(self, x: Tensor) -> Tensor:
         """W x + b."""
         return self.linear(x)
+
+    def fast(self, x: Tensor, memory: Nothing, valid: Tensor | None) -> tuple[Tensor, Nothing]:
+        """The same, read at the memory's speed where a GPU reads a single step."""
+        y = step_head(None, self.linear, x)
+        return self.map(x) if y is None else y, memory
+
+
+def _with_map(
+    norm: LayerNorm | RMSNorm, others: Sequence[SequenceLayer[Any]], x: Tensor, memories: Sequence[Memory]
+) -> tuple[Tensor, list[Memory]] | None:
+    if (
+        not others
+        or type(others[0]) is not Linear
+        or any(m._forward_hooks or m._forward_pre_hooks for m in (norm, others[0]))
+    ):
+        return None
+    y = step_head(norm.norm, others[0].linear, x)
+    return None if y is None else (y, list(memories[:2]))
 
 
 class Embedding(Pointwise):

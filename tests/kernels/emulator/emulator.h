@@ -70,6 +70,7 @@ struct Block {
     std::vector<u8> memory;
     std::vector<std::unique_ptr<Thread>> threads;
     Meeting meeting;
+    bool refused = false, agreed = false;  // what block_and is told, and what it says
     std::vector<Meeting> warps, warpgroups;
 };
 
@@ -405,12 +406,25 @@ inline void wgmma_wait() {
 }
 
 // --- single steps --------------------------------------------------------------------------------------------------
-inline u64 raise_counted(u64* counter) { return is_mute() ? 0 : (*counter)++; }
-inline u64 look(const u64* word) {
-    emulator::give_way();
-    return *word;
+inline bool block_and(bool yes) {
+    auto* block = emulator::chip->now->block;
+    block->refused |= !yes;
+    emulator::meet(block->meeting, block->threads.size(), [&] { block->agreed = !block->refused, block->refused = false; });
+    return block->agreed;
 }
-inline float from_elsewhere(const float* at) { return *at; }
+inline void send(u64* to, float value, u32 tag) {  // late, and in any order
+    if (!is_mute()) emulator::later([=] { *to = (u64)tag << 32 | bits_of(value); });
+}
+struct Two { u64 a, b; };
+inline Two look_at_two(const u64* at) {
+    if ((u64)at % 16) emulator::broken("a look off its 16 bytes");
+    emulator::give_way();
+    return {at[0], at[1]};
+}
+inline void prefetch_bulk(const void* from, u32 bytes) {
+    if ((u64)from % 16 || bytes % 16) emulator::broken("a prefetch off its 16 bytes");
+    prefetch(from), prefetch((const u8*)from + bytes - 1);
+}
 
 struct alignas(16) Sixteen { u32 a, b, c, d; };
 inline Sixteen load_words(const void* at) {

@@ -1,30 +1,29 @@
-// One step through a pre-norm Transformer block, in one launch: all blocks of threads stay, and meet between the
-// products.
+// One step through pre-norm Transformer blocks, one after another, in one launch: all blocks of threads stay, and tell each
+// other what the next product reads.
 //
 //   q, k, v = W_qkv norm(x)                 | each warp takes rows of W; every block normalises x for itself
 //   c = softmax(q kᵀ) v                     | a head's list is split over several blocks
 //   x = x + W_out c                         | the parts of c are put together by every block for itself
 //   h = φ(W_up norm(x));  x = x + W_down h
 //
-// What a step costs: four meetings (about 1 µs each, and as much until what was written elsewhere is read) and a launch,
-// and the weights, once, at the memory's speed; a warp asks for its next weights before it waits. The readable form is
-// `Block.read`. Sizes are constants of the compilation:
+// What a layer costs: five exchanges (exchange.cuh; about 1.2 µs each) with little work between them. Its weights, read
+// once, come meanwhile: a warp asks for its next rows before it waits, and for the same rows of the layer after when it
+// has them, which brings those into the second-level cache. The readable form is `Block.read`. Sizes are constants of the
+// compilation:
 //
 //   SCALAR 0 float, 1 bfloat16, 2 half; ROWS; WIDTH, HIDDEN, HEADS, KV_HEADS, HEAD; ACTIVATION 0 relu, 1 gelu,
-//   2 gelu by tanh; RMS; ROTARY; SCALE; EPS; WARPS; BLOCKS
+//   2 gelu by tanh; RMS; ROTARY; SCALE; EPS; WARPS; BLOCKS, at most WIDTH; SPLITS, of a list, at most; MOST_LAYERS
 
-#include "steps.cuh"
+#include "exchange.cuh"
 
-constexpr int THREADS = 32 * WARPS;
 constexpr int QKV = (HEADS + 2 * KV_HEADS) * HEAD;
 constexpr int LANES = HEAD / 8;                // lanes that share a slot of the list: eight features each
 constexpr int TOGETHER = 32 / LANES;           // slots that a warp looks at together
 constexpr int GROUPS = WARPS * TOGETHER;       // and a block
-constexpr int SHORTEST = 64;                   // slots worth a block of their own
+constexpr int AHEAD = 4;                       // times so many slots are asked for before the query is there
+constexpr int SHORTEST = AHEAD * GROUPS;       // slots worth a block of their own
 constexpr int PART = HEAD + 2;                 // a part of a context: its sum, and the sum's weight and largest score
 constexpr int LISTS = ROWS * HEADS;
-constexpr int MOST_PARTS = BLOCKS > LISTS ? BLOCKS : LISTS;  // of all contexts
-constexpr int ROOM = WARPS * PART > 2 * MOST_PARTS ? WARPS * PART : 2 * MOST_PARTS;  // floats in which parts are put together
 
 struct Layer {
     const scalar *norm, *norm_bias, *qkv, *qkv_bias, *out, *out_bias;
@@ -35,181 +34,52 @@ struct Layer {
     long long slots;                           // S
 };
 
-struct Space {                                 // what all blocks share, in this order
-    float *x, *qkv, *hidden;                   // (ROWS, WIDTH), (ROWS, QKV), (ROWS, HIDDEN)
-    float* parts;                              // (ROWS, HEADS, most_splits, PART)
+// What blocks tell each other in a layer. Each place is written once in a layer, and again in the next one only when all
+// have read it: every block says at least one number of `between` and of `x` (BLOCKS is at most WIDTH), each after all
+// that it reads before. Who has collected x has therefore outlived everybody's reading of qkv, parts, between and hidden;
+// who has collected `between`, everybody's reading of the x before.
+struct Words {
+    u64 *qkv, *parts, *between, *hidden, *x;   // (ROWS, …): QKV; HEADS, SPLITS, PART; WIDTH; HIDDEN; WIDTH
 
-    DEVICE explicit Space(float* begin)
-        : x(begin), qkv(x + ROWS * WIDTH), hidden(qkv + ROWS * QKV), parts(hidden + ROWS * HIDDEN) {}
+    DEVICE explicit Words(u64* begin)
+        : qkv(begin), parts(qkv + ROWS * QKV), between(parts + LISTS * SPLITS * PART), hidden(between + ROWS * WIDTH),
+          x(hidden + ROWS * HIDDEN) {}
 };
+enum Exchange { SAID_QKV, SAID_PART, SAID_BETWEEN, SAID_HIDDEN, SAID_X, EXCHANGES };  // in a layer
 
-struct Meeting {
-    u64 arrived;                               // so far, all meetings of all launches together; never reset
-    u64 failed;
-};
+struct Rooms {                                 // in shared memory
+    float* x;                                  // (ROWS, WIDTH)
+    float* vector;                             // (ROWS, padded WIDTH or HIDDEN): what a product reads
+    float* parts;                              // (LISTS, SPLITS, PART), where the hidden vector is later
+    float* collected;                          // (WARPS, PART)
+    float* heads;                              // (3, HEAD): query, key and value of one head
+    float* between;                            // (ROWS, WARPS, 2)
+    int* lengths;                              // (MOST_LAYERS, ROWS)
 
-// ---- meeting -----------------------------------------------------------------------------------------------------
-
-constexpr u64 PATIENCE = 2000000000ull;        // nanoseconds
-
-// Returns false when the others did not come: a launch that cannot go on ends, and says so.
-DEVICE bool meet(Meeting* meeting, int* flag) {
-    block_sync();
-    if (thread_index() == 0) {
-        *flag = 1;
-        const u64 all = (raise_counted(&meeting->arrived) / grid_size() + 1) * grid_size(), begun = nanoseconds();
-        while (*flag && look(&meeting->arrived) < all)
-            if (nanoseconds() - begun > PATIENCE) {
-                *flag = 0;
-                meeting->failed = 1;
-            }
-    }
-    block_sync();
-    return *flag != 0;
-}
-
-// ---- products ----------------------------------------------------------------------------------------------------
-
-template <int K_, int N_, int PARTS_>
-struct Product {                               // y (N) = W (N, K) x, PARTS warps to a row
-    static constexpr int K = K_, N = N_, PARTS = PARTS_;
-    static constexpr int SLOTS = WARPS / PARTS, GROUPS_ALL = K / 8;
-    static constexpr int PER_LANE = (GROUPS_ALL + 32 * PARTS - 1) / (32 * PARTS);
-
-    Eight raw[PER_LANE];
-
-    DEVICE static int row_at(int turn) {
-        const int slot = (thread_index() / 32) / PARTS;
-        return block_index() + grid_size() * (slot + turn * SLOTS);
-    }
-
-    DEVICE static int group_at(int i) {
-        return (i * PARTS + (thread_index() / 32) % PARTS) * 32 + thread_index() % 32;
-    }
-
-    DEVICE void ask(const scalar* w, int turn) {
-        const int row = row_at(turn);
-#pragma unroll
-        for (int i = 0; i < PER_LANE; i++)
-            if (row < N && group_at(i) < GROUPS_ALL) raw[i] = fetch(w + (long long)row * K + group_at(i) * 8);
-    }
-
-    DEVICE void multiply(const float* x, float* sums) const {
-#pragma unroll
-        for (int b = 0; b < ROWS; b++) sums[b] = 0.0f;
-#pragma unroll
-        for (int i = 0; i < PER_LANE; i++) {
-            const int group = group_at(i);
-            if (group >= GROUPS_ALL) continue;
-            float w[8];
-            spread(raw[i], w);
-#pragma unroll
-            for (int b = 0; b < ROWS; b++) add_product(sums[b], w, x + b * padded(K), group);
-        }
-#pragma unroll
-        for (int b = 0; b < ROWS; b++) sums[b] = over_warp(sums[b]);
-    }
-
-    // Multiplies by all rows of this block; `first` holds what was asked for before the meeting. What is `added` to a sum is
-    // asked for before the product.
-    template <typename Added, typename End>
-    DEVICE static void run(const scalar* w, Product first, const float* x, float* between, Added added, End end) {
-        const int warp = thread_index() / 32, lane = thread_index() % 32;
-        for (int turn = 0; block_index() + grid_size() * turn * SLOTS < N; turn++) {
-            Product next;
-            next.ask(w, turn + 1);
-            const bool ends = lane == 0 && warp % PARTS == 0 && row_at(turn) < N;
-            float sums[ROWS], more[ROWS] = {};
-            if (ends)
-                for (int b = 0; b < ROWS; b++) more[b] = added(row_at(turn), b);
-            first.multiply(x, sums);
-            if (PARTS > 1) {
-                if (lane == 0)
-                    for (int b = 0; b < ROWS; b++) between[warp * ROWS + b] = sums[b];
-                block_sync();
-                if (lane == 0 && warp % PARTS == 0)
-                    for (int other = 1; other < PARTS; other++)
-                        for (int b = 0; b < ROWS; b++) sums[b] += between[(warp + other) * ROWS + b];
-                block_sync();
-            }
-            if (ends)
-                for (int b = 0; b < ROWS; b++) end(row_at(turn), b, sums[b] + more[b]);
-            first = next;
-        }
+    DEVICE explicit Rooms(void* begin)
+        : x((float*)begin), vector(x + ROWS * WIDTH), parts(vector + ROWS * padded(WIDTH)),
+          collected(parts + LISTS * SPLITS * PART), heads(collected + WARPS * PART) {
+        float *end = heads + 3 * HEAD, *end_of_hidden = vector + ROWS * padded(HIDDEN);
+        between = end > end_of_hidden ? end : end_of_hidden;
+        lengths = (int*)(between + ROWS * WARPS * 2);
     }
 };
 
-// As many warps to a row as there are to spare.
-DEVICE constexpr int parts_for(int rows) { return rows * 4 <= BLOCKS * WARPS ? 4 : rows * 2 <= BLOCKS * WARPS ? 2 : 1; }
-
-using Qkv = Product<WIDTH, QKV, parts_for(QKV)>;
-using Out = Product<WIDTH, WIDTH, parts_for(WIDTH)>;
-using Up = Product<WIDTH, HIDDEN, parts_for(HIDDEN)>;
-using Down = Product<HIDDEN, WIDTH, parts_for(WIDTH)>;
-
-// ---- norms -------------------------------------------------------------------------------------------------------
-
-DEVICE void sum_over_block(float& a, float& b, float* between) {
-    a = over_warp(a);
-    b = over_warp(b);
-    const int warp = thread_index() / 32;
-    block_sync();
-    if (thread_index() % 32 == 0) {
-        between[2 * warp] = a;
-        between[2 * warp + 1] = b;
-    }
-    block_sync();
-    a = b = 0.0f;
-    for (int w = 0; w < WARPS; w++) {
-        a += between[2 * w];
-        b += between[2 * w + 1];
-    }
-}
-
-// normalised (shared) = (x − mean) / √(variance + ε) · γ + β. Sums are of x − x_0, so that little cancels.
-template <typename From>
-DEVICE void normalise(From from, const scalar* weight, const scalar* bias, float* normalised, float* between) {
-    constexpr int EACH = (WIDTH + THREADS - 1) / THREADS;
-    float weights[EACH], biases[EACH];         // asked for before they are needed
-#pragma unroll
-    for (int i = 0; i < EACH; i++) {
-        const int d = thread_index() + i * THREADS;
-        weights[i] = d < WIDTH ? to_float(weight[d]) : 0.0f;
-        biases[i] = d < WIDTH ? value_at(bias, d) : 0.0f;
-    }
-    for (int b = 0; b < ROWS; b++) {
-        float mine[EACH], sum = 0.0f, squares = 0.0f;
-        const float shift = RMS ? 0.0f : from(b, 0);
-#pragma unroll
-        for (int i = 0; i < EACH; i++) {
-            const int d = thread_index() + i * THREADS;
-            mine[i] = d < WIDTH ? from(b, d) : shift;
-            sum += mine[i] - shift;
-            squares += (mine[i] - shift) * (mine[i] - shift);
-        }
-        sum_over_block(sum, squares, between);
-        const float off = RMS ? 0.0f : sum / WIDTH;
-        const float factor = 1.0f / sqrtf(squares / WIDTH - off * off + EPS);
-#pragma unroll
-        for (int i = 0; i < EACH; i++) {
-            const int d = thread_index() + i * THREADS;
-            if (d >= WIDTH) continue;
-            normalised[b * padded(WIDTH) + place(d)] = (mine[i] - shift - off) * factor * weights[i] + biases[i];
-        }
-    }
-    block_sync();
-}
+using Qkv = Product<WIDTH, QKV>;
+using Out = Product<WIDTH, WIDTH>;
+using Up = Product<WIDTH, HIDDEN>;
+using Down = Product<HIDDEN, WIDTH>;
 
 // ---- attention ---------------------------------------------------------------------------------------------------
 
-DEVICE int splits_of(long long length, int most) {
-    const long long wanted = (length + SHORTEST) / SHORTEST;  // of length + 1 slots
-    return wanted < most ? (int)wanted : most;
+DEVICE int splits_of(int length) {
+    const int wanted = length / SHORTEST + 1;  // of length + 1 slots
+    return wanted < SPLITS ? wanted : SPLITS;
 }
 
 // Lay out eight features of a head, turned by their position where positions are rotary.
-DEVICE void turned(const float* from, int first, long long position, float* to) {
-    for (int j = 0; j < 8; j++) to[j] = from_elsewhere(from + first + j);
+DEVICE void turned(const float* from, int first, int position, float* to) {
+    for (int j = 0; j < 8; j++) to[j] = from[first + j];
     if (!ROTARY) return;
     for (int j = 0; j < 8; j += 2) {
         const float angle = (float)position / powf(10000.0f, (float)(first + j) / HEAD);
@@ -242,101 +112,162 @@ struct Running {                               // a softmax-weighted sum, as far
     }
 };
 
-DEVICE float over_lanes(const float* a, const float* b) {
+DEVICE float product_of(const float* a, const float* b) {  // over the lanes that share a slot
     float dot = 0.0f;
     for (int j = 0; j < 8; j++) dot += a[j] * b[j];
-    for (int step = LANES / 2; step > 0; step /= 2) dot += from_lane_xor(dot, step);
-    return dot;
+    return over_lanes<LANES>(dot);
 }
 
-// One head of one row over one split of its list: a part of its context.
-DEVICE void attend(const Layer& layer, const Space& space, int row, int head, int split, int splits, float* part,
-                       float* collected) {
-    const int lane = thread_index() % LANES, group = thread_index() / LANES, kv = head / (HEADS / KV_HEADS), first = lane * 8;
-    const long long length = layer.length[row];
-    const float* mine = space.qkv + row * QKV;
+struct Item {                                  // one head of one row over one split of its list
+    int row, head, kv, split, splits, length, begin, end;
+
+    DEVICE Item(int item, const int* lengths)
+        : row(item / SPLITS / HEADS), head(item / SPLITS % HEADS), kv(head / (HEADS / KV_HEADS)), split(item % SPLITS),
+          splits(splits_of(lengths[row])), length(lengths[row]) {
+        const int each = (length + splits - 1) / splits;
+        begin = min(split * each, length);
+        end = min(begin + each, length);
+    }
+    DEVICE bool is_there() const { return split < splits; }
+    DEVICE bool is_last() const { return split == splits - 1; }
+
+    // Where this lane's features of a slot are.
+    DEVICE long long place_of(const Layer& layer, int slot) const {
+        return ((row * layer.slots + slot) * KV_HEADS + kv) * HEAD + (u32)thread_index() % LANES * 8;
+    }
+};
+
+DEVICE int slot_at(int base, int turn) { return base + turn * GROUPS + (u32)thread_index() / LANES; }
+
+struct Slots {                                 // some slots of a list, on their way
+    Eight keys[AHEAD], values[AHEAD];
+
+    DEVICE void ask(const Layer& layer, const Item& item, int base) {
+#pragma unroll
+        for (int i = 0; i < AHEAD; i++) {
+            const long long at = item.place_of(layer, slot_at(base, i));
+            if (slot_at(base, i) < item.end) keys[i] = fetch_changing(layer.keys + at), values[i] = fetch_changing(layer.values + at);
+        }
+    }
+
+    DEVICE static void announce(const Layer& layer, const Item& item) {
+        for (int i = 0; i < AHEAD; i++) {
+            if (slot_at(item.begin, i) >= item.end) continue;
+            prefetch(layer.keys + item.place_of(layer, slot_at(item.begin, i)));
+            prefetch(layer.values + item.place_of(layer, slot_at(item.begin, i)));
+        }
+    }
+};
+
+// The query of a head and, where the step itself is looked at, its key and value, into shared memory.
+DEVICE bool collect_head(const Item& item, const u64* qkv, u32 tag, float* heads) {
+    constexpr int BY_TWOS = HEAD / 2;
+    auto where = [&](u32 at) {
+        const int first = at < BY_TWOS ? item.head : HEADS + item.kv + (at < 2 * BY_TWOS ? 0 : KV_HEADS);
+        return qkv + item.row * QKV + first * HEAD + at % BY_TWOS * 2;
+    };
+    return collect<1>(item.is_last() ? 3 * BY_TWOS : BY_TWOS, tag, where, [&](int at, float first, float second) {
+        heads[2 * at] = first;
+        heads[2 * at + 1] = second;
+    });
+}
+
+// The step itself, which is also written down.
+DEVICE void see_itself(const Layer& layer, const Item& item, const float* q, const float* heads, Running& running) {
+    const int first = (u32)thread_index() % LANES * 8;
+    float key[8], value[8];
+    turned(heads + HEAD, first, item.length, key);
+    for (int j = 0; j < 8; j++) {              // as the next step will see them
+        key[j] = to_float(from_float(key[j]));
+        value[j] = to_float(from_float(heads[2 * HEAD + first + j]));
+    }
+    const float score = product_of(q, key);
+    if ((u32)thread_index() / LANES != 0) return;
+    running.see(score, value);
+    if (item.head % (HEADS / KV_HEADS) != 0 || item.length >= layer.slots) return;
+    const long long at = item.place_of(layer, item.length);
+    for (int j = 0; j < 8; j++) layer.keys[at + j] = from_float(key[j]), layer.values[at + j] = from_float(value[j]);
+}
+
+// A part of a context, which is told to all.
+DEVICE void attend(const Layer& layer, const Item& item, Slots slots, const Rooms& rooms, u64* part, u32 tag) {
+    const int first = (u32)thread_index() % LANES * 8;
     float q[8];
-    turned(mine + head * HEAD, first, length, q);
+    turned(rooms.heads, first, item.length, q);
     for (int j = 0; j < 8; j++) q[j] *= SCALE;
-    const long long begin = length * split / splits, end = length * (split + 1) / splits;
-    const long long stride = (long long)KV_HEADS * HEAD;
-    const scalar* keys = layer.keys + (row * layer.slots * KV_HEADS + kv) * HEAD + first;
-    const scalar* values = layer.values + (row * layer.slots * KV_HEADS + kv) * HEAD + first;
     Running running = {-1e30f, 0.0f, {}};
-    for (long long base = begin; base < end; base += GROUPS) {
-        const long long slot = base + group;
-        float key[8] = {}, value[8] = {};
-        if (slot < end) {
-            spread(fetch_changing(keys + slot * stride), key);
-            spread(fetch_changing(values + slot * stride), value);
+    for (int base = item.begin; base < item.end; base += SHORTEST) {
+#pragma unroll
+        for (int i = 0; i < AHEAD; i++) {
+            float key[8] = {}, value[8] = {};
+            const bool is_there = slot_at(base, i) < item.end;
+            if (is_there) spread(slots.keys[i], key), spread(slots.values[i], value);
+            const float score = product_of(q, key);
+            if (is_there) running.see(score, value);
         }
-        const float score = over_lanes(q, key);
-        if (slot < end) running.see(score, value);
+        slots.ask(layer, item, base + SHORTEST);
     }
-    if (split == splits - 1) {                 // the step itself, which is also written down
-        float key[8], value[8];
-        turned(mine + (HEADS + kv) * HEAD, first, length, key);
-        for (int j = 0; j < 8; j++) value[j] = from_elsewhere(mine + (HEADS + KV_HEADS + kv) * HEAD + first + j);
-        for (int j = 0; j < 8; j++) {          // as the next step will see them
-            key[j] = to_float(from_float(key[j]));
-            value[j] = to_float(from_float(value[j]));
-        }
-        const float score = over_lanes(q, key);
-        if (group == 0) {
-            running.see(score, value);
-            if (head % (HEADS / KV_HEADS) == 0 && length < layer.slots)
-                for (int j = 0; j < 8; j++) {
-                    layer.keys[(row * layer.slots + length) * stride + kv * HEAD + first + j] = from_float(key[j]);
-                    layer.values[(row * layer.slots + length) * stride + kv * HEAD + first + j] = from_float(value[j]);
-                }
-        }
-    }
-    // Put the warps together: (WARPS, PART) in shared memory.
+    if (item.is_last()) see_itself(layer, item, q, rooms.heads, running);
     running.join_over_warp();
-    float* own = collected + thread_index() / 32 * PART;
-    if (group % TOGETHER == 0)
+    float* own = rooms.collected + (u32)thread_index() / 32 * PART;
+    if ((u32)thread_index() % 32 < LANES)
         for (int j = 0; j < 8; j++) own[first + j] = running.sum[j];
-    if (thread_index() % 32 == 0) own[HEAD] = running.weight, own[HEAD + 1] = running.most;
+    if ((u32)thread_index() % 32 == 0) own[HEAD] = running.weight, own[HEAD + 1] = running.most;
     block_sync();
-    for (int h = thread_index(); h < HEAD + 1; h += THREADS) {
+    for (int h = thread_index(); h < PART; h += THREADS) {
         float most = -1e30f, sum = 0.0f;
 #pragma unroll
-        for (int w = 0; w < WARPS; w++) most = fmaxf(most, collected[w * PART + HEAD + 1]);
+        for (int w = 0; w < WARPS; w++) most = fmaxf(most, rooms.collected[w * PART + HEAD + 1]);
 #pragma unroll
-        for (int w = 0; w < WARPS; w++) sum += collected[w * PART + h] * expf(collected[w * PART + HEAD + 1] - most);
-        part[h] = sum;
-        if (h == HEAD) part[HEAD + 1] = most;
+        for (int w = 0; w < WARPS; w++) sum += rooms.collected[w * PART + h] * expf(rooms.collected[w * PART + HEAD + 1] - most);
+        send(part + h, h == HEAD + 1 ? most : sum, tag);
     }
     block_sync();
 }
 
-// Put the splits of all contexts together, in shared memory: first what share each split has, then the sums. What comes
-// from other blocks is asked for side by side.
-DEVICE void gather_contexts(const Layer& layer, const Space& space, int most_splits, float* contexts, float* shares) {
-    for (int at = thread_index(); at < LISTS * most_splits; at += THREADS) {
-        const bool is_there = at % most_splits < splits_of(layer.length[at / most_splits / HEADS], most_splits);
-        const float* end = space.parts + at * PART + HEAD;
-        shares[2 * at] = is_there ? from_elsewhere(end + 1) : -1e30f;
-        shares[2 * at + 1] = is_there ? from_elsewhere(end) : 0.0f;
+DEVICE bool attend_to_all(const Layer& layer, const Words& words, const Rooms& rooms, const int* lengths, u32 tag) {
+    for (int at = block_index(); at < LISTS * SPLITS; at += BLOCKS) {
+        const Item item(at, lengths);
+        if (!item.is_there()) continue;
+        Slots slots;
+        slots.ask(layer, item, item.begin);
+        if (!block_and(collect_head(item, words.qkv, tag + SAID_QKV, rooms.heads))) return false;
+        attend(layer, item, slots, rooms, words.parts + at * PART, tag + SAID_PART);
     }
-    block_sync();
-    for (int list = thread_index(); list < LISTS; list += THREADS) {
-        float *own = shares + 2 * list * most_splits, most = -1e30f, weight = 0.0f;
-        for (int s = 0; s < most_splits; s++) most = fmaxf(most, own[2 * s]);
-        for (int s = 0; s < most_splits; s++) own[2 * s] = expf(own[2 * s] - most), weight += own[2 * s] * own[2 * s + 1];
-        for (int s = 0; s < most_splits; s++) own[2 * s] /= weight;
+    return true;
+}
+
+// Put the splits of all contexts together, in shared memory.
+DEVICE bool gather_contexts(const Words& words, const Rooms& rooms, const int* lengths, u32 tag) {
+    constexpr int BY_TWOS = PART / 2;
+    bool came = true;
+    for (int row = 0; row < ROWS; row++) {
+        const int splits = splits_of(lengths[row]);
+        auto place_of = [&](u32 at) {          // of the words of the splits that there are, split by split
+            const u32 split = at / (HEADS * BY_TWOS), head = at / BY_TWOS % HEADS;
+            return ((row * HEADS + head) * SPLITS + split) * PART + at % BY_TWOS * 2;
+        };
+        auto take = [&](int at, float first, float second) {
+            rooms.parts[place_of(at)] = first;
+            rooms.parts[place_of(at) + 1] = second;
+        };
+        came = came && collect<4>(HEADS * splits * BY_TWOS, tag, [&](int at) { return words.parts + place_of(at); }, take);
     }
-    block_sync();
+    if (!block_and(came)) return false;
     for (int at = thread_index(); at < ROWS * WIDTH; at += THREADS) {
-        const int row = at / WIDTH, splits = splits_of(layer.length[row], most_splits);
-        const float* parts = space.parts + at / HEAD * most_splits * PART + at % HEAD;
-        const float* own = shares + 2 * (at / HEAD) * most_splits;
-        float sum = 0.0f;
-#pragma unroll 4
-        for (int s = 0; s < splits; s++) sum += own[2 * s] * from_elsewhere(parts + s * PART);
-        contexts[row * padded(WIDTH) + place(at % WIDTH)] = sum;
+        const int row = at / WIDTH, splits = splits_of(lengths[row]);
+        const float* parts = rooms.parts + at / HEAD * SPLITS * PART;
+        float most = -1e30f, weight = 0.0f, sum = 0.0f;
+        for (int s = 0; s < splits; s++) most = fmaxf(most, parts[s * PART + HEAD + 1]);
+        for (int s = 0; s < splits; s++) {
+            const float share = expf(parts[s * PART + HEAD + 1] - most);
+            weight += share * parts[s * PART + HEAD];
+            sum += share * parts[s * PART + at % HEAD];
+        }
+        rooms.vector[row * padded(WIDTH) + place(at % WIDTH)] = sum / weight;
     }
     block_sync();
+    return true;
 }
 
 DEVICE float activated(float x) {
@@ -348,71 +279,128 @@ DEVICE float activated(float x) {
 // ---- the step ----------------------------------------------------------------------------------------------------
 
 struct Arguments {
-    Layer layer;
     const scalar* input;
     scalar* output;
     const u8* valid;
-    Meeting* meeting;
-    float* scratch;
-    int most_splits;
+    u64* launches;                             // so far, over these words; no two launches share tags
+    u64* failed;
+    u64* words;
+    const char* next;                          // what is read after the last layer; null: not known
+    long long next_bytes;                      // of it, as many as the cache may hold
+    int layers;
+    Layer layer[MOST_LAYERS];
 };
 
-KERNEL(THREADS) block_step(const Arguments given) {
-    const Layer& layer = given.layer;
-    const Space space(given.scratch);
-    const int most_splits = given.most_splits;
-    SHARED_MEMORY(shared);
-    float* vector = (float*)shared;            // (ROWS, padded WIDTH or HIDDEN)
-    float* collected = vector + ROWS * padded(HIDDEN > WIDTH ? HIDDEN : WIDTH);  // ROOM
-    float* between = collected + ROOM;         // (WARPS, ROWS or 2)
-    int* flag = (int*)(between + WARPS * (ROWS > 2 ? ROWS : 2));
+// Take a vector that every block wants.
+template <int SIZE, typename To>
+DEVICE bool collect_vector(const u64* words, u32 tag, To to) {
+    constexpr int TWOS = ROWS * SIZE / 2, EACH = (TWOS + THREADS - 1) / THREADS;
+    auto take = [&](u32 at, float first, float second) {
+        *to(2 * at / SIZE, 2 * at % SIZE) = first;
+        *to(2 * at / SIZE, 2 * at % SIZE + 1) = second;
+    };
+    return block_and(collect<(EACH < 6 ? EACH : 6)>(TWOS, tag, [&](int at) { return words + 2 * at; }, take));
+}
+
+// While the last layer's words travel, memory brings the beginning of what the next kernel reads.
+DEVICE void announce_next(const Arguments& given) {
+    constexpr long long PIECE = 4096;
+    if (thread_index() % 32) return;
+    for (long long at = (block_index() * WARPS + thread_index() / 32) * PIECE; at < given.next_bytes; at += BLOCKS * WARPS * PIECE)
+        prefetch_bulk(given.next + at, (u32)min(PIECE, given.next_bytes - at));
+}
+
+// Ask for what a layer begins with.
+struct Beginning {
+    Norm norm;
     Qkv qkv;
-    qkv.ask(layer.qkv, 0);
-    auto x_before = [&](int b, int d) { return to_float(given.input[b * WIDTH + d]); };
-    normalise(x_before, layer.norm, layer.norm_bias, vector, between);
-    auto qkv_bias = [&](int row, int) { return value_at(layer.qkv_bias, row); };
-    Qkv::run(layer.qkv, qkv, vector, between, qkv_bias, [&](int row, int b, float sum) {
-        space.qkv[b * QKV + row] = sum;
-    });
-    if (!meet(given.meeting, flag)) return;
 
-    for (int item = block_index(); item < ROWS * HEADS * most_splits; item += grid_size()) {
-        const int split = item % most_splits, head = item / most_splits % HEADS, row = item / most_splits / HEADS;
-        const int splits = splits_of(layer.length[row], most_splits);
-        float* part = space.parts + ((row * HEADS + head) * most_splits + split) * PART;
-        if (split < splits) attend(layer, space, row, head, split, splits, part, collected);
+    DEVICE void ask(const Layer& layer) {
+        qkv.ask(layer.qkv, layer.qkv_bias, 0);
+        norm.ask(layer.norm, layer.norm_bias);
     }
-    Out out;
-    out.ask(layer.out, 0);
-    if (!meet(given.meeting, flag)) return;
+};
 
-    gather_contexts(layer, space, most_splits, vector, collected);
-    auto x_and_bias = [&](int row, int b) { return x_before(b, row) + value_at(layer.out_bias, row); };
-    Out::run(layer.out, out, vector, between, x_and_bias, [&](int row, int b, float sum) {
-        space.x[b * WIDTH + row] = sum;
+// One layer, from x to x in shared memory, or to the output; false: words did not come. `tag` is the first of its own.
+DEVICE bool step(const Arguments& given, int at, const Words& words, const Rooms& rooms, Beginning& beginning, u32 tag) {
+    const Layer& layer = given.layer[at];
+    const bool is_last = at + 1 == given.layers;
+    const Layer& after = given.layer[is_last ? at : at + 1];
+    const int* lengths = rooms.lengths + at * ROWS;
+    auto to_x = [&](int b, int d) { return rooms.x + b * WIDTH + d; };
+
+    beginning.norm.run(rooms.x, rooms.vector, rooms.between);
+    beginning.qkv.run(layer.qkv, layer.qkv_bias, rooms.vector, [&](int row, int b, float y) {
+        send(words.qkv + b * QKV + row, y, tag + SAID_QKV);
     });
-    Up up;
-    up.ask(layer.up, 0);
-    if (!meet(given.meeting, flag)) return;
+    if (is_last)
+        announce_next(given);
+    else
+        Qkv::announce(after.qkv), Out::announce(after.out);
+    if (!attend_to_all(layer, words, rooms, lengths, tag)) return false;
+    Out out;
+    out.ask(layer.out, layer.out_bias, 0);
+    if (!gather_contexts(words, rooms, lengths, tag + SAID_PART)) return false;
 
-    auto x_between = [&](int b, int d) { return from_elsewhere(space.x + b * WIDTH + d); };
-    normalise(x_between, layer.next_norm, layer.next_norm_bias, vector, between);
-    auto up_bias = [&](int row, int) { return value_at(layer.up_bias, row); };
-    Up::run(layer.up, up, vector, between, up_bias, [&](int row, int b, float sum) {
-        space.hidden[b * HIDDEN + row] = activated(sum);
+    out.run(layer.out, layer.out_bias, rooms.vector, [&](int row, int b, float y) {
+        send(words.between + b * WIDTH + row, rooms.x[b * WIDTH + row] + y, tag + SAID_BETWEEN);
+    });
+    Norm norm;
+    Up up;
+    up.ask(layer.up, layer.up_bias, 0);
+    norm.ask(layer.next_norm, layer.next_norm_bias);
+    if (!is_last) Up::announce(after.up);
+    if (!collect_vector<WIDTH>(words.between, tag + SAID_BETWEEN, to_x)) return false;  // a row is told after x was read
+
+    norm.run(rooms.x, rooms.vector, rooms.between);
+    up.run(layer.up, layer.up_bias, rooms.vector, [&](int row, int b, float y) {
+        send(words.hidden + b * HIDDEN + row, activated(y), tag + SAID_HIDDEN);
     });
     Down down;
-    down.ask(layer.down, 0);
-    if (!meet(given.meeting, flag)) return;
+    down.ask(layer.down, layer.down_bias, 0);
+    if (!is_last) Down::announce(after.down);
+    block_sync();                              // the hidden vector comes where the products read
+    auto to_vector = [&](int b, int d) { return rooms.vector + b * padded(HIDDEN) + place(d); };
+    if (!collect_vector<HIDDEN>(words.hidden, tag + SAID_HIDDEN, to_vector)) return false;
 
-#pragma unroll 8
-    for (int at = thread_index(); at < ROWS * HIDDEN; at += THREADS)
-        vector[at / HIDDEN * padded(HIDDEN) + place(at % HIDDEN)] = from_elsewhere(space.hidden + at);
-    block_sync();
-    auto x_and_next_bias = [&](int row, int b) { return x_between(b, row) + value_at(layer.down_bias, row); };
-    Down::run(layer.down, down, vector, between, x_and_next_bias, [&](int row, int b, float sum) {
-        given.output[b * WIDTH + row] = from_float(sum);
+    down.run(layer.down, layer.down_bias, rooms.vector, [&](int row, int b, float y) {
+        const float sum = rooms.x[b * WIDTH + row] + y;
+        if (is_last)
+            given.output[b * WIDTH + row] = from_float(sum);
+        else
+            send(words.x + b * WIDTH + row, sum, tag + SAID_X);
     });
-    if (block_index() == 0 && thread_index() < ROWS)
-        layer.length_after[thread_index()] = layer.length[thread_index()] + (given.valid ? given.valid[thread_index()] : 1);
+    beginning = Beginning{};                   // it is not wanted from here on, or asked for
+    if (is_last) return true;
+    beginning.ask(after);
+    for (int i = block_index(); i < LISTS * SPLITS; i += BLOCKS) {
+        const Item item(i, lengths + ROWS);
+        if (item.is_there()) Slots::announce(after, item);
+    }
+    return collect_vector<WIDTH>(words.x, tag + SAID_X, to_x);
+}
+
+KERNEL(THREADS) block_step(const Arguments given) {
+    SHARED_MEMORY(shared);
+    const Rooms rooms(shared);
+    const Words words(given.words);
+    Beginning beginning;
+    beginning.ask(given.layer[0]);
+    Up::announce(given.layer[0].up);
+    Down::announce(given.layer[0].down);
+    for (int i = thread_index(); i < given.layers * ROWS; i += THREADS)
+        rooms.lengths[i] = (int)given.layer[i / ROWS].length[i % ROWS];
+    for (int i = thread_index(); i < ROWS * WIDTH; i += THREADS) rooms.x[i] = to_float(given.input[i]);
+    const u32 first = (u32)*given.launches * (MOST_LAYERS * EXCHANGES) + 1;
+    bool goes_on = block_and(*given.failed == 0);
+    for (int at = 0; goes_on && at < given.layers; at++)
+        goes_on = step(given, at, words, rooms, beginning, first + at * EXCHANGES);
+    if (!goes_on) {
+        *given.failed = 1;
+        return;
+    }
+    if (block_index() != 0) return;
+    if (thread_index() == 0) *given.launches += 1;  // all have read it: they have spoken since
+    for (int i = thread_index(); i < given.layers * ROWS; i += THREADS)
+        given.layer[i / ROWS].length_after[i % ROWS] = rooms.lengths[i] + (given.valid ? given.valid[i % ROWS] : 1);
 }

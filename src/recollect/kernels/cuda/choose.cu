@@ -7,25 +7,66 @@
 #define ROWS 1
 #include "steps.cuh"
 
+#define NOTHING float_of(0xff800000u)          // −∞
+
 DEVICE u32 in_order(float value) {    // as an integer that compares alike
     const u32 bits = bits_of(value);
     return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
 }
 
-template <typename T, typename Join>
-DEVICE T over_block(T mine, T* between, Join join) {
-    block_sync();
-    between[thread_index()] = mine;
-    for (int step = THREADS / 2; step > 0; step /= 2) {
-        block_sync();
-        if (thread_index() < step) between[thread_index()] = join(between[thread_index()], between[thread_index() + step]);
+struct alignas(8) Sum { float most, sum; };    // of exponentials: sum · exp(most)
+struct alignas(8) Best { float value; int id; };
+
+// Join what neighbouring lanes have, in all of them.
+template <int LANES, typename T, typename Join>
+DEVICE T over_neighbours(T mine, Join join) {
+#pragma unroll
+    for (int step = LANES / 2; step > 0; step /= 2) {
+        const u64 bits = from_lane_xor(*(const u64*)&mine, step);
+        mine = join(mine, *(const T*)&bits);
     }
-    block_sync();
-    return between[0];
+    return mine;
 }
 
-struct Sum { float most, sum; };               // of exponentials: sum · exp(most)
-struct Best { float value; int id; };
+template <typename T, typename Join>
+DEVICE T over_block(T mine, T* between, Join join) {
+    constexpr int WARPS = THREADS / 32;
+    mine = over_neighbours<32>(mine, join);
+    block_sync();
+    if (thread_index() % 32 == 0) between[thread_index() / 32] = mine;
+    block_sync();
+    return over_neighbours<WARPS>(between[thread_index() % WARPS], join);
+}
+
+DEVICE Sum joined(Sum a, Sum b) {
+    const float most = fmaxf(a.most, b.most);
+    return {most, a.sum * expf(a.most - most) + b.sum * expf(b.most - most)};
+}
+DEVICE Best better(Best a, Best b) { return b.value > a.value || (b.value == a.value && b.id < a.id) ? b : a; }
+
+// What all logits sum to, and the best of those to choose from, as far as a thread sees them: many at a time, so that
+// they are on their way together.
+DEVICE void look_through(const float* logits, const float* filtered, int count, Sum& sum, Best& best) {
+    constexpr int EACH = 16;
+    for (int base = thread_index(); base < count; base += EACH * THREADS) {
+        float own[EACH], choice[EACH], most = sum.most, more = 0.0f;
+#pragma unroll
+        for (int j = 0; j < EACH; j++) own[j] = base + j * THREADS < count ? logits[base + j * THREADS] : NOTHING;
+#pragma unroll
+        for (int j = 0; j < EACH; j++) {
+            choice[j] = own[j];
+            if (filtered != logits && base + j * THREADS < count) choice[j] = filtered[base + j * THREADS];
+        }
+#pragma unroll
+        for (int j = 0; j < EACH; j++) {
+            most = fmaxf(most, own[j]);
+            if (choice[j] > best.value) best = {choice[j], base + j * THREADS};
+        }
+#pragma unroll
+        for (int j = 0; j < EACH; j++) more += expf(own[j] - most);
+        sum = {most, sum.sum * expf(sum.most - most) + more};
+    }
+}
 
 // The k-th largest number as `in_order` gives it, eight bits at a time.
 DEVICE u32 kth_largest(const float* values, int count, u32 k, u32* counts, u32* found) {
@@ -116,19 +157,10 @@ KERNEL(THREADS) choose(const Arguments given) {
     const int row = block_index(), rows = grid_size();
     const float *said_by_model = given.logits + (long long)row * vocabulary, *values = given.filtered + (long long)row * vocabulary;
     Sum sum = {-1e30f, 0.0f};
-    Best best = {float_of(0xff800000u), 0x7fffffff};  // −∞
-    for (int i = thread_index(); i < vocabulary; i += THREADS) {
-        const float most = fmaxf(sum.most, said_by_model[i]);
-        sum = {most, sum.sum * expf(sum.most - most) + expf(said_by_model[i] - most)};
-        if (values[i] > best.value) best = {values[i], i};
-    }
-    sum = over_block(sum, (Sum*)between, [](Sum a, Sum b) {
-        const float most = fmaxf(a.most, b.most);
-        return Sum{most, a.sum * expf(a.most - most) + b.sum * expf(b.most - most)};
-    });
-    best = over_block(best, (Best*)between, [](Best a, Best b) {
-        return b.value > a.value || (b.value == a.value && b.id < a.id) ? b : a;
-    });
+    Best best = {NOTHING, 0x7fffffff};
+    look_through(said_by_model, values, vocabulary, sum, best);
+    sum = over_block(sum, (Sum*)between, joined);
+    best = over_block(best, (Best*)between, better);
     int id = best.id;
     if (!GREEDY) {
         const u32 least =

@@ -19,6 +19,7 @@ DEVICE u32 of_warp(u32 value) { return __shfl_sync(0xffffffffu, value, 0); }
 DEVICE int block_index() { return blockIdx.x; }
 DEVICE int grid_size() { return gridDim.x; }
 DEVICE void block_sync() { __syncthreads(); }
+DEVICE bool block_and(bool yes) { return __syncthreads_and(yes); }
 DEVICE void warp_sync() { __syncwarp(); }
 template <class T>
 DEVICE T from_lane_xor(T value, int mask) {
@@ -98,27 +99,27 @@ DEVICE u32 peek(const u32* word) {
     asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(word) : "memory");
     return value;
 }
-DEVICE u64 raise_counted(u64* counter) {  // as `raise`; also says how far it was
-    u64 before;
-    asm volatile("fence.acq_rel.gpu;" ::: "memory");
-    asm volatile("atom.add.relaxed.gpu.global.u64 %0, [%1], 1;" : "=l"(before) : "l"(counter) : "memory");
-    return before;
+// A number and its tag in one word: whoever looks sees both or neither.
+DEVICE void send(u64* to, float value, u32 tag) {
+    asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" ::"l"(to), "l"((u64)tag << 32 | __float_as_uint(value)) : "memory");
 }
-DEVICE u64 look(const u64* word) {
-    u64 value;
-    asm volatile("ld.acquire.gpu.global.u64 %0, [%1];" : "=l"(value) : "l"(word) : "memory");
-    return value;
-}
-// Never from this multiprocessor's own cache. It stays after a meeting, but many can be on their way at once.
-DEVICE float from_elsewhere(const float* at) {
-    float value;
-    asm volatile("ld.global.cg.f32 %0, [%1];" : "=f"(value) : "l"(at));
-    return value;
+struct Two { u64 a, b; };
+DEVICE Two look_at_two(const u64* at) {  // each word is whole; many looks can be on their way at once
+    Two words;
+    asm volatile("ld.relaxed.gpu.global.v2.u64 {%0, %1}, [%2];" : "=l"(words.a), "=l"(words.b) : "l"(at));
+    return words;
 }
 DEVICE void tell(u32* word) { asm volatile("st.relaxed.sys.global.u32 [%0], 1;" ::"l"(word) : "memory"); }
 
 // Into the cache and no further: nobody waits for it, and a fence does not either.
 DEVICE void prefetch(const void* from) { asm volatile("prefetch.global.L2 [%0];" ::"l"(from)); }
+DEVICE void prefetch_bulk(const void* from, u32 bytes) {  // whole sixteens
+#if __CUDA_ARCH__ >= 900
+    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
+#else
+    for (u32 at = 0; at < bytes; at += 128) prefetch((const char*)from + at);
+#endif
+}
 
 // Sixteen bytes at a time.
 struct alignas(16) Sixteen { u32 a, b, c, d; };

@@ -41,7 +41,7 @@ struct Row {
             spread(raw[i], w);
             add_product(sum, w, x, group);
         }
-        return over_warp(sum);
+        return over_lanes<32>(sum);
     }
 };
 

@@ -16,6 +16,8 @@ DEVICE scalar from_float(float value) { return {narrow(value)}; }
 
 DEVICE float value_at(const scalar* vector, int at) { return vector ? to_float(vector[at]) : 0.0f; }
 
+DEVICE scalar scalar_at(const scalar* vector, int at) { return vector ? vector[at] : from_float(0.0f); }
+
 struct Eight { Sixteen part[sizeof(scalar) / 2]; };  // eight numbers
 
 DEVICE Eight fetch(const scalar* at) {             // weights: read once a step, by one warp
@@ -42,22 +44,28 @@ DEVICE void spread(const Eight& eight, float* values) {
     }
 }
 
-// A vector in shared memory: groups of eight, their halves apart, so that a warp reads without conflicts.
-DEVICE int place(int feature) {
-    const int group = feature / 8, in_group = feature % 8;
+// A vector in shared memory: groups of eight, their halves apart, so that a warp reads without conflicts. Unsigned, so
+// that what is known of a place when this is compiled need not be computed.
+DEVICE u32 place(u32 feature) {
+    const u32 group = feature / 8, in_group = feature % 8;
     return (group / 32) * 256 + (in_group / 4) * 128 + (group % 32) * 4 + in_group % 4;
 }
 
 DEVICE constexpr int padded(int size) { return (size + 255) / 256 * 256; }
 
-// Add w · x for eight features: w as it came from memory, x laid out by `place`.
-DEVICE void add_product(float& sum, const float* w, const float* x, int group) {
+// Add w · x for eight features: w as it came from memory, x laid out by `place`. In sums of their own first, which need not
+// wait for each other.
+DEVICE void add_product(float& sum, const float* w, const float* x, u32 group) {
     const float* mine = x + (group / 32) * 256 + (group % 32) * 4;
+    float low = 0.0f, high = 0.0f;
 #pragma unroll
-    for (int j = 0; j < 4; j++) sum += w[j] * mine[j] + w[4 + j] * mine[128 + j];
+    for (int j = 0; j < 4; j++) low += w[j] * mine[j], high += w[4 + j] * mine[128 + j];
+    sum += low + high;
 }
 
-DEVICE float over_warp(float value) {
-    for (int step = 16; step > 0; step /= 2) value += from_lane_xor(value, step);
+template <int LANES>
+DEVICE float over_lanes(float value) {             // the sum over neighbouring lanes
+#pragma unroll
+    for (int step = LANES / 2; step > 0; step /= 2) value += from_lane_xor(value, step);
     return value;
 }
