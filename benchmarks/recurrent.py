@@ -203,17 +203,19 @@ def walk(layer: Any, cell: str, batch: int, dtype: torch.dtype, *, back: bool) -
 
     def ahead() -> Any:
         ready, _, _ = preparing.prepare_forward(machine, forward, given, dtype)
-        return launching.run_forward(machine, forward, logits, ready, None, keeps=back)
+        own = launching.Forward(machine, forward, logits, ready, None, keeps=back)
+        own.walk(0)
+        return own
 
     if not back:
         return ahead
-    seen, _, _ = ahead()
+    seen = ahead().seen
     d_y = torch.randn_like(seen.y[1:])
     backward, _ = persistent._ready("backward", cell, dtype, batch, layer.hidden, DEVICE)
 
     def astern() -> Any:
         ready = preparing.prepare_backward(machine, backward, weight, batch, dtype)
-        return launching.run_backward(machine, backward, seen, ready, d_y, None, None)
+        launching.Backward(machine, backward, seen, ready, d_y, (None, None)).walk(0)
 
     return astern
 

@@ -8,6 +8,7 @@ One method serves one step, a chunk and a whole sequence. A layer is written wit
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import chain, pairwise
 from typing import Any, Generic, TypeVar
 
@@ -57,6 +58,12 @@ class SequenceLayer(nn.Module, Generic[M]):
         `valid` (B, T) is True at real steps, a prefix of each row. Elsewhere outputs are zero and the memory
         does not move.
         """
+        x, memory = self.enter(x, memory, valid)
+        y, memory = self.read(x, memory, valid) if is_readable() else self.fast(x, memory, valid)
+        return fill_invalid(y, valid), memory
+
+    def enter(self, x: Tensor, memory: M | None, valid: Tensor | None) -> tuple[Tensor, M]:
+        """Check what comes in, and give x with zeros at padding, and a memory."""
         dtype, device = self._home()
         check_input(x, self.width, dtype, device)
         if memory is None:
@@ -66,8 +73,19 @@ class SequenceLayer(nn.Module, Generic[M]):
         if valid is not None:
             check_valid(valid, x)
             x = fill_invalid(x, valid)
-        y, memory = self.read(x, memory, valid) if is_readable() else self.fast(x, memory, valid)
-        return fill_invalid(y, valid), memory
+        return x, memory
+
+    def read_beside(
+        self, other: SequenceLayer[Any], xs: tuple[Tensor, Tensor], memories: tuple[M, Any], valid: Tensor | None
+    ) -> list[tuple[Tensor, Any]] | None:
+        """Read with this layer and another at the same time, each its own x; None where they read in turn."""
+        return None
+
+    def read_pile(
+        self, above: Sequence[SequenceLayer[Any]], x: Tensor, memories: Sequence[Any], valid: Tensor | None
+    ) -> tuple[Tensor, list[Any]] | None:
+        """Read with this layer and some of those above it at the same time; None where they read in turn."""
+        return None
 
     def _home(self) -> tuple[torch.dtype | None, torch.device | None]:
         """Give the dtype and device of the parameters, where there are any."""
@@ -147,6 +165,21 @@ class Stack(SequenceLayer[Layers]):
             after.append(own)
         return x, Layers(layers=tuple(after))
 
+    def fast(self, x: Tensor, memory: Layers, valid: Tensor | None) -> tuple[Tensor, Layers]:
+        """Pass x through the layers, several at once where they know how."""
+        layers: list[SequenceLayer[Any]] = list(self)
+        after: list[Memory] = []
+        while len(after) < len(layers):
+            layer, *above = layers[len(after) :]
+            own = memory.layers[len(after) :]
+            pile = layer.read_pile(above, x, own, valid)
+            if pile is None:
+                x, renewed = layer(x, own[0], valid=valid)
+                pile = x, [renewed]
+            x = pile[0]
+            after += pile[1]
+        return x, Layers(layers=tuple(after))
+
     def _check_memory(self, memory: Layers, x: Tensor) -> None:
         # Each layer checks its own; here only that there is one memory for each.
         if not isinstance(memory, Layers) or len(memory.layers) != len(self):
@@ -216,6 +249,16 @@ class Bidirectional(SequenceLayer[Both]):
         """Read in both directions; the reversed outputs are turned back before they are joined."""
         ahead, after = self.forwards(x, memory.forward, valid=valid)
         back, before = self.backwards(reverse_rows(x, valid), memory.backward, valid=valid)
+        return torch.cat([ahead, reverse_rows(back, valid)], dim=-1), Both(forward=after, backward=before)
+
+    def fast(self, x: Tensor, memory: Both, valid: Tensor | None) -> tuple[Tensor, Both]:
+        """Read in both directions at the same time where the layers know how."""
+        xs, memories = (x, reverse_rows(x, valid)), (memory.forward, memory.backward)
+        together = self.forwards.read_beside(self.backwards, xs, memories, valid)
+        if together is None:
+            pairs = zip((self.forwards, self.backwards), xs, memories, strict=True)
+            together = [layer(own, past, valid=valid) for layer, own, past in pairs]
+        (ahead, after), (back, before) = together
         return torch.cat([ahead, reverse_rows(back, valid)], dim=-1), Both(forward=after, backward=before)
 
     def _check_memory(self, memory: Both, x: Tensor) -> None:
