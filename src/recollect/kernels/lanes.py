@@ -70,12 +70,12 @@ class InTurn:
 
 
 class Streams:
-    """Lanes of a GPU: the last is for work that gives way to that of all others."""
+    """Lanes of a GPU. Where blocks of several wait for room, those of the more urgent lane come first."""
 
-    def __init__(self, device: torch.device, count: int) -> None:
+    def __init__(self, device: torch.device, urgency: Sequence[int]) -> None:
         with torch.cuda.device(device):
-            urgent = [_stream(device, lane, -1) for lane in range(count - 1)]
-            self.streams, self.main = [*urgent, _stream(device, count - 1, 0)], torch.cuda.current_stream(device)
+            self.streams = [_stream(device, lane, -urgent) for lane, urgent in enumerate(urgency)]
+            self.main = torch.cuda.current_stream(device)
 
     def begin(self, lanes: Sequence[int]) -> None:
         """Wait for the current stream."""
@@ -119,15 +119,15 @@ def _stream(device: torch.device, lane: int, priority: int) -> torch.cuda.Stream
     return _own.streams[key]
 
 
-def lanes_for(device: torch.device, count: int) -> Lanes:
-    """Give so many lanes of a device."""
-    return Streams(device, count) if device.type == "cuda" and count > 1 else InTurn()
+def lanes_for(device: torch.device, urgency: Sequence[int]) -> Lanes:
+    """Give lanes of a device, each as urgent as is said; one alone is the current stream."""
+    return Streams(device, urgency) if device.type == "cuda" and len(urgency) > 1 else InTurn()
 
 
-def perform(tasks: Sequence[Task], device: torch.device, count: int) -> None:
-    """Do all tasks, each when its time has come, in so many lanes; where one does, that is the current stream."""
+def perform(tasks: Sequence[Task], device: torch.device, urgency: Sequence[int]) -> None:
+    """Do all tasks, each when its time has come; `urgency` is that of each lane, 0 for what can wait."""
     used = sorted({task.lane for task in tasks})
-    lanes = lanes_for(device, count if len(used) > 1 else 1)
+    lanes = lanes_for(device, urgency if len(used) > 1 else [0])
     awaited = {b for t in tasks for b in t.after if b.lane != t.lane}
     marks: dict[Task, Any] = {}
     lanes.begin(used)

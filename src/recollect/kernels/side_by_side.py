@@ -151,42 +151,61 @@ class _Rows(NamedTuple):
         return slice(piece * self.size * self.batch, min(self.steps, (piece + 1) * self.size) * self.batch)
 
 
+def urgency(at_once: int) -> list[int]:
+    """Lanes: of the walks, of the products that a walk waits for, and of those that can wait."""
+    return [2] * at_once + [1, 0]
+
+
 def forward_tasks(readings: Sequence[Reading], at_once: int, *, is_pile: bool) -> list[Task]:
     """List the ways forward: a piece's product, which in a pile waits for the layer below, then its walk."""
     tasks: list[Task] = []
     walks: dict[tuple[int, int], Task] = {}
-    for layer, piece in _waves(len(readings), readings[0].rows.pieces, is_pile=is_pile):
-        one, below = readings[layer], (layer - 1, piece)
-        beside = at_once if len(readings) * one.rows.pieces > 1 else 0
-        product = Task(beside, _do(one.multiply, piece), (walks[below],) if is_pile and layer else ())
-        before = (walks[layer, piece - 1],) if piece else ()
-        walks[layer, piece] = Task(len(walks) % at_once, _do(one.walk.walk, piece), (product, *before))
-        tasks += [product, walks[layer, piece]]
+    beside = at_once if len(readings) * readings[0].rows.pieces > 1 else 0
+    for wave in _waves(len(readings), readings[0].rows.pieces, is_pile=is_pile):
+        for layer, piece in wave:
+            below = (walks[layer - 1, piece],) if is_pile and layer else ()
+            product = Task(beside, _do(readings[layer].multiply, piece), below)
+            before = (walks[layer, piece - 1],) if piece else ()
+            walk = Task(len(walks) % at_once, _do(readings[layer].walk.walk, piece), (product, *before))
+            walks[layer, piece] = walk
+            tasks += [product, walk]
     return tasks
 
 
 def backward_tasks(returnings: Sequence[Returning], at_once: int, *, is_pile: bool) -> list[Task]:
-    """List the ways back: a piece's walk, which in a pile waits for dx of the layer above, then its products."""
+    """List the ways back: a piece's walk, which in a pile waits for dx of the layer above, then its products.
+
+    Products that nobody waits for are listed after the walks of the next wave: these shall find the chip free.
+    """
     tasks: list[Task] = []
+    later: list[Task] = []
     walks: dict[tuple[int, int], Task] = {}
     passed: dict[tuple[int, int], Task] = {}
-    layers, count = len(returnings), returnings[0].rows.pieces
-    beside = at_once if layers * count > 1 else 0
-    for from_top, from_end in _waves(layers, count, is_pile=is_pile):
-        layer, piece = layers - 1 - from_top, count - 1 - from_end
-        one = returnings[layer]
-        before = [walks[layer, piece + 1]] if from_end else []
-        before += [passed[layer + 1, piece]] if is_pile and from_top else []
-        walk = walks[layer, piece] = Task(len(walks) % at_once, _do(one.walk.walk, piece), tuple(before))
-        down = passed[layer, piece] = Task(beside, _do(one.pass_down, piece), (walk,))
-        tasks += [walk, down, Task(beside, _do(one.weigh, piece), (walk,))]
-    return tasks
+    layers, pieces = len(returnings), returnings[0].rows.pieces
+    awaited, rest = (at_once, at_once + 1) if layers * pieces > 1 else (0, 0)
+    for wave in _waves(layers, pieces, is_pile=is_pile):
+        found: list[Task] = []
+        for from_top, from_end in wave:
+            layer, piece = layers - 1 - from_top, pieces - 1 - from_end
+            before = [walks[layer, piece + 1]] if from_end else []
+            before += [passed[layer + 1, piece]] if is_pile and from_top else []
+            walk = Task(len(walks) % at_once, _do(returnings[layer].walk.walk, piece), tuple(before))
+            down = Task(awaited if is_pile else rest, _do(returnings[layer].pass_down, piece), (walk,))
+            weigh = Task(rest, _do(returnings[layer].weigh, piece), (walk, down))
+            walks[layer, piece], passed[layer, piece] = walk, down
+            tasks += [walk, down] if is_pile else [walk]
+            found += [weigh] if is_pile else [down, weigh]
+        tasks, later = tasks + later, found
+    return tasks + later
 
 
-def _waves(layers: int, pieces: int, *, is_pile: bool) -> list[tuple[int, int]]:
+def _waves(layers: int, pieces: int, *, is_pile: bool) -> list[list[tuple[int, int]]]:
     """Order layers and pieces by when they can be read: in a pile, each layer a piece behind the one below."""
-    each = ((layer, piece) for layer in range(layers) for piece in range(pieces))
-    return sorted(each, key=lambda at: ((at[0] if is_pile else 0) + at[1], at[0]))
+    waves: list[list[tuple[int, int]]] = [[] for _ in range(pieces + (layers - 1) * is_pile)]
+    for layer in range(layers):
+        for piece in range(pieces):
+            waves[piece + layer * is_pile].append((layer, piece))
+    return waves
 
 
 def _do(work: Any, piece: int) -> Any:
@@ -209,7 +228,7 @@ def _ahead(setting: Setting, lengths: Tensor | None, givens: Sequence[Given]) ->
         how: Any = {"keeps": setting.back is not None, "steps": givens[0].x.shape[1]}
         readings.append(Reading(setting, given, lengths, below, **how))
     tasks = forward_tasks(readings, setting.ahead.at_once, is_pile=setting.is_pile)
-    perform(tasks, givens[0].x.device, setting.ahead.at_once + 1)
+    perform(tasks, givens[0].x.device, urgency(setting.ahead.at_once))
     shown = range(len(givens))[-1:] if setting.is_pile else range(len(givens))
     return readings, [
         one.found(given, has_y=i in shown) for i, (one, given) in enumerate(zip(readings, givens, strict=True))
@@ -241,9 +260,6 @@ class _Read(torch.autograd.Function):
             own = (setting.back, kept[layer], d_y, (d_last[0], d_last[1]), ctx.wanted[layer])
             returnings.append(Returning(*own, is_above=is_above))
         returnings.reverse()
-        perform(
-            backward_tasks(returnings, setting.back.at_once, is_pile=setting.is_pile),
-            kept[0].y.device,
-            setting.back.at_once + 1,
-        )
+        tasks = backward_tasks(returnings, setting.back.at_once, is_pile=setting.is_pile)
+        perform(tasks, kept[0].y.device, urgency(setting.back.at_once))
         return None, None, *(t for one in returnings for t in one.found())
