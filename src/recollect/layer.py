@@ -75,11 +75,15 @@ class SequenceLayer(nn.Module, Generic[M]):
             x = fill_invalid(x, valid)
         return x, memory
 
+    def goes_beside(self, other: SequenceLayer[Any], x: Tensor) -> bool:
+        """Whether this layer and another can read inputs such as x at the same time, and it pays."""
+        return False
+
     def read_beside(
         self, other: SequenceLayer[Any], xs: tuple[Tensor, Tensor], memories: tuple[M, Any], valid: Tensor | None
-    ) -> list[tuple[Tensor, Any]] | None:
-        """Read with this layer and another at the same time, each its own x; None where they read in turn."""
-        return None
+    ) -> list[tuple[Tensor, Any]]:
+        """Read with this layer and another at the same time, each its own x."""
+        raise NotImplementedError
 
     def read_pile(
         self, above: Sequence[SequenceLayer[Any]], x: Tensor, memories: Sequence[Any], valid: Tensor | None
@@ -253,12 +257,10 @@ class Bidirectional(SequenceLayer[Both]):
 
     def fast(self, x: Tensor, memory: Both, valid: Tensor | None) -> tuple[Tensor, Both]:
         """Read in both directions at the same time where the layers know how."""
+        if not self.forwards.goes_beside(self.backwards, x):
+            return self.read(x, memory, valid)
         xs, memories = (x, reverse_rows(x, valid)), (memory.forward, memory.backward)
-        together = self.forwards.read_beside(self.backwards, xs, memories, valid)
-        if together is None:
-            pairs = zip((self.forwards, self.backwards), xs, memories, strict=True)
-            together = [layer(own, past, valid=valid) for layer, own, past in pairs]
-        (ahead, after), (back, before) = together
+        (ahead, after), (back, before) = self.forwards.read_beside(self.backwards, xs, memories, valid)
         return torch.cat([ahead, reverse_rows(back, valid)], dim=-1), Both(forward=after, backward=before)
 
     def _check_memory(self, memory: Both, x: Tensor) -> None:

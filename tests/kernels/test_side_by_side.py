@@ -84,6 +84,7 @@ def in_pieces(monkeypatch):
         monkeypatch.setattr(persistent, "SHORTEST_PIECE", size)
         monkeypatch.setattr(persistent, "MOST_PIECES", most)
         monkeypatch.setattr(persistent, "FEWEST_BESIDE", 1)
+        monkeypatch.setattr(persistent, "WORTH_A_PIECE", 1)
 
     return cut
 
@@ -172,6 +173,16 @@ class TestPieces:
         pieces = read(deepcopy(layer), *given)
         for name in ("y", "dx", "last hidden", "last cell", "d hidden", "d cell"):
             assert torch.equal(whole[name], pieces[name]), name
+
+    def test_small_products_are_not_worth_a_launch(self, emulate, in_pieces, monkeypatch):
+        machine = emulate(12)
+        in_pieces(2)
+        monkeypatch.setattr(persistent, "WORTH_A_PIECE", 2 * 3 * 7 * 30 * 4 * 40 // 2)
+        layer = LSTM(5, 30).to(NARROW)
+        for steps, launches in ((7, 2), (6, 1)):
+            layer(torch.randn(3, steps, 5).to(NARROW))[0].sum().backward()
+            assert counts(machine) == [1, launches]
+            machine.launched.clear()
 
     def test_a_full_chip_is_not_shared(self, emulate, in_pieces):
         machine = emulate(2)

@@ -20,6 +20,7 @@ from recollect.kernels import nvrtc, side_by_side, slower
 from recollect.kernels.driver import Cuda, DriverError
 from recollect.kernels.launching import Machine
 from recollect.kernels.nvrtc import NoCudaCompiler
+from recollect.kernels.packing import INPUT_SLOTS
 from recollect.kernels.plans import Plan, offer
 from recollect.kernels.recurrences import Given
 from recollect.kernels.side_by_side import Found, Setting, Way
@@ -29,6 +30,7 @@ NARROW = (torch.bfloat16, torch.float16)
 FEWEST_STEPS = 16  # below, packing and launching cost more than the library's steps
 FEWEST_BESIDE = 64  # below, streams and events cost more than a second walk
 SHORTEST_PIECE, MOST_PIECES = 128, 8  # of time, where it is cut; a launch costs as much as some steps
+WORTH_A_PIECE = 7_500_000_000  # operations: 15 µs of a whole chip
 AT_ONCE = {"forward": 3, "backward": 2}  # walks: the way back leaves room for its products
 
 _machines: dict[torch.device, Machine] = {}
@@ -161,8 +163,11 @@ def _find_way(direction: str, cell: str, given: Given, many: int, *, is_pile: bo
     (batch, steps, _), hidden, device = given.x.shape, given.h.shape[1], given.x.device
     shape = (cell, compute_dtype(given.x), batch, hidden, device)
     machine, (plan, at_once) = _ready(direction, *shape)[1], _most_at_once(direction, *shape, many)
-    in_pieces = (is_pile and at_once > 1) or (direction == "backward" and _leaves_room(plan, at_once, machine))
-    return Way(machine, plan, at_once, piece_size(steps) if in_pieces else steps)
+    if is_pile and at_once > 1:
+        return Way(machine, plan, at_once, piece_size(steps, MOST_PIECES))
+    leaves_room = 3 * at_once * plan.grid <= 2 * machine.chip.multiprocessors  # for products beside the walks
+    pieces = _worth_pieces(cell, given) if direction == "backward" and leaves_room else 1
+    return Way(machine, plan, at_once, piece_size(steps, pieces))
 
 
 def _most_at_once(
@@ -177,14 +182,16 @@ def _most_at_once(
     return _ready(direction, *shape)[0], 1
 
 
-def _leaves_room(plan: Plan, at_once: int, machine: Machine) -> bool:
-    """Whether a third of the chip is left for products beside the walks."""
-    return 3 * at_once * plan.grid <= 2 * machine.chip.multiprocessors
+def _worth_pieces(cell: str, given: Given) -> int:
+    """Cut time into as many pieces as have products that are worth a launch."""
+    (batch, steps, width), hidden = given.x.shape, given.h.shape[1]
+    operations = 2 * batch * steps * hidden * len(INPUT_SLOTS[cell]) * (2 * width + hidden)  # dx, dW_ih and dW_hh
+    return min(MOST_PIECES, operations // WORTH_A_PIECE)
 
 
-def piece_size(steps: int) -> int:
-    """Cut time into pieces that are worth a launch, and not into more than pay."""
-    return steps if steps < 2 * SHORTEST_PIECE else max(SHORTEST_PIECE, -(-steps // MOST_PIECES))
+def piece_size(steps: int, most: int) -> int:
+    """Cut time into at most so many pieces, none of them too short."""
+    return steps if most < 2 or steps < 2 * SHORTEST_PIECE else max(SHORTEST_PIECE, -(-steps // most))
 
 
 def _ready(

@@ -145,14 +145,18 @@ class Recurrence(SequenceLayer[H]):
         y, hidden, cell = persistent.read(kernel, self._given(x, memory), valid)
         return y, _replace(memory, [hidden] if cell is None else [hidden, cell])
 
+    def goes_beside(self, other: SequenceLayer[Any], x: Tensor) -> bool:
+        """Whether a GPU has room for two walks."""
+        return self._is_taken([self, other], x, is_pile=False)
+
     def read_beside(
         self, other: SequenceLayer[Any], xs: tuple[Tensor, Tensor], memories: tuple[H, Any], valid: Tensor | None
-    ) -> list[tuple[Tensor, Any]] | None:
-        """Walk through both inputs at the same time, where a GPU has room for two walks."""
-        if not self._is_taken([self, other], xs[0], is_pile=False):
-            return None
-        pairs = [layer.enter(x, memory, valid) for layer, x, memory in zip((self, other), xs, memories, strict=True)]
-        return self._read_several([self, other], [x for x, _ in pairs], [m for _, m in pairs], valid, is_pile=False)
+    ) -> list[tuple[Tensor, Any]]:
+        """Walk through both inputs at the same time."""
+        layers = [self, other]
+        pairs = [layer.enter(x, memory, valid) for layer, x, memory in zip(layers, xs, memories, strict=True)]
+        found = self._read_several(layers, [x for x, _ in pairs], [m for _, m in pairs], valid, is_pile=False)
+        return found or [layer(x, memory, valid=valid) for layer, (x, memory) in zip(layers, pairs, strict=True)]
 
     def read_pile(
         self, above: Sequence[SequenceLayer[Any]], x: Tensor, memories: Sequence[Any], valid: Tensor | None
