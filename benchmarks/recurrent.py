@@ -242,11 +242,11 @@ def walk(layer: Any, cell: str, batch: int, dtype: torch.dtype, *, back: bool) -
 
 
 def plan(case: Case, *, trains: bool) -> str:
-    cell, name, batch, hidden, *_ = case
+    cell, name, batch, hidden, *many = case
     direction = "backward" if trains else "forward"
-    p = persistent.find_plan(direction, cell, getattr(torch, name), batch, hidden, DEVICE)
-    assert p is not None
-    return f"{p.groups} x {p.blocks} blocks, {p.rows} rows, clusters of {p.cluster}{', L2' if p.through_l2 else ''}"
+    p, at_once = persistent._most_at_once(direction, cell, getattr(torch, name), batch, hidden, DEVICE, max(many))
+    layout = f"{p.groups} x {p.blocks} blocks, {p.rows} rows, clusters of {p.cluster}{', L2' if p.through_l2 else ''}"
+    return f"{at_once} of {layout}" if at_once > 1 else layout
 
 
 def compare(ours: nn.Module, theirs: nn.RNNBase, x: Tensor, weigh: Tensor) -> dict[str, list[float]]:

@@ -163,6 +163,15 @@ class TestPieces:
         compare(LSTM(3, 72), 20, 5)
         assert counts(machine)[1] == 9
 
+    @pytest.mark.parametrize("rows", [32, 64])
+    def test_plans_with_many_rows(self, emulate, in_pieces, shuffled, monkeypatch, rows):
+        monkeypatch.setattr(plans, "ROWS", (rows,))
+        machine = emulate(12)
+        in_pieces(3)
+        torch.manual_seed(13)
+        compare(LSTM.stack(5, 30, 1, bidirectional=True), 40, 7)
+        assert {(p.rows, p.through_l2) for p in machine.launched} == {(rows, False)}
+
     def test_the_same_bits_in_pieces(self, emulate, in_pieces):
         emulate(12)
         torch.manual_seed(4)

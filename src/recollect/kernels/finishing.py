@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -50,10 +51,25 @@ def _add_product(total: Tensor, left: Tensor, right: Tensor, *, is_first: bool) 
     if total.dtype is left.dtype:
         assert is_first
         torch.mm(left, right, out=total)
-    elif total.device.type == "cuda":
-        torch.addmm(total, left, right, torch.float32, beta=int(not is_first), out=total)
-    else:  # which has no such product
+    elif total.device.type != "cuda":  # no such product
         total.addmm_(left.float(), right.float(), beta=int(not is_first))
+    elif is_first:
+        torch.mm(left, right, torch.float32, out=total)
+    elif _adds_to_float32(left.device, left.dtype):
+        torch.addmm(total, left, right, torch.float32, out=total)
+    else:
+        total += torch.mm(left, right, torch.float32)
+
+
+@lru_cache
+def _adds_to_float32(device: torch.device, dtype: torch.dtype) -> bool:
+    """Whether this torch adds a product of narrow numbers to wide ones: not all that give it in float32 do."""
+    narrow, wide = (torch.zeros(8, 8, device=device, dtype=d) for d in (dtype, torch.float32))
+    try:
+        torch.addmm(wide, narrow, narrow, torch.float32, out=wide)
+    except RuntimeError:
+        return False
+    return True
 
 
 def weight_gradients(
