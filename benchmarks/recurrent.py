@@ -12,6 +12,7 @@ read 1024 steps, the rest of the grid 256. Rows are printed and saved as they co
     python benchmarks/recurrent.py --kernels …            our kernels even where the plain path is faster: a trial
     python benchmarks/recurrent.py --table                from the saved rows, what belongs in kernels/slower.py
     python benchmarks/recurrent.py --tune                 the walk alone under other plans, few seconds
+    python benchmarks/recurrent.py --tune-pieces          what shares the chip: walks at once, pieces of time
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from copy import deepcopy
-from itertools import islice
+from itertools import islice, product
 from multiprocessing import get_context
 from typing import Any
 
@@ -57,6 +58,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         slower.PLAIN_IS_FASTER = frozenset()
     if options.tune:
         return tune([("lstm", "bfloat16", 64, 1024), ("lstm", "float16", 16, 1024)], options.rounds or 10)
+    if options.tune_pieces:
+        return tune_pieces(options.rounds or 10)
     return measure_all(cases(options), options.rounds, is_trial=is_trial(options))
 
 
@@ -64,7 +67,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", type=recurrent_cases.parse, help="cell,dtype,batch,hidden[,layers,directions]")
     parser.add_argument("--rounds", type=int, help="for a trial")
-    for name in ("--quick", "--kernels", "--table", "--tune"):
+    for name in ("--quick", "--kernels", "--table", "--tune", "--tune-pieces"):
         parser.add_argument(name, action="store_true")
     return parser.parse_args(arguments)
 
@@ -177,6 +180,24 @@ def tune(found: list[tuple[str, str, int, int]], rounds: int) -> int:
     return 0
 
 
+def tune_pieces(rounds: int) -> int:
+    """Time both passes in a graph, with time cut more or less finely and more or fewer walks at once."""
+    for case in [c for c in recurrent_cases.GOALS if c.is_stack or c.hidden == 1024]:
+        dtype = getattr(torch, case.dtype)
+        layer = build(case, DEVICE).to(dtype)
+        x = torch.randn(case.batch, STEPS, case.hidden, device=DEVICE).to(dtype).requires_grad_()
+        weigh = torch.randn(case.batch, STEPS, case.hidden * case.directions, device=DEVICE).to(dtype)
+        for at_once, pieces in product((1, 2, 3, 4) if case.is_stack else (1,), (1, 2, 4, 8, 16)):
+            persistent.AT_ONCE = {"forward": at_once, "backward": at_once}
+            persistent.MOST_PIECES, persistent.SHORTEST_PIECE = pieces, STEPS // pieces
+            jobs = {which: as_graph(job(layer, x, weigh, trains=which != "forward")) for which in PASSES}
+            times = interleave_events(jobs, Effort(STEPS, rounds, 0.0, 2))
+            persistent.check()
+            us = ", ".join(f"{which} {statistics.median(t) * 1000 / STEPS:.2f}" for which, t in times.items())
+            print(f"{case}: {at_once} at once, {pieces} pieces: {us} µs a step", flush=True)
+    return 0
+
+
 def job(layer: nn.Module, x: Tensor, weigh: Tensor, *, trains: bool) -> Callable[[], Any]:
     """Read, and where it trains differentiate with respect to inputs and weights."""
     wanted = (x, *layer.parameters())
@@ -203,27 +224,29 @@ def walk(layer: Any, cell: str, batch: int, dtype: torch.dtype, *, back: bool) -
 
     def ahead() -> Any:
         ready, _, _ = preparing.prepare_forward(machine, forward, given, dtype)
-        return launching.run_forward(machine, forward, logits, ready, None, keeps=back)
+        own = launching.Forward(machine, forward, logits, ready, None, keeps=back)
+        own.walk(0)
+        return own
 
     if not back:
         return ahead
-    seen, _, _ = ahead()
+    seen = ahead().seen
     d_y = torch.randn_like(seen.y[1:])
     backward, _ = persistent._ready("backward", cell, dtype, batch, layer.hidden, DEVICE)
 
     def astern() -> Any:
         ready = preparing.prepare_backward(machine, backward, weight, batch, dtype)
-        return launching.run_backward(machine, backward, seen, ready, d_y, None, None)
+        launching.Backward(machine, backward, seen, ready, d_y, (None, None)).walk(0)
 
     return astern
 
 
 def plan(case: Case, *, trains: bool) -> str:
-    cell, name, batch, hidden, *_ = case
+    cell, name, batch, hidden, *many = case
     direction = "backward" if trains else "forward"
-    p = persistent.find_plan(direction, cell, getattr(torch, name), batch, hidden, DEVICE)
-    assert p is not None
-    return f"{p.groups} x {p.blocks} blocks, {p.rows} rows, clusters of {p.cluster}{', L2' if p.through_l2 else ''}"
+    p, at_once = persistent._most_at_once(direction, cell, getattr(torch, name), batch, hidden, DEVICE, max(many))
+    layout = f"{p.groups} x {p.blocks} blocks, {p.rows} rows, clusters of {p.cluster}{', L2' if p.through_l2 else ''}"
+    return f"{at_once} of {layout}" if at_once > 1 else layout
 
 
 def compare(ours: nn.Module, theirs: nn.RNNBase, x: Tensor, weigh: Tensor) -> dict[str, list[float]]:

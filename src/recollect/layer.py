@@ -67,6 +67,12 @@ class SequenceLayer(nn.Module, Generic[M]):
         `valid` (B, T) is True at real steps, a prefix of each row. Elsewhere outputs are zero and the memory
         does not move.
         """
+        x, memory = self.enter(x, memory, valid)
+        y, memory = self.read(x, memory, valid) if is_readable() else self.fast(x, memory, valid)
+        return fill_invalid(y, valid), memory
+
+    def enter(self, x: Tensor, memory: M | None, valid: Tensor | None) -> tuple[Tensor, M]:
+        """Check what comes in, and give x with zeros at padding, and a memory."""
         dtype, device = self._home()
         check_input(x, self.width, dtype, device)
         if memory is None:
@@ -76,8 +82,17 @@ class SequenceLayer(nn.Module, Generic[M]):
         if valid is not None:
             check_valid(valid, x)
             x = fill_invalid(x, valid)
-        y, memory = self.read(x, memory, valid) if is_readable() else self.fast(x, memory, valid)
-        return fill_invalid(y, valid), memory
+        return x, memory
+
+    def goes_beside(self, other: SequenceLayer[Any], x: Tensor) -> bool:
+        """Whether this layer and another can read inputs such as x at the same time, and it pays."""
+        return False
+
+    def read_beside(
+        self, other: SequenceLayer[Any], xs: tuple[Tensor, Tensor], memories: tuple[M, Any], valid: Tensor | None
+    ) -> list[tuple[Tensor, Any]]:
+        """Read with this layer and another at the same time, each its own x."""
+        raise NotImplementedError
 
     def _home(self) -> tuple[torch.dtype | None, torch.device | None]:
         """Give the dtype and device of the parameters, where there are any."""
@@ -244,6 +259,14 @@ class Bidirectional(SequenceLayer[Both]):
         """Read in both directions; the reversed outputs are turned back before they are joined."""
         ahead, after = self.forwards(x, memory.forward, valid=valid)
         back, before = self.backwards(reverse_rows(x, valid), memory.backward, valid=valid)
+        return torch.cat([ahead, reverse_rows(back, valid)], dim=-1), Both(forward=after, backward=before)
+
+    def fast(self, x: Tensor, memory: Both, valid: Tensor | None) -> tuple[Tensor, Both]:
+        """Read in both directions at the same time where the layers know how."""
+        if not self.forwards.goes_beside(self.backwards, x):
+            return self.read(x, memory, valid)
+        xs, memories = (x, reverse_rows(x, valid)), (memory.forward, memory.backward)
+        (ahead, after), (back, before) = self.forwards.read_beside(self.backwards, xs, memories, valid)
         return torch.cat([ahead, reverse_rows(back, valid)], dim=-1), Both(forward=after, backward=before)
 
     def _check_memory(self, memory: Both, x: Tensor) -> None:

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from threading import local
 
 from torch import Tensor, nn
+from torch.nn.modules.module import _has_any_global_hook
 
 
 class _Asked(local):
@@ -76,6 +77,12 @@ def record(root: nn.Module) -> Iterator[Recording]:
 def is_readable() -> bool:
     """Whether layers are asked for their readable form."""
     return _asked.is_readable
+
+
+def is_watched(module: nn.Module) -> bool:
+    """Whether a hook is called when this module is: then it must be called."""
+    own = (module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks)
+    return any(own) or _has_any_global_hook()
 
 
 def note(module: nn.Module, **values: Tensor) -> None:

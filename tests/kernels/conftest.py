@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import pytest
 import torch
+from emulated import Emulator
+
+from recollect.kernels import persistent, plans, slower
+
+CPU = torch.device("cpu")
 
 
 @pytest.fixture
@@ -12,3 +17,26 @@ def poisoned():
     torch.use_deterministic_algorithms(True)
     yield
     torch.use_deterministic_algorithms(False)
+
+
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("emulated")
+
+
+@pytest.fixture
+def emulate(folder, monkeypatch):
+    """Put a chip of so many multiprocessors in the CPU's place."""
+
+    def start(multiprocessors, through_l2=False):
+        machine = Emulator(folder, plans.Chip(multiprocessors))
+        monkeypatch.setattr(persistent, "_machines", {CPU: machine})
+        monkeypatch.setattr(persistent, "_plans", {})
+        monkeypatch.setattr(persistent, "REASONS", {})
+        monkeypatch.setattr(persistent, "FEWEST_STEPS", 1)
+        monkeypatch.setattr(slower, "PLAIN_IS_FASTER", frozenset())
+        if through_l2:
+            monkeypatch.setattr(plans, "WIDEST", 0)
+        return machine
+
+    return start

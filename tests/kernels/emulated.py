@@ -30,8 +30,8 @@ class Emulator:
         self.silent = False  # block 1 sends nothing
         self.fault: tuple[str, str] | None = None  # a piece of the source, and what to put in its place
 
-    def fits(self, plan: Plan) -> bool:
-        return plan.grid <= self.chip.multiprocessors
+    def fits(self, plan: Plan, copies: int = 1) -> bool:
+        return copies * plan.grid <= self.chip.multiprocessors
 
     def launch(self, plan: Plan, arguments: ctypes.Structure) -> None:
         self.launched.append(plan)

@@ -8,7 +8,7 @@ import pytest
 import torch
 from emulated import COMPILER, Emulator
 
-from recollect.kernels.finishing import weight_gradients
+from recollect.kernels.finishing import WeightProducts, weight_gradients
 from recollect.kernels.packing import HIDDEN_SLOTS, INPUT_SLOTS, from_slots
 from recollect.kernels.plans import CELLS, Chip, offer
 from recollect.kernels.recurrences import Given
@@ -27,16 +27,21 @@ def machine(tmp_path_factory):
     return Emulator(tmp_path_factory.mktemp("finished"), Chip(4))
 
 
-def compare(machine, cell, width, hidden, pairs, dtype, wanted):
+def compare(machine, cell, width, hidden, pairs, dtype, wanted, pieces=1):
     torch.manual_seed(hidden)
     slots = len(INPUT_SLOTS[cell])
     flat, x, before = (torch.randn(11, n).to(dtype) for n in (hidden * slots, width, hidden))
     d_bias = torch.randn(pairs, hidden, slots)
     plan = next(offer("backward", cell, dtype == torch.float16, 2 * pairs, hidden, Chip()))
-    found = weight_gradients(machine, plan, flat, x, before, d_bias, NOTHING._replace(**wanted))
+    dtypes = NOTHING._replace(**wanted)
+    products = WeightProducts(flat, hidden * slots, width, hidden, dtypes, pieces)
+    for rows in torch.arange(11).tensor_split(pieces):
+        products.add(flat[rows], x[rows], before[rows])
+    found = weight_gradients(machine, plan, products, d_bias, (width, hidden), dtypes)
+    multiply = (lambda a, b: a.t() @ b) if pieces == 1 else (lambda a, b: a.double().t() @ b.double())
     exact = {
-        "w_ih": from_slots((flat.t() @ x).view(hidden, slots, -1), INPUT_SLOTS[cell]),
-        "w_hh": from_slots((flat.t() @ before).view(hidden, slots, -1), HIDDEN_SLOTS[cell]),
+        "w_ih": from_slots(multiply(flat, x).view(hidden, slots, -1), INPUT_SLOTS[cell]),
+        "w_hh": from_slots(multiply(flat, before).view(hidden, slots, -1), HIDDEN_SLOTS[cell]),
         "b_ih": from_slots(d_bias.sum(0), INPUT_SLOTS[cell]),
         "b_hh": from_slots(d_bias.sum(0), HIDDEN_SLOTS[cell]),
     }
@@ -45,7 +50,7 @@ def compare(machine, cell, width, hidden, pairs, dtype, wanted):
             assert gradient is None
             continue
         assert gradient.dtype == wanted[name]
-        if name.startswith("w"):
+        if name.startswith("w") and pieces == 1:
             assert torch.equal(gradient, exact[name].to(gradient.dtype))
         else:  # summed in another order
             torch.testing.assert_close(gradient, exact[name].to(gradient.dtype))
@@ -61,6 +66,12 @@ def test_all(machine, cell, dtype):
 @pytest.mark.parametrize("cell", ["lstm", "gru"])
 def test_float32_parameters(machine, cell):
     compare(machine, cell, 16, 30, 3, torch.bfloat16, dict.fromkeys(NAMES, torch.float32))
+
+
+@pytest.mark.parametrize("wanted", [torch.bfloat16, torch.float32])
+@pytest.mark.parametrize("cell", ["lstm", "gru"])
+def test_pieces_are_summed_in_float32(machine, cell, wanted):
+    compare(machine, cell, 16, 30, 3, torch.bfloat16, dict.fromkeys(NAMES, wanted), pieces=3)
 
 
 @pytest.mark.parametrize("name", NAMES)

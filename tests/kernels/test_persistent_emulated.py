@@ -7,7 +7,7 @@ from copy import deepcopy
 
 import pytest
 import torch
-from emulated import COMPILER, Emulator
+from emulated import COMPILER
 
 from recollect import GRU, LSTM, RNN
 from recollect.kernels import persistent, plans, slower
@@ -25,29 +25,6 @@ KINDS = {
     "rnn_tanh": RNN,
     "rnn_relu": lambda *sizes: RNN(*sizes, nonlinearity="relu"),
 }
-
-
-@pytest.fixture(scope="session")
-def folder(tmp_path_factory):
-    return tmp_path_factory.mktemp("emulated")
-
-
-@pytest.fixture
-def emulate(folder, monkeypatch):
-    """Put a chip of so many multiprocessors in the CPU's place."""
-
-    def start(multiprocessors, through_l2=False):
-        machine = Emulator(folder, plans.Chip(multiprocessors))
-        monkeypatch.setattr(persistent, "_machines", {CPU: machine})
-        monkeypatch.setattr(persistent, "_plans", {})
-        monkeypatch.setattr(persistent, "REASONS", {})
-        monkeypatch.setattr(persistent, "FEWEST_STEPS", 1)
-        monkeypatch.setattr(slower, "PLAIN_IS_FASTER", frozenset())
-        if through_l2:
-            monkeypatch.setattr(plans, "WIDEST", 0)
-        return machine
-
-    return start
 
 
 def draw(layer, batch, steps, dtype, *, ragged):

@@ -51,19 +51,26 @@ class Cuda:
         self._pinned = torch.zeros(1, dtype=torch.int32, pin_memory=True)
         self.told = ctypes.c_int.from_address(self._pinned.data_ptr())  # a kernel that gave up writes here
         self._kernels: dict[Plan | Chore, tuple[ctypes.c_void_p, Shape]] = {}
-        self._fits: dict[Plan, bool] = {}
+        self._at_once: dict[Plan, int] = {}  # blocks; none where the driver does not take the launch
         self._lock = Lock()
 
-    def fits(self, plan: Plan) -> bool:
-        """Whether all blocks can run at once, and the driver takes the launch: one of no steps tries it."""
-        if plan not in self._fits:
-            nothing = (ctypes.c_byte * 1024)()
+    def fits(self, plan: Plan, copies: int = 1) -> bool:
+        """Whether all blocks of so many walks can run at once; several walks do not share a multiprocessor."""
+        if copies > 1 and copies * plan.grid > self.chip.multiprocessors:
+            return False
+        if plan not in self._at_once:
             with torch.cuda.device(self.device):
-                for chore in Chore.all_of(plan).values():
-                    self._kernel(chore)
-                enough = self._blocks_at_once(plan) >= plan.grid
-                self._fits[plan] = enough and _start(*self._kernel(plan), ctypes.addressof(nothing)) == 0
-        return self._fits[plan]
+                self._at_once[plan] = self._try(plan)
+        return self._at_once[plan] >= copies * plan.grid
+
+    def _try(self, plan: Plan) -> int:
+        """Compile all that goes with a plan, and ask the driver: a launch of no steps tries whether it is taken."""
+        nothing = (ctypes.c_byte * 1024)()
+        for chore in Chore.all_of(plan).values():
+            self._kernel(chore)
+        at_once = self._blocks_at_once(plan)
+        is_taken = at_once >= plan.grid and _start(*self._kernel(plan), ctypes.addressof(nothing)) == 0
+        return at_once if is_taken else 0
 
     def launch(self, plan: Plan, arguments: ctypes.Structure) -> None:
         """Launch on the current stream."""

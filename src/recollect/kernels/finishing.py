@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -18,32 +19,79 @@ class FinishArguments(ctypes.Structure):
     """`Finish` of finish.cu."""
 
     _fields_ = (
-        *((name, ctypes.c_void_p) for name in ("product_ih", "product_hh", "sums")),
+        *((name, Source) for name in ("product_ih", "product_hh")),
+        ("sums", ctypes.c_void_p),
         *((name, Source) for name in ("w_ih", "w_hh", "b_ih", "b_hh")),
         *((name, ctypes.c_int) for name in ("pairs", "width", "units")),
     )
 
 
-def weight_gradients(
-    machine: Machine, plan: Plan, flat: Tensor, x: Tensor, before: Tensor, d_bias: Tensor, dtypes: Any
-) -> tuple[Tensor | None, ...]:
-    """Give dW_ih = Σ dlogits' x, dW_hh = Σ dlogits' h_{t-1}, db_ih and db_hh, each where it has a dtype.
+class WeightProducts:
+    """dW_ih = Σ dlogits' x and dW_hh = Σ dlogits' h_{t-1}, slot by slot, of all steps at once or piece by piece.
 
-    `flat` (T·B, H·S) are the dlogits, `x` (T·B, D), `before` (T·B, H), and `d_bias` (pairs, H, S) sums over the steps.
+    Pieces are added up in float32, so that they cost no digits. `dtypes` has those that gradients are wanted in.
     """
-    width, units, across = x.shape[1], before.shape[1], flat.t()
-    rows = units * len(SENT_GATES[plan.cell])
+
+    def __init__(self, like: Tensor, rows: int, width: int, units: int, dtypes: Any, pieces: int = 1) -> None:
+        dtype = like.dtype if pieces == 1 else torch.float32
+        self.ih = like.new_empty((rows, width), dtype=dtype) if dtypes.w_ih else None  # (H·S, D)
+        self.hh = like.new_empty((rows, units), dtype=dtype) if dtypes.w_hh else None  # (H·S, H)
+        self._is_empty = True
+
+    def add(self, flat: Tensor, x: Tensor, before: Tensor) -> None:
+        """Add those of some steps: dlogits (n, H·S), x (n, D) and h_{t-1} (n, H)."""
+        for total, right in ((self.ih, x), (self.hh, before)):
+            if total is not None:
+                _add_product(total, flat.t(), right, is_first=self._is_empty)
+        self._is_empty = False
+
+
+def _add_product(total: Tensor, left: Tensor, right: Tensor, *, is_first: bool) -> None:
+    """Write, or add to what is there, a product of narrow numbers."""
+    if total.dtype is left.dtype:
+        assert is_first
+        torch.mm(left, right, out=total)
+    elif total.device.type != "cuda":  # no such product
+        total.addmm_(left.float(), right.float(), beta=int(not is_first))
+    elif is_first:
+        torch.mm(left, right, torch.float32, out=total)
+    elif _adds_to_float32(left.device, left.dtype):
+        torch.addmm(total, left, right, torch.float32, out=total)
+    else:
+        total += torch.mm(left, right, torch.float32)
+
+
+@lru_cache
+def _adds_to_float32(device: torch.device, dtype: torch.dtype) -> bool:
+    """Whether this torch adds a product of narrow numbers to wide ones: not all that give it in float32 do."""
+    narrow, wide = (torch.zeros(8, 8, device=device, dtype=d) for d in (dtype, torch.float32))
+    try:
+        torch.addmm(wide, narrow, narrow, torch.float32, out=wide)
+    except RuntimeError:
+        return False
+    return True
+
+
+def weight_gradients(
+    machine: Machine, plan: Plan, products: WeightProducts, d_bias: Tensor, shape: tuple[int, int], dtypes: Any
+) -> tuple[Tensor | None, ...]:
+    """Give dW_ih, dW_hh, db_ih and db_hh in torch's order, each where it has a dtype.
+
+    `d_bias` (pairs, H, S) has sums over the steps; `shape` is that of a row's x and h, D and H.
+    """
+    width, units = shape
+    rows, narrow = units * len(SENT_GATES[plan.cell]), torch.float16 if plan.half else torch.bfloat16
     shapes = ((rows, width), (rows, units), (rows,), (rows,))
-    product_ih = across @ x if dtypes.w_ih else None  # (H·S, D)
-    product_hh = across @ before if dtypes.w_hh else None  # (H·S, H)
     made = [
-        None if dtype is None else flat.new_empty(shape, dtype=dtype if dtype is flat.dtype else torch.float32)
+        None if dtype is None else d_bias.new_empty(shape, dtype=dtype if dtype is narrow else torch.float32)
         for shape, dtype in zip(shapes, dtypes[3:], strict=True)
     ]
     arguments = FinishArguments(
-        *(None if t is None else t.data_ptr() for t in (product_ih, product_hh, d_bias)),
-        *((0, 0) if t is None else (t.data_ptr(), t.dtype is torch.float32) for t in made),
-        *(len(d_bias), width, units),
+        *(_source(t) for t in (products.ih, products.hh)), d_bias.data_ptr(), *map(_source, made), len(d_bias), *shape
     )
     machine.do(sizes(plan).chores["finish"], rows * max(width, units) // 8, arguments)
     return tuple(made)
+
+
+def _source(t: Tensor | None) -> tuple[int, bool]:
+    return (0, False) if t is None else (t.data_ptr(), t.dtype is torch.float32)

@@ -1,34 +1,37 @@
 """Recurrent layers in one launch: a kernel keeps W_hh in registers and walks all steps (Diamos et al. 2016).
 
 W_ih x of all steps is one large product before the walk, and the gradients of weights and inputs are large products
-after it. For Hopper GPUs, in bf16 and fp16. `REASONS` says why it is not used where it is not.
+after it, or beside it. For Hopper GPUs, in bf16 and fp16. `REASONS` says why it is not used where it is not; who reads
+beside whom, and how, stands in `side_by_side.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from threading import local
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd import forward_ad
-from torch.autograd.function import once_differentiable
 
-from recollect.kernels import nvrtc, slower
+from recollect.kernels import nvrtc, side_by_side, slower
 from recollect.kernels.driver import Cuda, DriverError
-from recollect.kernels.finishing import weight_gradients
-from recollect.kernels.launching import Machine, Seen, run_backward, run_forward
+from recollect.kernels.launching import Machine
 from recollect.kernels.nvrtc import NoCudaCompiler
+from recollect.kernels.packing import INPUT_SLOTS
 from recollect.kernels.plans import Plan, offer
-from recollect.kernels.preparing import prepare_backward, prepare_forward
 from recollect.kernels.recurrences import Given
+from recollect.kernels.side_by_side import Found, Setting, Way
 
 REASONS: dict[str, str] = {}  # by device: why the plain path is taken there
 NARROW = (torch.bfloat16, torch.float16)
 FEWEST_STEPS = 16  # below, packing and launching cost more than the library's steps
+FEWEST_BESIDE = 64  # below, streams and events cost more than a second walk
+SHORTEST_PIECE, MOST_PIECES = 128, 8  # of time, where it is cut; a launch costs as much as some steps
+WORTH_A_PIECE = 7_500_000_000  # operations: 15 µs of a whole chip
+AT_ONCE = {"forward": 3, "backward": 2}  # walks: the way back leaves room for its products
 
 _machines: dict[torch.device, Machine] = {}
 _plans: dict[tuple[Any, ...], Plan | None] = {}
@@ -68,6 +71,15 @@ def takes(cell: str, x: Tensor, hidden: int) -> bool:
     return all(find_plan(d, cell, dtype, len(x), hidden, x.device) for d in directions)
 
 
+def takes_several(cell: str, x: Tensor, hidden: int, many: int, *, is_pile: bool) -> bool:
+    """Whether several layers of a shape can read at the same time, beside or above each other, and it pays."""
+    if x.shape[1] < (2 * SHORTEST_PIECE if is_pile else FEWEST_BESIDE) or not takes(cell, x, hidden):
+        return False
+    directions = ("forward", "backward") if torch.is_grad_enabled() else ("forward",)
+    shape = (cell, compute_dtype(x), len(x), hidden, x.device)
+    return any(_most_at_once(direction, *shape, many)[1] > 1 for direction in directions)
+
+
 def compute_dtype(x: Tensor) -> torch.dtype:
     """Give the dtype that products are made in: autocast's, which spares float64, or that of x."""
     kind = x.device.type
@@ -98,17 +110,17 @@ def why_not(device: torch.device) -> str | None:
 
 
 def find_plan(
-    direction: str, cell: str, dtype: torch.dtype, batch: int, hidden: int, device: torch.device
+    direction: str, cell: str, dtype: torch.dtype, batch: int, hidden: int, device: torch.device, copies: int = 1
 ) -> Plan | None:
-    """Give the fastest plan that fits, compiled; None and a reason where there is none."""
+    """Give the fastest plan of which so many copies fit, compiled; None and a reason where there is none."""
     machine = find_machine(device)
-    key = (direction, cell, dtype, batch, hidden, device)
+    key = (direction, cell, dtype, batch, hidden, device, copies)
     if machine is None:
         return None
     if key not in _plans:
         try:
             plans = offer(direction, cell, dtype == torch.float16, batch, hidden, machine.chip)
-            _plans[key] = next((plan for plan in plans if machine.fits(plan)), None)
+            _plans[key] = next((plan for plan in plans if machine.fits(plan, copies)), None)
         except (NoCudaCompiler, DriverError, OSError) as error:
             _plans[key], REASONS[str(device)] = None, str(error)
             _machines.pop(device, None)
@@ -128,52 +140,58 @@ def check() -> None:
 
 def read(cell: str, given: Given, valid: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
     """Read x (B, T, D): y (B, T, H), and the last h and c (B, H); rows stand still from their length on."""
+    ((y, h, c),) = read_several(cell, [given], valid)
+    assert y is not None
+    return y, h, c
+
+
+def read_several(cell: str, givens: Sequence[Given], valid: Tensor | None, *, is_pile: bool = False) -> list[Found]:
+    """Read with layers of the same shape, at the same time where they fit: y, the last h and c of each.
+
+    In a pile each layer reads what the one before it gives: only the first has an x, and only the last gives its y.
+    """
     check()
     lengths = None if valid is None else valid.sum(1, dtype=torch.int32)
-    if not given.is_kept():
-        return _walk(cell, lengths, given, keeps=False)[1]
-    result: tuple[Tensor, Tensor, Tensor | None] = _Read.apply(cell, lengths, *given)  # type: ignore[no-untyped-call]
-    return result
+    keeps, many = any(given.is_kept() for given in givens), len(givens)
+    ahead = _find_way("forward", cell, givens[0], many, is_pile=is_pile)
+    back = _find_way("backward", cell, givens[0], many, is_pile=is_pile) if keeps else None
+    return side_by_side.read(Setting(compute_dtype(givens[0].x), ahead, back, is_pile), lengths, givens)
 
 
-def _walk(cell: str, lengths: Tensor | None, given: Given, *, keeps: bool) -> tuple[Any, ...]:
-    """Give what backward needs, and what `read` gives."""
-    (batch, steps, _), hidden, dtype = given.x.shape, given.h.shape[1], compute_dtype(given.x)
-    plan, machine = _ready("forward", cell, dtype, batch, hidden, given.x.device)
-    ready, by_time, weight = prepare_forward(machine, plan, given, dtype)
-    logits = F.linear(by_time, weight).view(steps, batch, hidden, -1)
-    seen, last_h, last_c = run_forward(machine, plan, logits, ready, lengths, keeps=keeps)
-    last_c = None if last_c is None or given.c is None else last_c.to(given.c.dtype)
-    return (*seen, by_time, weight), (seen.y[1:].transpose(0, 1), last_h.to(given.h.dtype), last_c)
+def _find_way(direction: str, cell: str, given: Given, many: int, *, is_pile: bool) -> Way:
+    """Let as many walks run at once as fit, each with its whole batch; pieces where that lets something run beside."""
+    (batch, steps, _), hidden, device = given.x.shape, given.h.shape[1], given.x.device
+    shape = (cell, compute_dtype(given.x), batch, hidden, device)
+    machine, (plan, at_once) = _ready(direction, *shape)[1], _most_at_once(direction, *shape, many)
+    if is_pile and at_once > 1:
+        return Way(machine, plan, at_once, piece_size(steps, MOST_PIECES))
+    leaves_room = 3 * at_once * plan.grid <= 2 * machine.chip.multiprocessors  # for products beside the walks
+    pieces = _worth_pieces(cell, given) if direction == "backward" and leaves_room else 1
+    return Way(machine, plan, at_once, piece_size(steps, pieces))
 
 
-class _Read(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, cell: str, lengths: Tensor | None, *tensors: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
-        given = Given(*tensors)
-        seen, found = _walk(cell, lengths, given, keeps=True)
-        wants = zip(given, ctx.needs_input_grad[2:], strict=True)
-        ctx.cell, ctx.wanted = cell, Given(*(t.dtype if is_wanted else None for t, is_wanted in wants))  # type: ignore[arg-type, union-attr]
-        ctx.set_materialize_grads(False)
-        ctx.save_for_backward(*seen, given.w_hh)
-        y, last_h, last_c = found
-        return y, last_h, last_c
+def _most_at_once(
+    direction: str, cell: str, dtype: torch.dtype, batch: int, hidden: int, device: torch.device, many: int
+) -> tuple[Plan, int]:
+    """Give a plan for each of many walks, and how many of them fit side by side, each with its whole batch."""
+    shape = (cell, dtype, batch, hidden, device)
+    for copies in range(min(many, AT_ONCE[direction]), 1, -1):
+        plan = find_plan(direction, *shape, copies)
+        if plan is not None and plan.batch >= batch:
+            return plan, copies
+    return _ready(direction, *shape)[0], 1
 
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, d_y: Tensor | None, d_h: Tensor | None, d_c: Tensor | None) -> tuple[Any, ...]:
-        *tensors, by_time, weight, w_hh = ctx.saved_tensors
-        seen, wanted = Seen(*tensors), ctx.wanted
-        steps, batch, hidden, slots = seen.gates.shape
-        plan, machine = _ready("backward", ctx.cell, seen.y.dtype, batch, hidden, seen.y.device)
-        ready = prepare_backward(machine, plan, w_hh, batch, seen.y.dtype)
-        d_y = None if d_y is None else d_y.transpose(0, 1)
-        d_logits, d_first, d_cell, d_bias = run_backward(machine, plan, seen, ready, d_y, d_h, d_c)
-        flat = d_logits.view(steps * batch, hidden * slots)
-        d_x = (flat @ weight).view(steps, batch, -1).transpose(0, 1) if wanted.x else None
-        before = seen.y[:-1].view(steps * batch, hidden)
-        d_weights = weight_gradients(machine, plan, flat, by_time, before, d_bias, wanted)
-        return None, None, d_x, d_first if wanted.h else None, d_cell if wanted.c else None, *d_weights
+
+def _worth_pieces(cell: str, given: Given) -> int:
+    """Cut time into as many pieces as have products that are worth a launch."""
+    (batch, steps, width), hidden = given.x.shape, given.h.shape[1]
+    operations = 2 * batch * steps * hidden * len(INPUT_SLOTS[cell]) * (2 * width + hidden)  # dx, dW_ih and dW_hh
+    return min(MOST_PIECES, operations // WORTH_A_PIECE)
+
+
+def piece_size(steps: int, most: int) -> int:
+    """Cut time into at most so many pieces, none of them too short."""
+    return steps if most < 2 or steps < 2 * SHORTEST_PIECE else max(SHORTEST_PIECE, -(-steps // most))
 
 
 def _ready(

@@ -10,7 +10,7 @@ import ctypes
 import torch
 from torch import Tensor
 
-from recollect.kernels.launching import Machine, Ready, Sizes, sizes
+from recollect.kernels.launching import Machine, Ready, Sizes, launches_of, sizes
 from recollect.kernels.packing import INPUT_SLOTS
 from recollect.kernels.plans import Plan
 from recollect.kernels.recurrences import Given
@@ -36,14 +36,17 @@ class PrepareArguments(ctypes.Structure):
     )
 
 
-def prepare_forward(machine: Machine, plan: Plan, given: Given, dtype: torch.dtype) -> tuple[Ready, Tensor, Tensor]:
+def prepare_forward(
+    machine: Machine, plan: Plan, given: Given, dtype: torch.dtype, pieces: int = 1
+) -> tuple[Ready, Tensor, Tensor]:
     """Lay out what the walk forward reads; also x step by step (T·B, D) and W_ih slot by slot (H·S, D)."""
     given = Given(*(None if t is None else _readable(t, dtype) for t in given))  # type: ignore[arg-type]
     x, (batch, steps, width), units = given.x, given.x.shape, given.h.shape[1]
     by_time = x.new_empty((steps * batch, width), dtype=dtype)
     slotted = x.new_empty((units * len(INPUT_SLOTS[plan.cell]), width), dtype=dtype)
     size, states = sizes(plan), 4 * batch * units
-    room, zeros, packed, rest = _make_room(size, x, -(-batch // plan.batch), 2 * states + 4 * len(slotted))
+    launches = pieces * launches_of(plan, batch)
+    room, zeros, packed, rest = _make_room(size, x, launches, 2 * states + 4 * len(slotted))
     bias = None if given.b_ih is None else rest + 2 * states
     ready = Ready(room, zeros, packed, bias, rest, None if given.c is None else rest + states)
     arguments = PrepareArguments(
@@ -69,10 +72,12 @@ def prepare_forward(machine: Machine, plan: Plan, given: Given, dtype: torch.dty
     return ready, by_time, slotted
 
 
-def prepare_backward(machine: Machine, plan: Plan, w_hh: Tensor, batch: int, dtype: torch.dtype) -> Ready:
+def prepare_backward(
+    machine: Machine, plan: Plan, w_hh: Tensor, batch: int, dtype: torch.dtype, pieces: int = 1
+) -> Ready:
     """Lay out what the walk back reads."""
     w_hh, size = _readable(w_hh, dtype), sizes(plan)
-    room, zeros, packed, _ = _make_room(size, w_hh, -(-batch // plan.batch), 0)
+    room, zeros, packed, _ = _make_room(size, w_hh, pieces * launches_of(plan, batch), 0)
     arguments = PrepareArguments(
         w_hh=(w_hh.data_ptr(), w_hh.dtype is torch.float32),
         packed=packed,

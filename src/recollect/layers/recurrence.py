@@ -6,18 +6,21 @@ import copy
 import math
 import warnings
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import takewhile, zip_longest
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 from torch.autograd import forward_ad
 
+from recollect.entry import fill_invalid
 from recollect.kernels import persistent, recurrences
 from recollect.kernels.single_step import step_recurrence
 from recollect.layer import SequenceLayer
 from recollect.memory import Memory
-from recollect.observe import note
+from recollect.observe import is_watched, note
 
 if TYPE_CHECKING:
     from recollect.layers.torch_bridge import RecurrentStack
@@ -151,6 +154,58 @@ class Recurrence(SequenceLayer[H]):
     def _walk_on_gpu(self, kernel: str, x: Tensor, memory: H, valid: Tensor | None) -> tuple[Tensor, H]:
         y, hidden, cell = persistent.read(kernel, self._given(x, memory), valid)
         return y, _replace(memory, [hidden] if cell is None else [hidden, cell])
+
+    def goes_beside(self, other: SequenceLayer[Any], x: Tensor) -> bool:
+        """Whether a GPU has room for two walks."""
+        return self._is_taken([self, other], x, is_pile=False)
+
+    def read_beside(
+        self, other: SequenceLayer[Any], xs: tuple[Tensor, Tensor], memories: tuple[H, Any], valid: Tensor | None
+    ) -> list[tuple[Tensor, Any]]:
+        """Walk through both inputs at the same time."""
+        layers = [self, other]
+        pairs = [layer.enter(x, memory, valid) for layer, x, memory in zip(layers, xs, memories, strict=True)]
+        found = self._read_several(layers, [x for x, _ in pairs], [m for _, m in pairs], valid, is_pile=False)
+        return found or [layer(x, memory, valid=valid) for layer, (x, memory) in zip(layers, pairs, strict=True)]
+
+    def fast_along(
+        self, others: Sequence[SequenceLayer[Any]], x: Tensor, memories: Sequence[Any], valid: Tensor | None
+    ) -> tuple[Tensor, list[Any]] | None:
+        """Walk through x as a wave: each layer reads what the one below it has read a moment before."""
+        layers: list[Any] = [self, *takewhile(self._is_like, others)]
+        if not self._is_taken(layers, x, is_pile=True):
+            return None
+        for layer, memory in zip(layers, memories, strict=False):
+            layer._check_memory(memory, x)
+        x, _ = self.enter(x, memories[0], valid)
+        found = self._read_several(layers, [x], memories[: len(layers)], valid, is_pile=True)
+        return None if found is None else (found[-1][0], [memory for _, memory in found])
+
+    def _is_taken(self, layers: list[Any], x: Tensor, *, is_pile: bool) -> bool:
+        """Whether our kernels read with several layers at once."""
+        if torch.compiler.is_compiling() or len(layers) < 2 or self.kernel is None or not self._is_like(layers[1]):
+            return False
+        return persistent.takes_several(self.kernel, x, self.hidden, len(layers), is_pile=is_pile)
+
+    def _is_like(self, other: SequenceLayer[Any]) -> bool:
+        """Whether one kernel can read with both: the same kind and sizes, weights of their own, and nobody watches."""
+        if type(other) is not type(self) or len(self._parameters) < 4 or len(other._parameters) < 4:
+            return False
+        same = all(getattr(self, name) == getattr(other, name) for name in ("kernel", "hidden"))
+        return same and self._home() == other._home() and not is_watched(self) and not is_watched(other)
+
+    def _read_several(
+        self, layers: list[Any], xs: list[Tensor], memories: Sequence[Any], valid: Tensor | None, *, is_pile: bool
+    ) -> list[tuple[Any, Any]] | None:
+        givens = [layer._given(x, memory) for layer, x, memory in zip_longest(layers, xs, memories)]
+        if self.kernel is None or len({given.is_kept() for given in givens}) > 1:  # what is frozen stays so
+            return None
+        found = persistent.read_several(self.kernel, givens, valid, is_pile=is_pile)
+        pairs = zip(found, memories, strict=True)
+        return [
+            (None if y is None else fill_invalid(y, valid), _replace(memory, [h] if c is None else [h, c]))
+            for (y, h, c), memory in pairs
+        ]
 
     def _walk_on_cpu(self, kernel: str, x: Tensor, memory: H, valid: Tensor | None) -> tuple[Tensor, H] | None:
         given = self._given(x, memory)

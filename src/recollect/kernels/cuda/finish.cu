@@ -9,8 +9,13 @@ struct Target {
     u64 is_float;
 };
 
+struct Product {
+    const void* data;
+    u64 is_float;  // summed piece by piece; else in the dtype of the products
+};
+
 struct Finish {
-    const u16 *product_ih, *product_hh;  // (H, SLOTS, D), (H, SLOTS, H)
+    Product product_ih, product_hh;      // (H, SLOTS, D), (H, SLOTS, H)
     const float* sums;                   // (pairs, H, SLOTS)
     Target w_ih, w_hh, b_ih, b_hh;       // (G·H, D), (G·H, H), (G·H,), (G·H,)
     int pairs, width, units;
@@ -23,25 +28,30 @@ DEVICE void store(const Target& to, u64 at, float value) {
         ((u16*)to.data)[at] = narrow(value);
 }
 
+DEVICE float wide_at(const Product& from, u64 at) {
+    return from.is_float ? ((const float*)from.data)[at] : widen(((const u16*)from.data)[at]);
+}
+
 // Up to eight numbers of a row, sixteen bytes at once where they lie so.
-DEVICE void copy_eight(const Target& to, u64 at, const u16* from, int count) {
+DEVICE void copy_eight(const Target& to, u64 at, const Product& from, u64 from_at, int count) {
     u16* there = (u16*)to.data + at;
-    if (!to.is_float && count >= 8 && is_whole(there) && is_whole(from)) {
-        *(Sixteen*)there = *(const Sixteen*)from;
+    const u16* here = (const u16*)from.data + from_at;
+    if (!to.is_float && !from.is_float && count >= 8 && is_whole(there) && is_whole(here)) {
+        *(Sixteen*)there = *(const Sixteen*)here;
     } else {
-        for (int i = 0; i < count && i < 8; ++i) store(to, at + i, widen(from[i]));
+        for (int i = 0; i < count && i < 8; ++i) store(to, at + i, wide_at(from, from_at + i));
     }
 }
 
 template <class Gate>
-DEVICE void order(const Target& to, const u16* from, int width, int units, Gate gate_of) {
+DEVICE void order(const Target& to, const Product& from, int width, int units, Gate gate_of) {
     const u32 eights = (width + 7) / 8;
     if (!to.data) return;
     share(eights * units * SLOTS, [&](u32 i) {
         const u32 row = i / eights, column = i % eights * 8;
         const int gate = gate_of(row % SLOTS);
         if (gate >= 0)
-            copy_eight(to, ((u64)gate * units + row / SLOTS) * width + column, from + (u64)row * width + column,
+            copy_eight(to, ((u64)gate * units + row / SLOTS) * width + column, from, (u64)row * width + column,
                        width - column);
     });
 }

@@ -1,0 +1,141 @@
+"""Work that may run side by side: tasks in lanes, each of which says what it comes after.
+
+On a GPU a lane is a stream, and to come after a task of another lane is to wait for its event; elsewhere tasks run in
+the order in which they are listed. Tasks are listed so that each stands after all that it waits for. All of it begins
+after what the current stream has been given, and what it is given next begins after all of it: so memory that is
+allocated before and freed afterwards needs no further care, and a CUDA graph captures it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from threading import local
+from typing import Any, Protocol
+
+import torch
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """Something to do in a lane, after the tasks listed before it in that lane and after those named."""
+
+    lane: int
+    work: Callable[[], None]
+    after: tuple[Task, ...] = ()
+
+
+class Lanes(Protocol):
+    """Where tasks run."""
+
+    def begin(self, lanes: Sequence[int]) -> None:
+        """Let these lanes begin after all that was asked for before."""
+        ...
+
+    def do(self, lane: int, work: Callable[[], None]) -> None:
+        """Do it in the lane."""
+        ...
+
+    def mark(self, lane: int) -> Any:
+        """Give what others can wait for: the end of all that this lane was given so far."""
+        ...
+
+    def wait(self, lane: int, mark: Any) -> None:
+        """Let what the lane is given from now on begin after the mark."""
+        ...
+
+    def end(self, lanes: Sequence[int]) -> None:
+        """Let what is asked for next begin after all lanes."""
+        ...
+
+
+class InTurn:
+    """All lanes are one: what is asked for is done at once."""
+
+    def begin(self, lanes: Sequence[int]) -> None:
+        """All before is done."""
+
+    def do(self, lane: int, work: Callable[[], None]) -> None:
+        """Do it now."""
+        work()
+
+    def mark(self, lane: int) -> Any:
+        """All before is done."""
+
+    def wait(self, lane: int, mark: Any) -> None:
+        """All before is done."""
+
+    def end(self, lanes: Sequence[int]) -> None:
+        """All is done."""
+
+
+class Streams:
+    """Lanes of a GPU. Where blocks of several wait for room, those of the more urgent lane come first."""
+
+    def __init__(self, device: torch.device, urgency: Sequence[int]) -> None:
+        with torch.cuda.device(device):
+            self.streams = [_stream(device, lane, -urgent) for lane, urgent in enumerate(urgency)]
+            self.main = torch.cuda.current_stream(device)
+
+    def begin(self, lanes: Sequence[int]) -> None:
+        """Wait for the current stream."""
+        start = self.main.record_event()
+        for lane in lanes:
+            self.streams[lane].wait_event(start)
+
+    def do(self, lane: int, work: Callable[[], None]) -> None:
+        """Ask for it on the lane's stream."""
+        with torch.cuda.stream(self.streams[lane]):
+            work()
+
+    def mark(self, lane: int) -> torch.cuda.Event:
+        """Record an event."""
+        return self.streams[lane].record_event()
+
+    def wait(self, lane: int, mark: torch.cuda.Event) -> None:
+        """Wait for it."""
+        self.streams[lane].wait_event(mark)
+
+    def end(self, lanes: Sequence[int]) -> None:
+        """Let the current stream wait for all."""
+        for lane in lanes:
+            self.main.wait_event(self.streams[lane].record_event())
+
+
+class _Own(local):
+    """A thread's streams: one thread may capture a graph while another works."""
+
+    def __init__(self) -> None:
+        self.streams: dict[tuple[torch.device, int, int], torch.cuda.Stream] = {}
+
+
+_own = _Own()
+
+
+def _stream(device: torch.device, lane: int, priority: int) -> torch.cuda.Stream:
+    key = (device, lane, priority)
+    if key not in _own.streams:
+        _own.streams[key] = torch.cuda.Stream(device, priority=priority)
+    return _own.streams[key]
+
+
+def lanes_for(device: torch.device, urgency: Sequence[int]) -> Lanes:
+    """Give lanes of a device, each as urgent as is said; one alone is the current stream."""
+    return Streams(device, urgency) if device.type == "cuda" and len(urgency) > 1 else InTurn()
+
+
+def perform(tasks: Sequence[Task], device: torch.device, urgency: Sequence[int]) -> None:
+    """Do all tasks, each when its time has come; `urgency` is that of each lane, 0 for what can wait."""
+    used = sorted({task.lane for task in tasks})
+    lanes = lanes_for(device, urgency if len(used) > 1 else [0])
+    awaited = {b for t in tasks for b in t.after if b.lane != t.lane}
+    marks: dict[Task, Any] = {}
+    lanes.begin(used)
+    for task in tasks:
+        for before in task.after:
+            if before.lane != task.lane:
+                lanes.wait(task.lane, marks[before])
+        lanes.do(task.lane, task.work)
+        if task in awaited:
+            marks[task] = lanes.mark(task.lane)
+    lanes.end(used)
