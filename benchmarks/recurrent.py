@@ -189,7 +189,8 @@ def tune_pieces(rounds: int) -> int:
         weigh = torch.randn(case.batch, STEPS, case.hidden * case.directions, device=DEVICE).to(dtype)
         for at_once, pieces in product((1, 2, 3, 4) if case.is_stack else (1,), (1, 2, 4, 8, 16)):
             persistent.AT_ONCE = {"forward": at_once, "backward": at_once}
-            persistent.MOST_PIECES, persistent.SHORTEST_PIECE = pieces, STEPS // pieces
+            persistent.MOST_PIECES = persistent.MOST_BESIDE = pieces
+            persistent.SHORTEST_PIECE, persistent.WORTH_A_PIECE = STEPS // pieces, 1
             jobs = {which: as_graph(job(layer, x, weigh, trains=which != "forward")) for which in PASSES}
             times = interleave_events(jobs, Effort(STEPS, rounds, 0.0, 2))
             persistent.check()

@@ -83,6 +83,8 @@ def in_pieces(monkeypatch):
     def cut(size, most=1000):
         monkeypatch.setattr(persistent, "SHORTEST_PIECE", size)
         monkeypatch.setattr(persistent, "MOST_PIECES", most)
+        monkeypatch.setattr(persistent, "MOST_BESIDE", most)
+        monkeypatch.setattr(persistent, "FEWEST_PILED", 2 * size)
         monkeypatch.setattr(persistent, "FEWEST_BESIDE", 1)
         monkeypatch.setattr(persistent, "WORTH_A_PIECE", 1)
 

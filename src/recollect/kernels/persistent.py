@@ -28,10 +28,10 @@ from recollect.kernels.side_by_side import Found, Setting, Way
 REASONS: dict[str, str] = {}  # by device: why the plain path is taken there
 NARROW = (torch.bfloat16, torch.float16)
 FEWEST_STEPS = 16  # below, packing and launching cost more than the library's steps
-FEWEST_BESIDE = 64  # below, streams and events cost more than a second walk
-SHORTEST_PIECE, MOST_PIECES = 128, 8  # of time, where it is cut; a launch costs as much as some steps
-WORTH_A_PIECE = 7_500_000_000  # operations: 15 µs of a whole chip
-AT_ONCE = {"forward": 3, "backward": 2}  # walks: the way back leaves room for its products
+FEWEST_BESIDE, FEWEST_PILED = 64, 256  # below, streams and events cost more than walks side by side gain
+SHORTEST_PIECE, MOST_PIECES = 64, 16  # of time, where it is cut; a launch costs as much as some steps
+MOST_BESIDE, WORTH_A_PIECE = 8, 100_000_000_000  # pieces for products alone; operations of one, 150 µs of a whole chip
+AT_ONCE = {"forward": 3, "backward": 3}  # walks
 
 _machines: dict[torch.device, Machine] = {}
 _plans: dict[tuple[Any, ...], Plan | None] = {}
@@ -73,7 +73,7 @@ def takes(cell: str, x: Tensor, hidden: int) -> bool:
 
 def takes_several(cell: str, x: Tensor, hidden: int, many: int, *, is_pile: bool) -> bool:
     """Whether several layers of a shape can read at the same time, beside or above each other, and it pays."""
-    if x.shape[1] < (2 * SHORTEST_PIECE if is_pile else FEWEST_BESIDE) or not takes(cell, x, hidden):
+    if x.shape[1] < (FEWEST_PILED if is_pile else FEWEST_BESIDE) or not takes(cell, x, hidden):
         return False
     directions = ("forward", "backward") if torch.is_grad_enabled() else ("forward",)
     shape = (cell, compute_dtype(x), len(x), hidden, x.device)
@@ -186,7 +186,7 @@ def _worth_pieces(cell: str, given: Given) -> int:
     """Cut time into as many pieces as have products that are worth a launch."""
     (batch, steps, width), hidden = given.x.shape, given.h.shape[1]
     operations = 2 * batch * steps * hidden * len(INPUT_SLOTS[cell]) * (2 * width + hidden)  # dx, dW_ih and dW_hh
-    return min(MOST_PIECES, operations // WORTH_A_PIECE)
+    return min(MOST_BESIDE, operations // WORTH_A_PIECE)
 
 
 def piece_size(steps: int, most: int) -> int:
