@@ -29,7 +29,7 @@ REASONS: dict[str, str] = {}  # by device: why the plain path is taken there
 NARROW = (torch.bfloat16, torch.float16)
 FEWEST_STEPS = 16  # below, packing and launching cost more than the library's steps
 FEWEST_BESIDE, FEWEST_PILED = 64, 256  # below, streams and events cost more than walks side by side gain
-SHORTEST_PIECE, MOST_PIECES = 64, 16  # of time, where it is cut; a launch costs as much as some steps
+SHORTEST_PIECE, MOST_PIECES = 64, 12  # of time, where it is cut; a launch costs as much as some steps
 MOST_BESIDE, WORTH_A_PIECE = 8, 100_000_000_000  # pieces for products alone; operations of one, 150 µs of a whole chip
 AT_ONCE = {"forward": 3, "backward": 3}  # walks
 

@@ -10,6 +10,7 @@ the order in which products of weights are summed.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import torch
@@ -17,7 +18,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from recollect.kernels.finishing import WeightProducts, weight_gradients
-from recollect.kernels.lanes import Task, perform
+from recollect.kernels.lanes import Schedule, Task, perform
 from recollect.kernels.launching import Backward, Forward, Machine, Seen
 from recollect.kernels.plans import Plan
 from recollect.kernels.preparing import prepare_backward, prepare_forward
@@ -72,6 +73,10 @@ class Reading:
         rows = self.rows.of(piece)
         torch.mm(self.x[rows], self.weight.t(), out=self.logits[rows])
 
+    def step(self, piece: int) -> None:
+        """Walk through a piece."""
+        self.walk.walk(piece)
+
     def found(self, given: Given, *, has_y: bool) -> Found:
         """What the caller wants of it, in the dtypes of what was given."""
         h, c = self.walk.last
@@ -117,6 +122,10 @@ class Returning:
         self.products = WeightProducts(kept.x, self.flat.shape[1], width, hidden, wanted, count)
         self.shape = (width, hidden)
 
+    def step(self, piece: int) -> None:
+        """Walk back through a piece."""
+        self.walk.walk(piece)
+
     def pass_down(self, piece: int) -> None:
         """Find a piece's dx."""
         rows = self.rows.of(piece)
@@ -156,23 +165,33 @@ def urgency(at_once: int) -> list[int]:
     return [2] * at_once + [1, 0]
 
 
-def forward_tasks(readings: Sequence[Reading], at_once: int, *, is_pile: bool) -> list[Task]:
+class Do(NamedTuple):
+    """A method of a `Reading` or `Returning`, for a layer and a piece."""
+
+    name: str
+    layer: int
+    piece: int
+
+
+@lru_cache(maxsize=1024)
+def forward_tasks(layers: int, pieces: int, at_once: int, *, is_pile: bool) -> Schedule:
     """List the ways forward: a piece's product, which in a pile waits for the layer below, then its walk."""
     tasks: list[Task] = []
     walks: dict[tuple[int, int], Task] = {}
-    beside = at_once if len(readings) * readings[0].rows.pieces > 1 else 0
-    for wave in _waves(len(readings), readings[0].rows.pieces, is_pile=is_pile):
+    beside = at_once if layers * pieces > 1 else 0
+    for wave in _waves(layers, pieces, is_pile=is_pile):
         for layer, piece in wave:
             below = (walks[layer - 1, piece],) if is_pile and layer else ()
-            product = Task(beside, _do(readings[layer].multiply, piece), below)
+            product = Task(beside, Do("multiply", layer, piece), below)
             before = (walks[layer, piece - 1],) if piece else ()
-            walk = Task(len(walks) % at_once, _do(readings[layer].walk.walk, piece), (product, *before))
+            walk = Task(len(walks) % at_once, Do("step", layer, piece), (product, *before))
             walks[layer, piece] = walk
             tasks += [product, walk]
-    return tasks
+    return Schedule(tasks)
 
 
-def backward_tasks(returnings: Sequence[Returning], at_once: int, *, is_pile: bool) -> list[Task]:
+@lru_cache(maxsize=1024)
+def backward_tasks(layers: int, pieces: int, at_once: int, *, is_pile: bool) -> Schedule:
     """List the ways back: a piece's walk, which in a pile waits for dx of the layer above, then its products.
 
     Products that nobody waits for are listed after the walks of the next wave: these shall find the chip free.
@@ -181,7 +200,6 @@ def backward_tasks(returnings: Sequence[Returning], at_once: int, *, is_pile: bo
     later: list[Task] = []
     walks: dict[tuple[int, int], Task] = {}
     passed: dict[tuple[int, int], Task] = {}
-    layers, pieces = len(returnings), returnings[0].rows.pieces
     awaited, rest = (at_once, at_once + 1) if layers * pieces > 1 else (0, 0)
     for wave in _waves(layers, pieces, is_pile=is_pile):
         found: list[Task] = []
@@ -189,14 +207,18 @@ def backward_tasks(returnings: Sequence[Returning], at_once: int, *, is_pile: bo
             layer, piece = layers - 1 - from_top, pieces - 1 - from_end
             before = [walks[layer, piece + 1]] if from_end else []
             before += [passed[layer + 1, piece]] if is_pile and from_top else []
-            walk = Task(len(walks) % at_once, _do(returnings[layer].walk.walk, piece), tuple(before))
-            down = Task(awaited if is_pile else rest, _do(returnings[layer].pass_down, piece), (walk,))
-            weigh = Task(rest, _do(returnings[layer].weigh, piece), (walk, down))
+            walk = Task(len(walks) % at_once, Do("step", layer, piece), tuple(before))
+            down = Task(awaited if is_pile else rest, Do("pass_down", layer, piece), (walk,))
+            weigh = Task(rest, Do("weigh", layer, piece), (walk, down))
             walks[layer, piece], passed[layer, piece] = walk, down
             tasks += [walk, down] if is_pile else [walk]
             found += [weigh] if is_pile else [down, weigh]
         tasks, later = tasks + later, found
-    return tasks + later
+    return Schedule(tasks + later)
+
+
+def _perform(schedule: Schedule, layers: Sequence[Any], device: torch.device, at_once: int) -> None:
+    perform(schedule, lambda do: getattr(layers[do.layer], do.name)(do.piece), device, urgency(at_once))
 
 
 def _waves(layers: int, pieces: int, *, is_pile: bool) -> list[list[tuple[int, int]]]:
@@ -206,10 +228,6 @@ def _waves(layers: int, pieces: int, *, is_pile: bool) -> list[list[tuple[int, i
         for piece in range(pieces):
             waves[piece + layer * is_pile].append((layer, piece))
     return waves
-
-
-def _do(work: Any, piece: int) -> Any:
-    return lambda: work(piece)
 
 
 def read(setting: Setting, lengths: Tensor | None, givens: Sequence[Given]) -> list[Found]:
@@ -227,8 +245,8 @@ def _ahead(setting: Setting, lengths: Tensor | None, givens: Sequence[Given]) ->
         below = readings[-1] if setting.is_pile and readings else None
         how: Any = {"keeps": setting.back is not None, "steps": givens[0].x.shape[1]}
         readings.append(Reading(setting, given, lengths, below, **how))
-    tasks = forward_tasks(readings, setting.ahead.at_once, is_pile=setting.is_pile)
-    perform(tasks, givens[0].x.device, urgency(setting.ahead.at_once))
+    many = len(readings), readings[0].rows.pieces, setting.ahead.at_once
+    _perform(forward_tasks(*many, is_pile=setting.is_pile), readings, givens[0].x.device, setting.ahead.at_once)
     shown = range(len(givens))[-1:] if setting.is_pile else range(len(givens))
     return readings, [
         one.found(given, has_y=i in shown) for i, (one, given) in enumerate(zip(readings, givens, strict=True))
@@ -260,6 +278,6 @@ class _Read(torch.autograd.Function):
             own = (setting.back, kept[layer], d_y, (d_last[0], d_last[1]), ctx.wanted[layer])
             returnings.append(Returning(*own, is_above=is_above))
         returnings.reverse()
-        tasks = backward_tasks(returnings, setting.back.at_once, is_pile=setting.is_pile)
-        perform(tasks, kept[0].y.device, urgency(setting.back.at_once))
+        many = len(returnings), returnings[0].rows.pieces, setting.back.at_once
+        _perform(backward_tasks(*many, is_pile=setting.is_pile), returnings, kept[0].y.device, setting.back.at_once)
         return None, None, *(t for one in returnings for t in one.found())
