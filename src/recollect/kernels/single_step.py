@@ -26,7 +26,10 @@ if TYPE_CHECKING:
 SCALARS = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
 ACTIVATIONS = {"relu": 0, "gelu": 1, "gelu_tanh": 2}
 SHARED = 96 << 10  # bytes of shared memory that every device from Volta on has
-PLACES = 32  # where blocks of threads tell each other something: launches in flight at a time share none
+PLACES, PLACE_BYTES = (
+    4096,
+    32 << 20,
+)  # where blocks of threads talk: launches in flight share none; for one size, in all
 AHEAD = 24 << 20  # bytes of what comes after the blocks that are brought into the cache: half of what an H200's holds
 MOST_LAYERS = 28  # in a launch: as many as go into 4 KB of arguments
 WARPS = 8  # of a block of threads, in a Transformer block's step
@@ -279,9 +282,11 @@ def _take_place(device: torch.device, words: int) -> Tensor | None:
             if device.type == "cuda" and torch.cuda.is_current_stream_capturing():
                 return None  # zeros would be written again at every replay, and be others' between
             size = 2 + words + words % 2
-            _places[device, words] = torch.zeros(PLACES, size, dtype=torch.long, device=device)
+            count = max(1, min(PLACES, PLACE_BYTES // (8 * size)))
+            _places[device, words] = torch.zeros(count, size, dtype=torch.long, device=device)
         _taken += 1
-        return _places[device, words][_taken % PLACES]
+        places = _places[device, words]
+        return places[_taken % len(places)]
 
 
 def _failed(device: torch.device) -> Tensor:
