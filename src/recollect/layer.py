@@ -88,10 +88,13 @@ class SequenceLayer(nn.Module, Generic[M]):
         """Whether this layer and another can read inputs such as x at the same time, and it pays."""
         return False
 
-    def read_beside(
-        self, other: SequenceLayer[Any], xs: tuple[Tensor, Tensor], memories: tuple[M, Any], valid: Tensor | None
-    ) -> list[tuple[Tensor, Any]]:
-        """Read with this layer and another at the same time, each its own x."""
+    def read_both_ways(
+        self, other: SequenceLayer[Any], x: Tensor, memories: tuple[M, Any], valid: Tensor | None
+    ) -> list[tuple[Tensor, Any]] | None:
+        """Read forwards with this layer and at the same time backwards with another, all outputs in the order of x.
+
+        None: they read one after the other, as always.
+        """
         raise NotImplementedError
 
     def _home(self) -> tuple[torch.dtype | None, torch.device | None]:
@@ -263,11 +266,13 @@ class Bidirectional(SequenceLayer[Both]):
 
     def fast(self, x: Tensor, memory: Both, valid: Tensor | None) -> tuple[Tensor, Both]:
         """Read in both directions at the same time where the layers know how."""
-        if not self.forwards.goes_beside(self.backwards, x):
+        found = None
+        if self.forwards.goes_beside(self.backwards, x):
+            found = self.forwards.read_both_ways(self.backwards, x, (memory.forward, memory.backward), valid)
+        if found is None:
             return self.read(x, memory, valid)
-        xs, memories = (x, reverse_rows(x, valid)), (memory.forward, memory.backward)
-        (ahead, after), (back, before) = self.forwards.read_beside(self.backwards, xs, memories, valid)
-        return torch.cat([ahead, reverse_rows(back, valid)], dim=-1), Both(forward=after, backward=before)
+        (ahead, after), (back, before) = found
+        return torch.cat([ahead, back], dim=-1), Both(forward=after, backward=before)
 
     def _check_memory(self, memory: Both, x: Tensor) -> None:
         if not isinstance(memory, Both):

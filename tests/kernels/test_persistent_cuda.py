@@ -198,6 +198,20 @@ def test_walks_that_share_the_chip(kind, batch, hidden, depth, bidirectional):
     compare_stack(*make_stack(kind, batch, hidden, depth, bidirectional=bidirectional))
 
 
+@pytest.mark.parametrize("steps", [300, 1000])
+@pytest.mark.parametrize(("kind", "batch", "hidden"), [("lstm", 64, 512), ("gru", 30, 256), ("rnn_tanh", 64, 650)])
+def test_a_walk_from_the_end(kind, batch, hidden, steps):
+    """Without a mask the second layer begins at the last step; with one that is True everywhere x is turned around."""
+    layer, x, memory, _, weighs = make_stack(
+        kind, batch, hidden, 1, bidirectional=True, ragged=False, steps=steps, width=hidden
+    )
+    assert layer[0].forwards.goes_beside(layer[0].backwards, x)
+    compare_stack(layer, x, memory, None, weighs)
+    found = read_stack(deepcopy(layer), x, memory, None, weighs)
+    turned = read_stack(deepcopy(layer), x, memory, torch.ones(x.shape[:2], dtype=torch.bool, device="cuda"), weighs)
+    assert max(errors(found, turned).values()) < 0.01
+
+
 def test_products_beside_the_walk_back():
     compare(*make("lstm", 64, 1024, torch.bfloat16, ragged=True, steps=300))
     compare(*make("gru", 64, 512, torch.float16, ragged=True, steps=300))

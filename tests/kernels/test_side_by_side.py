@@ -10,7 +10,7 @@ from copy import deepcopy
 import pytest
 import torch
 from emulated import COMPILER
-from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
+from readings import NARROW, draw, read
 
 from recollect import GRU, LSTM, RNN
 from recollect.kernels import lanes, persistent, plans
@@ -21,7 +21,6 @@ needs_emulator = [
     pytest.mark.skipif(COMPILER is None and os.environ.get("CI") != "true", reason="no g++"),
     pytest.mark.usefixtures("poisoned"),
 ]
-NARROW = torch.bfloat16
 KINDS = {"lstm": LSTM, "gru": GRU, "rnn_tanh": RNN}
 
 
@@ -74,45 +73,6 @@ def shuffled(monkeypatch):
 
     monkeypatch.setattr(lanes, "lanes_for", draw)
     return used
-
-
-@pytest.fixture
-def in_pieces(monkeypatch):
-    """Cut time into pieces of so many steps, wherever it may be cut."""
-
-    def cut(size, most=1000):
-        monkeypatch.setattr(persistent, "SHORTEST_PIECE", size)
-        monkeypatch.setattr(persistent, "MOST_PIECES", most)
-        monkeypatch.setattr(persistent, "MOST_BESIDE", most)
-        monkeypatch.setattr(persistent, "FEWEST_PILED", 2 * size)
-        monkeypatch.setattr(persistent, "FEWEST_BESIDE", 1)
-        monkeypatch.setattr(persistent, "WORTH_A_PIECE", 1)
-
-    return cut
-
-
-def draw(layer, batch, steps, *, ragged):
-    """An input, a memory, a mask, and weights for all that is given back."""
-    x = torch.randn(batch, steps, layer.width).to(NARROW)
-    leaves, structure = tree_flatten(layer.initial_memory(batch))
-    memory = tree_unflatten([torch.randn_like(leaf.float()).to(NARROW) for leaf in leaves], structure)
-    lengths = torch.randint(0, steps + 1, (batch,))
-    lengths[0] = steps
-    valid = torch.arange(steps) < lengths[:, None] if ragged else None
-    weighs = [torch.randn(batch, steps, layer.width_out), *(torch.randn(leaf.shape) for leaf in leaves)]
-    return x, memory, valid, weighs
-
-
-def read(layer, x, memory, valid, weighs):
-    """Outputs, final memory and all gradients, by name."""
-    x, memory = tree_map(lambda t: t.clone().requires_grad_(), (x, memory))
-    y, after = layer(x, memory, valid=valid)
-    results = [y, *after.tensors().values()]
-    sum((r.double() * w.double()).sum() for r, w in zip(results, weighs, strict=True)).backward()
-    found = {"y": y, "dx": x.grad} | {f"last {name}": t for name, t in after.tensors().items()}
-    found |= {f"d {name}": t.grad for name, t in memory.tensors().items()}
-    found |= {f"d {name}": p.grad for name, p in layer.named_parameters()}
-    return {name: value.detach().double() for name, value in found.items()}
 
 
 def worst(found, exact):

@@ -38,7 +38,7 @@ class ForwardArguments(ctypes.Structure):
         *((name, ctypes.c_void_p) for name in ("logits", "bias", "weights", "hidden", "cell", "lengths")),
         *((name, ctypes.c_void_p) for name in ("outputs", "cells")),
         *((name, ctypes.c_void_p) for name in ("last_hidden", "last_cell", "exchange", "counters", "failed", "told")),
-        *((name, ctypes.c_int) for name in ("steps", "batch", "rows", "width", "groups", "keeps")),
+        *((name, ctypes.c_int) for name in ("steps", "by_step", "rows", "width", "groups", "keeps")),
     )
 
 
@@ -52,8 +52,8 @@ class BackwardArguments(ctypes.Structure):
             for name in ("d_last_hidden", "d_last_cell", "d_logits", "d_hidden", "d_cell", "d_bias")
         ),
         *((name, ctypes.c_void_p) for name in ("exchange", "counters", "failed", "told")),
-        *((name, ctypes.c_uint64) for name in ("step_stride", "row_stride")),
-        *((name, ctypes.c_int) for name in ("steps", "batch", "rows", "width", "groups")),
+        *((name, ctypes.c_int64) for name in ("step_stride", "row_stride")),
+        *((name, ctypes.c_int) for name in ("steps", "by_step", "rows", "width", "groups")),
     )
 
 
@@ -94,8 +94,8 @@ class Seen(NamedTuple):
     """What the walk forward leaves for the walk back."""
 
     gates: Tensor  # (T, B, H, S)
-    cells: Tensor | None  # (T + 1, B, H), c_0 first
-    y: Tensor  # (T + 1, B, H), h_0 first
+    cells: Tensor | None  # (T + 1, B, H), c_0 first, or last if the walk began at the end
+    y: Tensor  # (T + 1, B, H), h_0 likewise
     lengths: Tensor | None
 
 
@@ -103,6 +103,7 @@ class Forward:
     """A walk forward, in pieces of `size` steps: one launch each, or more where the batch asks for them.
 
     Gates replace the logits where it keeps them. A piece begins where the one before it ended: they run in order.
+    `from_end`: the walk begins at the last step and ends at the first; so do its pieces.
     """
 
     def __init__(
@@ -115,6 +116,7 @@ class Forward:
         *,
         keeps: bool,
         size: int | None = None,
+        from_end: bool = False,
     ) -> None:
         self.machine, self.plan, self.ready = machine, plan, ready
         steps, batch, width, _ = logits.shape
@@ -126,9 +128,10 @@ class Forward:
         self.cell = None if ready.cell is None else torch.empty_like(self.hidden)
         self._launches = [
             ForwardArguments(bias=ready.bias, weights=ready.weights, keeps=keeps, **shape)
-            for shape in _shapes(plan, batch, width)
+            for shape in _shapes(plan, batch, width, from_end=from_end)
         ]
-        self._by_step = {"logits": Place(logits), "outputs": Place(y), "cells": Place(cells)}
+        steps_of = {"logits": logits, "outputs": y, "cells": cells}
+        self._by_step = {name: Place(t, from_end=from_end) for name, t in steps_of.items()}
         last = {"last_hidden": Place(self.hidden), "last_cell": Place(self.cell)}
         self._by_piece = last | {"lengths": Place(self.lengths)}
         self._before = {"hidden": Place(self.hidden), "cell": Place(self.cell)}  # by piece too
@@ -161,6 +164,7 @@ class Backward:
 
     Gives the gradients at all logits (T, B, H, S), at h_0 and c_0 (B, H), and at the bias (pieces x pairs, H, S): each
     pair of rows sums its own, over the steps of a piece, always in the same order.
+    `from_end`: the walk forward began there, so that this one ends there.
     """
 
     def __init__(
@@ -172,6 +176,8 @@ class Backward:
         d_y: Tensor | None,
         d_last: tuple[Tensor | None, Tensor | None],
         size: int | None = None,
+        *,
+        from_end: bool = False,
     ) -> None:
         self.machine, self.plan, self.seen, self.ready = machine, plan, seen, ready
         steps, batch, width, slots = seen.gates.shape
@@ -183,13 +189,15 @@ class Backward:
         self.d_sums = self.d_hidden.new_empty((len(self.pieces), (batch + 1) // 2, width, slots))
         self.d_y, (d_h, d_c) = _readable(d_y, seen.y.dtype), (_readable(t, torch.float32, whole=True) for t in d_last)
         self.d_last = d_h, d_c  # held while they are read
-        strides = (0, 0) if self.d_y is None else self.d_y.stride()[:2]
+        by_step, by_row = (0, 0) if self.d_y is None else self.d_y.stride()[:2]
+        strides = {"step_stride": -by_step if from_end else by_step, "row_stride": by_row}
         self._launches = [
-            BackwardArguments(weights=ready.weights, step_stride=strides[0], row_stride=strides[1], **shape)
-            for shape in _shapes(plan, batch, width)
+            BackwardArguments(weights=ready.weights, **strides, **shape)
+            for shape in _shapes(plan, batch, width, from_end=from_end)
         ]
         steps_of = {"gates": seen.gates, "cells": seen.cells, "outputs": seen.y, "d_outputs": self.d_y}
-        self._by_step = {name: Place(t) for name, t in (steps_of | {"d_logits": self.d_logits}).items()}
+        steps_of |= {"d_logits": self.d_logits}
+        self._by_step = {name: Place(t, from_end=from_end) for name, t in steps_of.items()}
         first = {"d_hidden": Place(self.d_hidden), "d_cell": Place(self.d_cell)}
         self._by_piece = first | {"lengths": Place(self.lengths), "d_bias": Place(self.d_sums, rows=2)}
         self._after = {"d_last_hidden": Place(self.d_hidden), "d_last_cell": Place(self.d_cell)}  # by piece too
@@ -223,13 +231,16 @@ class Backward:
 class Place:
     """Where a tensor's rows of a step or piece begin; asked once, since asking a tensor takes its time.
 
-    `axis` is that of the rows, after that of steps or pieces if there is one; so many `rows` share one of it.
+    `axis` is that of the rows, after that of steps or pieces if there is one; so many `rows` share one of it. Steps may
+    be counted from the end.
     """
 
-    def __init__(self, t: Tensor | None, axis: int = 1, rows: int = 1) -> None:
+    def __init__(self, t: Tensor | None, axis: int = 1, rows: int = 1, *, from_end: bool = False) -> None:
         self.begin, self.rows = None if t is None else t.data_ptr(), rows
         self.by_step = t.stride(0) * t.element_size() if t is not None and axis else 0
         self.by_row = t.stride(axis) * t.element_size() if t is not None else 0
+        if t is not None and self.begin is not None and from_end:
+            self.begin, self.by_step = self.begin + (len(t) - 1) * self.by_step, -self.by_step
 
     def at(self, step: int, row: int) -> int | None:
         """The address of a row at a step."""
@@ -255,9 +266,9 @@ class Exchanges:
         arguments.failed, arguments.told = start + self.size.exchange + self.size.counters, self.told
 
 
-def _shapes(plan: Plan, batch: int, width: int) -> list[dict[str, int]]:
+def _shapes(plan: Plan, batch: int, width: int, *, from_end: bool) -> list[dict[str, int]]:
     """Give what each launch that a batch asks for has of it."""
-    common = {"batch": batch, "width": width, "groups": plan.groups}
+    common = {"by_step": -batch if from_end else batch, "width": width, "groups": plan.groups}
     return [common | {"rows": min(plan.batch, batch - first)} for first in range(0, batch, plan.batch)]
 
 
