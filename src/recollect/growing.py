@@ -7,8 +7,7 @@ min(length, limit) of them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -105,9 +104,6 @@ class Growing(Memory):
         offsets = torch.arange(self.slots, device=device) - self.length[:, None]  # (B, S)
         count = steps if valid is None else valid.sum(1)
         return lists, offsets, self._with(**lists, length=self.length + count)
-
-    def _with(self, **changes: Any) -> Self:
-        return replace(self, **changes)
 
     def _lists(self) -> list[tuple[str, Tensor]]:
         return [(name, part) for name, part, axis in self._parts() if axis is not None]
