@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from threading import RLock
-from typing import Any
+from typing import Any, TypeAlias
 from weakref import WeakKeyDictionary, ref
 
 import numpy as np
@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.utils import _pytree
 
-from recollect.capture import as_graph
+from recollect.capture import Layout, as_graph, layout_of
 from recollect.entry import ContractError, without_looks
 from recollect.generate.filters import apply_filters, drawn_there
 from recollect.generate.recording import storage_of
@@ -47,6 +47,7 @@ class Loop:
     def __init__(self, model: nn.Module, settings: Settings, memory: Memory, logits: Tensor, has_valid: bool) -> None:
         self.settings, self.has_valid = settings, has_valid
         leaves, self.structure = _pytree.tree_flatten(memory)
+        self.layout = layout_of(memory)
         self.leaves, self.logits = [t.clone() for t in leaves], logits.clone()
         rows, home = len(logits), logits.device
         self.uniform = torch.zeros(BLOCK, rows, dtype=torch.float64, device=home)
@@ -58,22 +59,31 @@ class Loop:
         self._again: Callable[[], Any] = as_graph(turn) if home.type == "cuda" else turn  # `load` undoes the warm-up
         self.owner: Callable[[], object | None] = lambda: None
 
-    def fits(self, settings: Settings, memory: Memory, logits: Tensor, has_valid: bool) -> bool:
-        """Whether it can go on from a memory, and chooses as asked."""
+    def fits(self, settings: Settings, layout: Layout, logits: Tensor, has_valid: bool) -> bool:
+        """Whether it can go on from a memory of that layout, and chooses as asked."""
         if _way(settings) != _way(self.settings) or has_valid != self.has_valid or logits.shape != self.logits.shape:
             return False
-        leaves, structure = _pytree.tree_flatten(memory)
-        is_alike = [(t.shape, t.dtype) for t in leaves] == [(t.shape, t.dtype) for t in self.leaves]
-        return is_alike and bool(structure == self.structure)
+        return layout == self.layout
 
     def load(self, memory: Memory, logits: Tensor) -> None:
-        """Go on from a memory, and from what the model says next."""
-        _copy_all(self.leaves, _pytree.tree_leaves(memory))
+        """Go on from somebody else's memory, with room or without, and from what the model says next."""
+        leaves = _pytree.tree_leaves(memory)
+        both = list(zip(self.leaves, leaves, strict=True))
+        longer = [mine for mine, t in both if mine.shape != t.shape]
+        if longer:  # nothing of what was remembered before may stay in the room: it could be NaN
+            torch._foreach_zero_(longer)
+        _copy_by_kind([mine if mine.shape == t.shape else mine[:, : t.shape[1]] for mine, t in both], leaves)
         self.logits.copy_(logits)
 
     def memory(self) -> Memory:
         """Give the memory itself: later turns write into it."""
         found: Memory = _pytree.tree_unflatten(self.leaves, self.structure)
+        return found
+
+    def memory_of(self, structure: _pytree.TreeSpec, slots: list[int | None]) -> Memory:
+        """Give the memory without its room, where it is known how many slots of each list are filled."""
+        filled = [t if n is None else t[:, :n] for t, n in zip(self.leaves, slots, strict=True)]
+        found: Memory = _pytree.tree_unflatten(filled, structure)
         return found
 
     def say(self, uniform: NDArray[np.float64], active: Sequence[bool]) -> tuple[list[list[int]], list[list[float]]]:
@@ -146,8 +156,13 @@ def _copy_all(to: list[Tensor], new: list[Tensor]) -> None:
     homes = {storage_of(t) for t in to}
     moved = [(old, t) for old, t in zip(to, new, strict=True) if not is_same(old, t)]
     sources = [t.clone() if storage_of(t) in homes else t for _, t in moved]
-    for kind in {t.dtype for t in sources}:  # a launch for each, not for every tensor
-        alike = [(old, t) for (old, _), t in zip(moved, sources, strict=True) if t.dtype == kind]
+    _copy_by_kind([old for old, _ in moved], sources)
+
+
+def _copy_by_kind(to: list[Tensor], new: list[Tensor]) -> None:
+    """Copy with a launch for each dtype, not for every tensor."""
+    for kind in {t.dtype for t in new}:
+        alike = [(old, t) for old, t in zip(to, new, strict=True) if t.dtype == kind]
         torch._foreach_copy_([old for old, _ in alike], [t for _, t in alike])
 
 
@@ -159,14 +174,18 @@ _LOCK = RLock()
 
 
 def find_loop(
-    survey: Survey, owner: object, settings: Settings, memory: Memory, logits: Tensor, has_valid: bool
+    survey: Survey, owner: object, settings: Settings, memory: Memory, room: int, logits: Tensor, has_valid: bool
 ) -> Loop | None:
-    """Give a loop that is nobody else's as long as its owner lives; None: this model's turn cannot be captured."""
+    """Give a loop that goes on from a settled memory, with room, and is nobody else's as long as its owner lives.
+
+    None: this model's turn cannot be captured.
+    """
+    layout = layout_with_room(memory, room)
     with _LOCK:
         kept = _LOOPS.setdefault(survey.model, [])
         kept[:] = [(seen, loop) for seen, loop in kept if seen == survey.print]
-        free = (loop for _, loop in kept if loop.owner() is None and loop.fits(settings, memory, logits, has_valid))
-        found = next(free, None) or _make(survey, settings, memory, logits, has_valid)
+        free = (loop for _, loop in kept if loop.owner() is None and loop.fits(settings, layout, logits, has_valid))
+        found = next(free, None) or _make(survey, settings, memory.reserve(room, in_place=True), logits, has_valid)
         if found is None:
             return None
         kept[:] = [*[(seen, loop) for seen, loop in kept if loop is not found][1 - MOST :], (survey.print, found)]
@@ -200,16 +219,38 @@ def _prove(loop: Loop, model: nn.Module, memory: Memory, logits: Tensor) -> None
             raise Unrepeatable(f"a turn of the loop differs from the model's by {apart:.1e} of the largest logit")
 
 
-def with_room(memory: Memory, steps: int) -> tuple[Memory, int]:
-    """Give a memory that keeps its shape for some of the steps to come, and for how many.
+def room_for(memory: Memory, steps: int) -> int:
+    """Give for how many of the steps to come a settled memory is to have room.
 
     Lists have 64, 128, 256 … slots, so that like shapes come again; of more than 1024 at most as many again as are
     filled: all are looked through at every step.
     """
-    memory = memory.settled()
-    filled = max((part.slots for part in memory.within() if isinstance(part, Growing)), default=0)
+    filled = max((part.slots for part in growing_in(memory)), default=0)
     size = 1 << (max(filled + min(steps, max(filled, 1024)), 64) - 1).bit_length()
-    return memory.reserve(size - filled, in_place=True), size - filled
+    return size - filled
+
+
+def growing_in(memory: Memory) -> list[Growing]:
+    """Give the parts of a memory that are lists."""
+    return [part for part in memory.within() if isinstance(part, Growing)]
+
+
+def layout_with_room(memory: Memory, room: int) -> Layout:
+    """Give the layout that a settled memory would have with room, without making any."""
+    sizes = {
+        id(t): part.slots + room if part.limit is None else part.limit
+        for part in growing_in(memory)
+        for _, t in part._lists()
+    }
+    leaves, structure = _pytree.tree_flatten(_said_to_have_room(memory))
+    shapes = [(len(t), sizes[id(t)], *t.shape[2:]) if id(t) in sizes else tuple(t.shape) for t in leaves]
+    return tuple((torch.Size(shape), t.dtype) for shape, t in zip(shapes, leaves, strict=True)), structure
+
+
+def _said_to_have_room(memory: Memory) -> Memory:
+    if isinstance(memory, Growing):
+        return memory._with(even=False, reserved=True, in_place=True)
+    return memory._map(lambda t: t, _said_to_have_room)
 
 
 # ---- taking turns --------------------------------------------------------------------------------
@@ -235,6 +276,8 @@ class Turns:
         self._is_off = self._survey.has_hooks or reader.model in REFUSED
         self._loop: Loop | None = None
         self._room = self._wait = self._patience = 0  # turns that fit; turns to leave to the caller, and after those
+        self._taken = 0  # turns by this loop
+        self._start: Start | None = None  # where all rows are of one age and have been since
 
     def take(
         self, most: int, left: int, draws: Sequence[np.random.Generator], active: list[bool]
@@ -251,23 +294,50 @@ class Turns:
         uniform = np.stack([draw.random(count) for draw in draws], axis=1)
         said, log_p = self._loop.say(uniform, active)
         self._room -= count
-        self.reader.go_on_from(self._loop.memory(), self._loop.logits)
         turns = [turn for turn in zip(said, log_p, strict=True) if max(turn[0]) >= 0]
+        self._taken += len(turns)
+        if any(min(ids) < 0 for ids, _ in turns):
+            self._start = None
+        self.reader.go_on_from(self._remembered(self._loop), self._loop.logits)
         _check(turns, self.settings.prohibited)
         return turns
+
+    def _remembered(self, loop: Loop) -> Callable[[], Memory]:
+        """Give a way to the memory as it is now, which does not keep this generation alive.
+
+        Where the rows are of one age, it is known how far lists are filled: nobody has to wait for a GPU to say so.
+        """
+        if self._start is None:
+            return loop.memory
+        structure, slots = self._start
+        return partial(loop.memory_of, structure, [None if n is None else n + self._taken for n in slots])
 
     def _renew(self, left: int) -> None:
         """Find a loop with room for what is to come."""
         reader, self._loop = self.reader, None
-        memory, room = with_room(reader.memory, left)
+        memory = reader.memory.settled()
+        room = room_for(memory, left)
         has_valid = bool(self.settings.stop) or len(reader.logits) > 1  # rows that have ended must keep what they know
         try:
-            self._loop = find_loop(self._survey, self, self.settings, memory, reader.logits, has_valid)
+            self._loop = find_loop(self._survey, self, self.settings, memory, room, reader.logits, has_valid)
         except Unsettled:
             self._wait, self._patience = self._patience, 2 * self._patience + 1
         else:
             self._is_off = self._loop is None
-            self._room = room
+            self._room, self._taken, self._start = room, 0, _start(memory)
+
+
+Start: TypeAlias = tuple[_pytree.TreeSpec, list[int | None]]  # a memory's structure, and the slots of its lists
+
+
+def _start(memory: Memory) -> Start | None:
+    """Say how far the lists of a settled memory are filled; None: its rows are not of one age."""
+    parts = growing_in(memory)
+    if not all(part.even for part in parts):
+        return None
+    lists = {id(t) for part in parts for _, t in part._lists()}
+    leaves, structure = _pytree.tree_flatten(memory)
+    return structure, [t.shape[1] if id(t) in lists else None for t in leaves]
 
 
 def _check(turns: list[tuple[list[int], list[float]]], prohibited: Sequence[int]) -> None:
