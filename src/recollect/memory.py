@@ -80,6 +80,10 @@ class Memory:
             raise ValueError(f"rows: seen {len(index)} rows, wanted {self.batch_size}: reorder keeps the batch size")
         return self._map(lambda t: t.index_select(0, index), lambda m: m.reorder(index))
 
+    def clone(self) -> Self:
+        """Copy every tensor."""
+        return self._map(Tensor.clone, lambda m: m.clone())
+
     def detach(self) -> Self:
         """Cut the graph here: truncated back-propagation."""
         return self._map(Tensor.detach, lambda m: m.detach())
@@ -136,18 +140,22 @@ class Memory:
     @property
     def nbytes(self) -> int:
         """Bytes of the tensors that are really there."""
-        return sum(t.nbytes for t in self.tensors().values())
+        return sum(t.nbytes for t in self.leaves())
 
     # ---- looking inside --------------------------------------------------------------------------
 
     @property
     def batch_size(self) -> int:
         """Rows remembered (0 where nothing is)."""
-        return next((len(t) for t in self.tensors().values()), 0)
+        return next((len(t) for t in self.leaves()), 0)
 
     def tensors(self) -> dict[str, Tensor]:
         """All tensors by dotted name, in the order of the fields."""
         return {name: t for field_name, part, _ in self._parts() for name, t in _named(field_name, part)}
+
+    def leaves(self) -> list[Tensor]:
+        """All tensors, in the same order as by name and in a pytree."""
+        return [t for _, part, _ in self._parts() for t in _tensors(part)]
 
     def within(self) -> Iterator[Memory]:
         """All memories there are in this one, itself first."""
@@ -159,7 +167,7 @@ class Memory:
         return _fields_of(self)[1]
 
     def _identity(self) -> dict[str, Any]:
-        return {f.name: getattr(self, f.name) for f in self._statics() if "hint" not in f.metadata}
+        return {name: getattr(self, name) for name in _fields_of(self)[2]}
 
     def _parts(self) -> Iterator[tuple[str, Any, int | None]]:
         for name, axis in _fields_of(self)[0]:
@@ -169,12 +177,12 @@ class Memory:
         return self._with(**{name: _apply(part, on_tensor, on_memory) for name, part, _ in self._parts()})
 
     def _with(self, **changes: Any) -> Self:
-        parts, statics = _fields_of(self)
+        parts, statics, _ = _fields_of(self)
         same = [name for name, _ in parts] + [f.name for f in statics]
         return type(self)(**{name: getattr(self, name) for name in same if name not in changes}, **changes)
 
     def _index(self, rows: Rows) -> Tensor:
-        device = next((t.device for t in self.tensors().values()), None)
+        device = next((t.device for t in self.leaves()), None)
         if isinstance(rows, slice):
             rows = torch.arange(self.batch_size)[rows]
         index = torch.as_tensor(rows, device=device)
@@ -219,16 +227,17 @@ class Both(Memory):
 P = TypeVar("P")
 
 
-Fields: TypeAlias = tuple[list[tuple[str, int | None]], list[Field[Any]]]
+Fields: TypeAlias = tuple[list[tuple[str, int | None]], list[Field[Any]], list[str]]
 _FIELDS: dict[type[Memory], Fields] = {}  # to go through a kind's fields takes longer than what is done with them
 
 
 def _fields_of(memory: Memory) -> Fields:
-    """Give the parts of a kind of memory, each with the axis that grows, and its plain values."""
+    """Give the parts of a kind of memory, each with the axis that grows, its plain values, and those it is known by."""
     found = None if torch.compiler.is_compiling() else _FIELDS.get(type(memory))
     if found is None:
         parts = [(f.name, f.metadata.get("grows")) for f in fields(memory) if "static" not in f.metadata]
-        found = parts, [f for f in fields(memory) if "static" in f.metadata]
+        statics = [f for f in fields(memory) if "static" in f.metadata]
+        found = parts, statics, [f.name for f in statics if "hint" not in f.metadata]
         if not torch.compiler.is_compiling():
             _FIELDS[type(memory)] = found
     return found
@@ -240,6 +249,12 @@ def _apply(part: Part, on_tensor: Callable[[Tensor], Tensor], on_memory: Callabl
     if isinstance(part, Memory):
         return on_memory(part)
     return tuple(_apply(p, on_tensor, on_memory) for p in part)
+
+
+def _tensors(part: Part) -> Sequence[Tensor]:
+    if isinstance(part, Tensor):
+        return (part,)
+    return part.leaves() if isinstance(part, Memory) else [t for p in part for t in _tensors(p)]
 
 
 def _memories(part: Part) -> Iterator[Memory]:

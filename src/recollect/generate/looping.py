@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from threading import RLock
-from typing import Any, TypeAlias
+from typing import Any
 from weakref import WeakKeyDictionary, ref
 
 import numpy as np
@@ -21,13 +21,13 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.utils import _pytree
 
-from recollect.capture import Layout, as_graph, layout_of
+from recollect.capture import as_graph
 from recollect.entry import ContractError, without_looks
 from recollect.generate.filters import apply_filters, drawn_there
 from recollect.generate.recording import storage_of
 from recollect.generate.repeating import FEWEST, Survey, Unrepeatable, Unsettled, is_same
+from recollect.generate.rooms import as_filled, filled, is_with_room, room_for
 from recollect.generate.settings import Settings
-from recollect.growing import Growing
 from recollect.kernels.choosing import Said, Way, choose
 from recollect.kernels.single_step import check_meetings
 from recollect.memory import Memory
@@ -46,9 +46,8 @@ class Loop:
 
     def __init__(self, model: nn.Module, settings: Settings, memory: Memory, logits: Tensor, has_valid: bool) -> None:
         self.settings, self.has_valid = settings, has_valid
-        leaves, self.structure = _pytree.tree_flatten(memory)
-        self.layout = layout_of(memory)
-        self.leaves, self.logits = [t.clone() for t in leaves], logits.clone()
+        self.memory, self.logits = memory.clone(), logits.clone()  # written into by every turn
+        self.leaves, self.structure = _pytree.tree_flatten(self.memory)
         rows, home = len(logits), logits.device
         self.uniform = torch.zeros(BLOCK, rows, dtype=torch.float64, device=home)
         active, live = (torch.ones(rows, dtype=torch.bool, device=home) for _ in range(2))
@@ -59,32 +58,21 @@ class Loop:
         self._again: Callable[[], Any] = as_graph(turn) if home.type == "cuda" else turn  # `load` undoes the warm-up
         self.owner: Callable[[], object | None] = lambda: None
 
-    def fits(self, settings: Settings, layout: Layout, logits: Tensor, has_valid: bool) -> bool:
-        """Whether it can go on from a memory of that layout, and chooses as asked."""
+    def fits(self, settings: Settings, memory: Memory, room: int, logits: Tensor, has_valid: bool) -> bool:
+        """Whether it can go on from a settled memory with so much room, and chooses as asked."""
         if _way(settings) != _way(self.settings) or has_valid != self.has_valid or logits.shape != self.logits.shape:
             return False
-        return layout == self.layout
+        return is_with_room(self.memory, memory, room)
 
     def load(self, memory: Memory, logits: Tensor) -> None:
         """Go on from somebody else's memory, with room or without, and from what the model says next."""
-        leaves = _pytree.tree_leaves(memory)
+        leaves = memory.leaves()
         both = list(zip(self.leaves, leaves, strict=True))
         longer = [mine for mine, t in both if mine.shape != t.shape]
         if longer:  # nothing of what was remembered before may stay in the room: it could be NaN
             torch._foreach_zero_(longer)
         _copy_by_kind([mine if mine.shape == t.shape else mine[:, : t.shape[1]] for mine, t in both], leaves)
         self.logits.copy_(logits)
-
-    def memory(self) -> Memory:
-        """Give the memory itself: later turns write into it."""
-        found: Memory = _pytree.tree_unflatten(self.leaves, self.structure)
-        return found
-
-    def memory_of(self, structure: _pytree.TreeSpec, slots: list[int | None]) -> Memory:
-        """Give the memory without its room, where it is known how many slots of each list are filled."""
-        filled = [t if n is None else t[:, :n] for t, n in zip(self.leaves, slots, strict=True)]
-        found: Memory = _pytree.tree_unflatten(filled, structure)
-        return found
 
     def say(self, uniform: NDArray[np.float64], active: Sequence[bool]) -> tuple[list[list[int]], list[list[float]]]:
         """Take a turn for each of at most BLOCK rows of numbers (n, B): ids, −1 where none was said, and log p."""
@@ -133,7 +121,7 @@ class Loop:
     def _read(self, model: nn.Module, ids: Tensor, live: Tensor) -> None:
         valid = live[:, None] if self.has_valid else None
         with without_looks():
-            y, after = model(ids[:, None], self.memory(), valid=valid)
+            y, after = model(ids[:, None], self.memory, valid=valid)
         given, structure = _pytree.tree_flatten(after)
         if structure != self.structure or any(a.shape != b.shape for a, b in zip(given, self.leaves, strict=True)):
             raise Unsettled("the memory does not keep its shape")
@@ -180,11 +168,12 @@ def find_loop(
 
     None: this model's turn cannot be captured.
     """
-    layout = layout_with_room(memory, room)
     with _LOCK:
         kept = _LOOPS.setdefault(survey.model, [])
         kept[:] = [(seen, loop) for seen, loop in kept if seen == survey.print]
-        free = (loop for _, loop in kept if loop.owner() is None and loop.fits(settings, layout, logits, has_valid))
+        free = (
+            loop for _, loop in kept if loop.owner() is None and loop.fits(settings, memory, room, logits, has_valid)
+        )
         found = next(free, None) or _make(survey, settings, memory.reserve(room, in_place=True), logits, has_valid)
         if found is None:
             return None
@@ -209,7 +198,7 @@ def _make(survey: Survey, settings: Settings, memory: Memory, logits: Tensor, ha
 def _prove(loop: Loop, model: nn.Module, memory: Memory, logits: Tensor) -> None:
     """Take two turns both ways: a model that decides in Python, unseen by a graph, is found out here."""
     loop.load(memory, logits)
-    own = _pytree.tree_map(Tensor.clone, memory)
+    own = memory.clone()
     valid = torch.ones(len(logits), 1, dtype=torch.bool, device=logits.device) if loop.has_valid else None
     for uniform in (0.3, 0.7):
         loop.say(np.full((1, len(logits)), uniform), [True] * len(logits))
@@ -217,40 +206,6 @@ def _prove(loop: Loop, model: nn.Module, memory: Memory, logits: Tensor) -> None
         apart = float((y[:, 0].double() - loop.logits.double()).abs().max() / y.double().abs().max().clamp(min=1e-3))
         if apart > (1e-3 if torch.finfo(y.dtype).bits > 16 else 0.1):
             raise Unrepeatable(f"a turn of the loop differs from the model's by {apart:.1e} of the largest logit")
-
-
-def room_for(memory: Memory, steps: int) -> int:
-    """Give for how many of the steps to come a settled memory is to have room.
-
-    Lists have 64, 128, 256 … slots, so that like shapes come again; of more than 1024 at most as many again as are
-    filled: all are looked through at every step.
-    """
-    filled = max((part.slots for part in growing_in(memory)), default=0)
-    size = 1 << (max(filled + min(steps, max(filled, 1024)), 64) - 1).bit_length()
-    return size - filled
-
-
-def growing_in(memory: Memory) -> list[Growing]:
-    """Give the parts of a memory that are lists."""
-    return [part for part in memory.within() if isinstance(part, Growing)]
-
-
-def layout_with_room(memory: Memory, room: int) -> Layout:
-    """Give the layout that a settled memory would have with room, without making any."""
-    sizes = {
-        id(t): part.slots + room if part.limit is None else part.limit
-        for part in growing_in(memory)
-        for _, t in part._lists()
-    }
-    leaves, structure = _pytree.tree_flatten(_said_to_have_room(memory))
-    shapes = [(len(t), sizes[id(t)], *t.shape[2:]) if id(t) in sizes else tuple(t.shape) for t in leaves]
-    return tuple((torch.Size(shape), t.dtype) for shape, t in zip(shapes, leaves, strict=True)), structure
-
-
-def _said_to_have_room(memory: Memory) -> Memory:
-    if isinstance(memory, Growing):
-        return memory._with(even=False, reserved=True, in_place=True)
-    return memory._map(lambda t: t, _said_to_have_room)
 
 
 # ---- taking turns --------------------------------------------------------------------------------
@@ -277,7 +232,7 @@ class Turns:
         self._loop: Loop | None = None
         self._room = self._wait = self._patience = 0  # turns that fit; turns to leave to the caller, and after those
         self._taken = 0  # turns by this loop
-        self._start: Start | None = None  # where all rows are of one age and have been since
+        self._filled: list[int] | None = None  # slots before them, where rows are of one age and have been since
 
     def take(
         self, most: int, left: int, draws: Sequence[np.random.Generator], active: list[bool]
@@ -297,7 +252,7 @@ class Turns:
         turns = [turn for turn in zip(said, log_p, strict=True) if max(turn[0]) >= 0]
         self._taken += len(turns)
         if any(min(ids) < 0 for ids, _ in turns):
-            self._start = None
+            self._filled = None
         self.reader.go_on_from(self._remembered(self._loop), self._loop.logits)
         _check(turns, self.settings.prohibited)
         return turns
@@ -307,10 +262,8 @@ class Turns:
 
         Where the rows are of one age, it is known how far lists are filled: nobody has to wait for a GPU to say so.
         """
-        if self._start is None:
-            return loop.memory
-        structure, slots = self._start
-        return partial(loop.memory_of, structure, [None if n is None else n + self._taken for n in slots])
+        slots = None if self._filled is None else [n + self._taken for n in self._filled]
+        return partial(as_filled, loop.memory, slots)
 
     def _renew(self, left: int) -> None:
         """Find a loop with room for what is to come."""
@@ -324,25 +277,15 @@ class Turns:
             self._wait, self._patience = self._patience, 2 * self._patience + 1
         else:
             self._is_off = self._loop is None
-            self._room, self._taken, self._start = room, 0, _start(memory)
-
-
-Start: TypeAlias = tuple[_pytree.TreeSpec, list[int | None]]  # a memory's structure, and the slots of its lists
-
-
-def _start(memory: Memory) -> Start | None:
-    """Say how far the lists of a settled memory are filled; None: its rows are not of one age."""
-    parts = growing_in(memory)
-    if not all(part.even for part in parts):
-        return None
-    lists = {id(t) for part in parts for _, t in part._lists()}
-    leaves, structure = _pytree.tree_flatten(memory)
-    return structure, [t.shape[1] if id(t) in lists else None for t in leaves]
+            self._room, self._taken, self._filled = room, 0, filled(memory)
 
 
 def _check(turns: list[tuple[list[int], list[float]]], prohibited: Sequence[int]) -> None:
+    forbidden = set(prohibited)
     for ids, log_p in turns:
+        if all(map(math.isfinite, log_p)) and forbidden.isdisjoint(ids):
+            continue
         for row, (i, p) in enumerate(zip(ids, log_p, strict=True)):
-            if not math.isfinite(p) or i in prohibited:
+            if not math.isfinite(p) or i in forbidden:
                 wanted = "finite logits for at least one id that is not prohibited"
                 raise ContractError(f"logits of row {row}", "NaN, infinity, or no id that may be chosen", wanted)

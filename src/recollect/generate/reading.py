@@ -274,7 +274,8 @@ def home(model: nn.Module, memory: Memory | None) -> torch.device:
 
 def check_table(modules: Iterable[nn.Module], memory: Memory | None, lengths: list[int], steps: int) -> None:
     """Refuse, before starting, what would run past a table of positions: any module's `max_length`."""
-    tables = [getattr(module, "max_length", None) for module in modules]
+    named = (m for m in modules if "max_length" in vars(m) or hasattr(type(m), "max_length"))
+    tables = [getattr(module, "max_length", None) for module in named]  # a module's search in vain takes its time
     limit = min((size for size in tables if isinstance(size, int)), default=None)
     if limit is None or not lengths:
         return

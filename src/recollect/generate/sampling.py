@@ -17,7 +17,6 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils import _pytree
 
 from recollect.entry import ContractError
 from recollect.generate.choosing import Voice
@@ -159,8 +158,7 @@ class Stream(Iterator[Step]):
     def memory(self) -> Memory:
         """What is remembered now, after all that was said: a value of its own, which later steps do not change."""
         self._catch_up_undisturbed()
-        found: Memory = _pytree.tree_map(Tensor.clone, self._reader.memory.settled())
-        return found
+        return self._reader.memory.settled().clone()
 
     @property
     def logits(self) -> Tensor:
