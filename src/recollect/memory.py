@@ -80,10 +80,6 @@ class Memory:
             raise ValueError(f"rows: seen {len(index)} rows, wanted {self.batch_size}: reorder keeps the batch size")
         return self._map(lambda t: t.index_select(0, index), lambda m: m.reorder(index))
 
-    def clone(self) -> Self:
-        """Copy every tensor."""
-        return self._map(Tensor.clone, lambda m: m.clone())
-
     def detach(self) -> Self:
         """Cut the graph here: truncated back-propagation."""
         return self._map(Tensor.detach, lambda m: m.detach())
@@ -140,14 +136,14 @@ class Memory:
     @property
     def nbytes(self) -> int:
         """Bytes of the tensors that are really there."""
-        return sum(t.nbytes for t in self.leaves())
+        return sum(t.nbytes for t in self.tensors().values())
 
     # ---- looking inside --------------------------------------------------------------------------
 
     @property
     def batch_size(self) -> int:
         """Rows remembered (0 where nothing is)."""
-        return next((len(t) for t in self.leaves()), 0)
+        return next((len(t) for t in self.tensors().values()), 0)
 
     def tensors(self) -> dict[str, Tensor]:
         """All tensors by dotted name, in the order of the fields."""
@@ -182,7 +178,7 @@ class Memory:
         return type(self)(**{name: getattr(self, name) for name in same if name not in changes}, **changes)
 
     def _index(self, rows: Rows) -> Tensor:
-        device = next((t.device for t in self.leaves()), None)
+        device = next((t.device for t in self.tensors().values()), None)
         if isinstance(rows, slice):
             rows = torch.arange(self.batch_size)[rows]
         index = torch.as_tensor(rows, device=device)

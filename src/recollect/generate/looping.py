@@ -26,7 +26,7 @@ from recollect.entry import ContractError, without_looks
 from recollect.generate.filters import apply_filters, drawn_there
 from recollect.generate.recording import storage_of
 from recollect.generate.repeating import FEWEST, Survey, Unrepeatable, Unsettled, is_same
-from recollect.generate.rooms import as_filled, filled, is_with_room, room_for
+from recollect.generate.rooms import as_filled, copied, copy_by_kind, filled, front, is_with_room, room_for
 from recollect.generate.settings import Settings
 from recollect.kernels.choosing import Said, Way, choose
 from recollect.kernels.single_step import check_meetings
@@ -46,7 +46,7 @@ class Loop:
 
     def __init__(self, model: nn.Module, settings: Settings, memory: Memory, logits: Tensor, has_valid: bool) -> None:
         self.settings, self.has_valid = settings, has_valid
-        self.memory, self.logits = memory.clone(), logits.clone()  # written into by every turn
+        self.memory, self.logits = copied(memory), logits.clone()  # written into by every turn
         self.leaves, self.structure = _pytree.tree_flatten(self.memory)
         rows, home = len(logits), logits.device
         self.uniform = torch.zeros(BLOCK, rows, dtype=torch.float64, device=home)
@@ -67,11 +67,10 @@ class Loop:
     def load(self, memory: Memory, logits: Tensor) -> None:
         """Go on from somebody else's memory, with room or without, and from what the model says next."""
         leaves = memory.leaves()
-        both = list(zip(self.leaves, leaves, strict=True))
-        longer = [mine for mine, t in both if mine.shape != t.shape]
+        longer = [mine for mine, t in zip(self.leaves, leaves, strict=True) if mine.shape != t.shape]
         if longer:  # nothing of what was remembered before may stay in the room: it could be NaN
             torch._foreach_zero_(longer)
-        _copy_by_kind([mine if mine.shape == t.shape else mine[:, : t.shape[1]] for mine, t in both], leaves)
+        copy_by_kind([front(mine, t) for mine, t in zip(self.leaves, leaves, strict=True)], leaves)
         self.logits.copy_(logits)
 
     def say(self, uniform: NDArray[np.float64], active: Sequence[bool]) -> tuple[list[list[int]], list[list[float]]]:
@@ -144,14 +143,7 @@ def _copy_all(to: list[Tensor], new: list[Tensor]) -> None:
     homes = {storage_of(t) for t in to}
     moved = [(old, t) for old, t in zip(to, new, strict=True) if not is_same(old, t)]
     sources = [t.clone() if storage_of(t) in homes else t for _, t in moved]
-    _copy_by_kind([old for old, _ in moved], sources)
-
-
-def _copy_by_kind(to: list[Tensor], new: list[Tensor]) -> None:
-    """Copy with a launch for each dtype, not for every tensor."""
-    for kind in {t.dtype for t in new}:
-        alike = [(old, t) for old, t in zip(to, new, strict=True) if t.dtype == kind]
-        torch._foreach_copy_([old for old, _ in alike], [t for _, t in alike])
+    copy_by_kind([old for old, _ in moved], sources)
 
 
 # ---- finding a loop ------------------------------------------------------------------------------
@@ -198,7 +190,7 @@ def _make(survey: Survey, settings: Settings, memory: Memory, logits: Tensor, ha
 def _prove(loop: Loop, model: nn.Module, memory: Memory, logits: Tensor) -> None:
     """Take two turns both ways: a model that decides in Python, unseen by a graph, is found out here."""
     loop.load(memory, logits)
-    own = memory.clone()
+    own = copied(memory)
     valid = torch.ones(len(logits), 1, dtype=torch.bool, device=logits.device) if loop.has_valid else None
     for uniform in (0.3, 0.7):
         loop.say(np.full((1, len(logits)), uniform), [True] * len(logits))

@@ -1,4 +1,4 @@
-"""Room in the lists of a memory: how much there is to be, and how much of it is filled, without a look at values.
+"""Room in the lists of a memory: how much there is to be, what fills it, and how far, without a look at values.
 
 A loop has a memory of its own, whose lists have room. Another memory is written into it as it stands, and comes back
 cut to what is filled: both are known from shapes, so nothing is padded and nobody waits for a GPU.
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from recollect.growing import Growing
@@ -73,3 +74,36 @@ def _cut(memory: Memory, slots: Iterator[int]) -> Memory:
 
 def _growing(memory: Memory) -> list[Growing]:
     return [part for part in memory.within() if isinstance(part, Growing)]
+
+
+# ---- copies --------------------------------------------------------------------------------------
+
+
+def copied(memory: Memory) -> Memory:
+    """Give a copy; gradients go through it."""
+    leaves = memory.leaves()
+    if any(t.requires_grad for t in leaves):
+        copies = [t.clone() for t in leaves]
+    else:
+        copies = [torch.empty_like(t) for t in leaves]
+        copy_by_kind(copies, leaves)
+    return _with_leaves(memory, iter(copies))
+
+
+def _with_leaves(memory: Memory, leaves: Iterator[Tensor]) -> Memory:
+    return memory._map(lambda t: next(leaves), lambda m: _with_leaves(m, leaves))
+
+
+def copy_by_kind(to: list[Tensor], new: list[Tensor]) -> None:
+    """Copy with a launch for each dtype, not for every tensor, where strides are the same."""
+    for kind in {t.dtype for t in new}:
+        alike = [(old, t) for old, t in zip(to, new, strict=True) if t.dtype == kind]
+        torch._foreach_copy_([old for old, _ in alike], [t for _, t in alike])
+
+
+def front(roomy: Tensor, t: Tensor) -> Tensor:
+    """Give the part of a list that another one is to fill, with its strides where that can be: see `copy_by_kind`."""
+    if roomy.shape == t.shape:
+        return roomy
+    is_one = len(roomy) == 1 and roomy.stride()[1:] == t.stride()[1:]  # how far it is to the next row matters to none
+    return roomy.as_strided(t.shape, t.stride()) if is_one else roomy[:, : t.shape[1]]

@@ -24,6 +24,7 @@ from recollect.generate.compiling import worth_compiling
 from recollect.generate.filters import apply_filters, check_logits, draw, likeliest, prohibit
 from recollect.generate.looping import Turns, may_loop
 from recollect.generate.reading import Model, Prompts, Reader, alone, undisturbed
+from recollect.generate.rooms import copied
 from recollect.generate.settings import Settings
 from recollect.memory import Memory
 
@@ -158,7 +159,7 @@ class Stream(Iterator[Step]):
     def memory(self) -> Memory:
         """What is remembered now, after all that was said: a value of its own, which later steps do not change."""
         self._catch_up_undisturbed()
-        return self._reader.memory.settled().clone()
+        return copied(self._reader.memory.settled())
 
     @property
     def logits(self) -> Tensor:
