@@ -9,7 +9,7 @@ One method serves one step, a chunk and a whole sequence. A layer is written wit
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import chain, pairwise
+from itertools import pairwise
 from typing import Any, Generic, TypeVar
 
 import torch
@@ -99,8 +99,7 @@ class SequenceLayer(nn.Module, Generic[M]):
 
     def _home(self) -> tuple[torch.dtype | None, torch.device | None]:
         """Give the dtype and device of the parameters, where there are any."""
-        own = (p for p in self._parameters.values() if p is not None)  # first: a walk over modules takes its time
-        p = next((p for p in chain(own, self.parameters()) if p.is_floating_point()), None)
+        p = _first_parameter(self)
         return (None, None) if p is None else (p.dtype, p.device)
 
     def _check_memory(self, memory: M, x: Tensor) -> None:
@@ -114,6 +113,18 @@ class SequenceLayer(nn.Module, Generic[M]):
             device = like.device
             dtype = like.dtype if like.is_floating_point() else dtype
         return {"dtype": dtype or torch.get_default_dtype(), "device": device}
+
+
+def _first_parameter(module: nn.Module) -> nn.Parameter | None:
+    """Give the first parameter of floats, as `parameters()` would: that takes longer, and every call asks."""
+    for p in module._parameters.values():
+        if p is not None and p.is_floating_point():
+            return p
+    for below in module._modules.values():
+        found = None if below is None else _first_parameter(below)
+        if found is not None:
+            return found
+    return None
 
 
 def scan(

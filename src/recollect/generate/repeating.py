@@ -9,7 +9,7 @@ what depends on nothing that changes. Knows `forward` and `memory` only, no mode
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from threading import RLock
 from typing import Any
 from weakref import WeakKeyDictionary, ref
@@ -153,12 +153,14 @@ _LOCK = RLock()
 
 
 class Survey:
-    """What a recording of a model hangs on beside values of tensors, found by one walk through its modules."""
+    """What a recording of a model hangs on beside values of tensors, found in its modules."""
 
-    def __init__(self, model: nn.Module) -> None:
-        self.model, modules = model, list(model.modules())
+    def __init__(self, model: nn.Module, modules: Sequence[nn.Module]) -> None:
+        self.model = model
         held = [t for m in modules for t in (*m._parameters.values(), *m._buffers.values()) if t is not None]
-        settings = [[(k, v) for k, v in vars(m).items() if isinstance(v, PLAIN)] for m in modules]
+        settings = [
+            [(k, v) for k, v in vars(m).items() if k not in NEVER_PLAIN and isinstance(v, PLAIN)] for m in modules
+        ]
         self.print = [(id(t), t.data_ptr()) for t in held], settings
         is_plain = all(t.device.type == "cpu" and t.dtype in KINDS for t in held)
         self.has_hooks = any(m._forward_hooks or m._forward_pre_hooks for m in modules)
@@ -168,6 +170,9 @@ class Survey:
 
 
 PLAIN = (int, float, str, tuple, type(None))
+NEVER_PLAIN = {
+    k for k, v in vars(nn.Module()).items() if isinstance(v, (dict, set))
+}  # what torch keeps in every module
 
 
 def recorded_step(

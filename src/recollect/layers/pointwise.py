@@ -62,7 +62,7 @@ class FeedForward(Pointwise):
         """W_2 φ(W_1 x + b_1) + b_2."""
         hidden = self._activate(self.up(x))  # (B, T, hidden)
         note(self, hidden=hidden)
-        return self.down(F.dropout(hidden, self.dropout, self.training))
+        return self.down(F.dropout(hidden, self.dropout) if self.training else hidden)
 
     def _activate(self, x: Tensor) -> Tensor:
         if self.activation == "relu":
