@@ -7,7 +7,8 @@ from threading import Thread
 
 import pytest
 import torch
-from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
+from readings import read as read_stack
+from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from recollect import GRU, LSTM, RNN
 from recollect.capture import warm_up
@@ -165,17 +166,6 @@ def make_stack(kind, batch, hidden, depth, *, bidirectional=False, ragged=True, 
     memory = tree_unflatten([torch.randn_like(leaf) for leaf in leaves], structure)
     weighs = [torch.randn(batch, steps, layer.width_out, device="cuda")]
     return layer, x, memory, valid, [*weighs, *(torch.randn(leaf.shape, device="cuda") for leaf in leaves)]
-
-
-def read_stack(layer, x, memory, valid, weighs):
-    x, memory = tree_map(lambda t: t.clone().requires_grad_(), (x, memory))
-    y, after = layer(x, memory, valid=valid)
-    results = [y, *after.tensors().values()]
-    sum((r.double() * w.double()).sum() for r, w in zip(results, weighs, strict=True)).backward()
-    found = {"y": y, "dx": x.grad} | {f"last {name}": t for name, t in after.tensors().items()}
-    found |= {f"d {name}": t.grad for name, t in memory.tensors().items()}
-    found |= {f"d {name}": p.grad for name, p in layer.named_parameters()}
-    return {name: value.detach().double() for name, value in found.items()}
 
 
 def compare_stack(layer, x, memory, valid, weighs):
