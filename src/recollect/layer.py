@@ -84,10 +84,6 @@ class SequenceLayer(nn.Module, Generic[M]):
             x = fill_invalid(x, valid)
         return x, memory
 
-    def goes_beside(self, other: SequenceLayer[Any], x: Tensor) -> bool:
-        """Whether this layer and another can read inputs such as x at the same time, and it pays."""
-        return False
-
     def read_both_ways(
         self, other: SequenceLayer[Any], x: Tensor, memories: tuple[M, Any], valid: Tensor | None
     ) -> list[tuple[Tensor, Any]] | None:
@@ -95,7 +91,7 @@ class SequenceLayer(nn.Module, Generic[M]):
 
         None: they read one after the other, as always.
         """
-        raise NotImplementedError
+        return None
 
     def _home(self) -> tuple[torch.dtype | None, torch.device | None]:
         """Give the dtype and device of the parameters, where there are any."""
@@ -277,9 +273,7 @@ class Bidirectional(SequenceLayer[Both]):
 
     def fast(self, x: Tensor, memory: Both, valid: Tensor | None) -> tuple[Tensor, Both]:
         """Read in both directions at the same time where the layers know how."""
-        found = None
-        if self.forwards.goes_beside(self.backwards, x):
-            found = self.forwards.read_both_ways(self.backwards, x, (memory.forward, memory.backward), valid)
+        found = self.forwards.read_both_ways(self.backwards, x, (memory.forward, memory.backward), valid)
         if found is None:
             return self.read(x, memory, valid)
         (ahead, after), (back, before) = found

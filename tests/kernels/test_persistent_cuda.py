@@ -195,7 +195,8 @@ def test_a_walk_from_the_end(kind, batch, hidden, steps):
     layer, x, memory, _, weighs = make_stack(
         kind, batch, hidden, 1, bidirectional=True, ragged=False, steps=steps, width=hidden
     )
-    assert layer[0].forwards.goes_beside(layer[0].backwards, x)
+    both = [layer[0].forwards, layer[0].backwards]
+    assert both[0]._is_taken(both, x, is_pile=False)
     compare_stack(layer, x, memory, None, weighs)
     found = read_stack(deepcopy(layer), x, memory, None, weighs)
     turned = read_stack(deepcopy(layer), x, memory, torch.ones(x.shape[:2], dtype=torch.bool, device="cuda"), weighs)

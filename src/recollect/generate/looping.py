@@ -21,12 +21,12 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.utils import _pytree
 
-from recollect.capture import as_graph
+from recollect.capture import as_graph, copy_together
 from recollect.entry import ContractError, without_looks
 from recollect.generate.filters import apply_filters, drawn_there
 from recollect.generate.recording import storage_of
 from recollect.generate.repeating import FEWEST, Survey, Unrepeatable, Unsettled, is_same
-from recollect.generate.rooms import as_filled, copied, copy_by_kind, filled, front, is_with_room, room_for
+from recollect.generate.rooms import as_filled, copied, filled, front, is_with_room, room_for
 from recollect.generate.settings import Settings
 from recollect.kernels.choosing import Said, Way, choose
 from recollect.kernels.single_step import check_meetings
@@ -70,7 +70,7 @@ class Loop:
         longer = [mine for mine, t in zip(self.leaves, leaves, strict=True) if mine.shape != t.shape]
         if longer:  # nothing of what was remembered before may stay in the room: it could be NaN
             torch._foreach_zero_(longer)
-        copy_by_kind([front(mine, t) for mine, t in zip(self.leaves, leaves, strict=True)], leaves)
+        copy_together([front(mine, t) for mine, t in zip(self.leaves, leaves, strict=True)], leaves)
         self.logits.copy_(logits)
 
     def say(self, uniform: NDArray[np.float64], active: Sequence[bool]) -> tuple[list[list[int]], list[list[float]]]:
@@ -143,7 +143,7 @@ def _copy_all(to: list[Tensor], new: list[Tensor]) -> None:
     homes = {storage_of(t) for t in to}
     moved = [(old, t) for old, t in zip(to, new, strict=True) if not is_same(old, t)]
     sources = [t.clone() if storage_of(t) in homes else t for _, t in moved]
-    copy_by_kind([old for old, _ in moved], sources)
+    copy_together([old for old, _ in moved], sources)
 
 
 # ---- finding a loop ------------------------------------------------------------------------------

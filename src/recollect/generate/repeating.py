@@ -25,7 +25,7 @@ from recollect.generate.compiling import REASONS, compile_step
 from recollect.generate.lowering import KINDS, Call, Packed, array
 from recollect.generate.recording import Operation, Recorder, storage_of, tensors_of
 from recollect.memory import Memory
-from recollect.observe import readable
+from recollect.observe import is_watched, readable
 
 FEWEST = 16  # steps for which a recording is worth its while
 MOST = 16  # recordings kept for a model
@@ -163,16 +163,15 @@ class Survey:
         ]
         self.print = [(id(t), t.data_ptr()) for t in held], settings
         is_plain = all(t.device.type == "cpu" and t.dtype in KINDS for t in held)
-        self.has_hooks = any(m._forward_hooks or m._forward_pre_hooks for m in modules)
+        self.has_hooks = is_watched(*modules)
         self.may_repeat = (
             is_plain and not self.has_hooks and not torch.is_autocast_enabled("cpu") and model not in _REFUSED
         )
 
 
 PLAIN = (int, float, str, tuple, type(None))
-NEVER_PLAIN = {
-    k for k, v in vars(nn.Module()).items() if isinstance(v, (dict, set))
-}  # what torch keeps in every module
+# What torch keeps in every module.
+NEVER_PLAIN = {name for name, value in vars(nn.Module()).items() if isinstance(value, (dict, set))}
 
 
 def recorded_step(

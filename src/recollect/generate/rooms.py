@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from recollect.capture import copy_together
 from recollect.growing import Growing
 from recollect.memory import Memory
 
@@ -86,7 +87,7 @@ def copied(memory: Memory) -> Memory:
         copies = [t.clone() for t in leaves]
     else:
         copies = [torch.empty_like(t) for t in leaves]
-        copy_by_kind(copies, leaves)
+        copy_together(copies, leaves)
     return _with_leaves(memory, iter(copies))
 
 
@@ -94,15 +95,8 @@ def _with_leaves(memory: Memory, leaves: Iterator[Tensor]) -> Memory:
     return memory._map(lambda t: next(leaves), lambda m: _with_leaves(m, leaves))
 
 
-def copy_by_kind(to: list[Tensor], new: list[Tensor]) -> None:
-    """Copy with a launch for each dtype, not for every tensor, where strides are the same."""
-    for kind in {t.dtype for t in new}:
-        alike = [(old, t) for old, t in zip(to, new, strict=True) if t.dtype == kind]
-        torch._foreach_copy_([old for old, _ in alike], [t for _, t in alike])
-
-
 def front(roomy: Tensor, t: Tensor) -> Tensor:
-    """Give the part of a list that another one is to fill, with its strides where that can be: see `copy_by_kind`."""
+    """Give the part of a list that another one is to fill, with its strides where that can be: see `copy_together`."""
     if roomy.shape == t.shape:
         return roomy
     is_one = len(roomy) == 1 and roomy.stride()[1:] == t.stride()[1:]  # how far it is to the next row matters to none

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from recollect.kernels.starting import Kernel, Launcher, address, launcher_for, switch_off
 from recollect.memory import Memory
+from recollect.observe import is_watched
 
 if TYPE_CHECKING:
     from recollect.layers.block import Block
@@ -26,10 +27,8 @@ if TYPE_CHECKING:
 SCALARS = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
 ACTIVATIONS = {"relu": 0, "gelu": 1, "gelu_tanh": 2}
 SHARED = 96 << 10  # bytes of shared memory that every device from Volta on has
-PLACES, PLACE_BYTES = (
-    4096,
-    32 << 20,
-)  # where blocks of threads talk: launches in flight share none; for one size, in all
+PLACES = 4096  # where blocks of threads talk, for one size, at most: launches in flight share none
+PLACE_BYTES = 32 << 20  # of them all
 AHEAD = 24 << 20  # bytes of what comes after the blocks that are brought into the cache: half of what an H200's holds
 MOST_LAYERS = 28  # in a launch: as many as go into 4 KB of arguments
 WARPS = 8  # of a block of threads, in a Transformer block's step
@@ -186,8 +185,7 @@ def _is_covered(block: Block[Any], memory: Any) -> bool:
     is_open = mixer.causal and mixer.window is None and mixer.alibi is None
     drops = block.training and max(block.dropout, mixer.dropout, forward.dropout) > 0
     has_room = memory.reserved and memory.in_place and memory.keys.is_contiguous() and memory.values.is_contiguous()
-    has_hooks = any(m._forward_hooks or m._forward_pre_hooks for m in block.modules())
-    return is_open and not drops and has_room and not has_hooks
+    return is_open and not drops and has_room and not is_watched(*block.modules())
 
 
 def _sizes_of(block: Block[Any], x: Tensor, launcher: Launcher) -> BlockSizes:

@@ -155,15 +155,13 @@ class Recurrence(SequenceLayer[H]):
         y, hidden, cell = persistent.read(kernel, self._given(x, memory), valid)
         return y, _replace(memory, [hidden] if cell is None else [hidden, cell])
 
-    def goes_beside(self, other: SequenceLayer[Any], x: Tensor) -> bool:
-        """Whether a GPU has room for two walks."""
-        return self._is_taken([self, other], x, is_pile=False)
-
     def read_both_ways(
         self, other: SequenceLayer[Any], x: Tensor, memories: tuple[H, Any], valid: Tensor | None
     ) -> list[tuple[Tensor, Any]] | None:
         """Walk from both ends at the same time; ragged rows, each with an end of its own, are turned around for it."""
         layers, is_ragged = [self, other], valid is not None
+        if not self._is_taken(layers, x, is_pile=False):
+            return None
         xs = [x, reverse_rows(x, valid) if is_ragged else x]
         pairs = [layer.enter(x, memory, valid) for layer, x, memory in zip(layers, xs, memories, strict=True)]
         found = self._read_several(
@@ -197,7 +195,7 @@ class Recurrence(SequenceLayer[H]):
         if type(other) is not type(self) or len(self._parameters) < 4 or len(other._parameters) < 4:
             return False
         same = all(getattr(self, name) == getattr(other, name) for name in ("kernel", "hidden"))
-        return same and self._home() == other._home() and not is_watched(self) and not is_watched(other)
+        return same and self._home() == other._home() and not is_watched(self, other)
 
     def _read_several(
         self, layers: list[Any], xs: list[Tensor], memories: Sequence[Any], valid: Tensor | None, **how: bool
