@@ -79,6 +79,11 @@ DEVICE float tanh_of(float x) {
     asm("tanh.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
     return y;
 }
+DEVICE float one_over_root(float x) {
+    float y;
+    asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
 DEVICE float one_over(float x) {
     float y;
     asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
@@ -100,9 +105,10 @@ DEVICE u32 peek(const u32* word) {
     return value;
 }
 // A number and its tag in one word: whoever looks sees both or neither.
-DEVICE void send(u64* to, float value, u32 tag) {
-    asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" ::"l"(to), "l"((u64)tag << 32 | __float_as_uint(value)) : "memory");
+DEVICE void send_bits(u64* to, u32 bits, u32 tag) {
+    asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" ::"l"(to), "l"((u64)tag << 32 | bits) : "memory");
 }
+DEVICE void send(u64* to, float value, u32 tag) { send_bits(to, __float_as_uint(value), tag); }
 struct Two { u64 a, b; };
 DEVICE Two look_at_two(const u64* at) {  // each word is whole; many looks can be on their way at once
     Two words;

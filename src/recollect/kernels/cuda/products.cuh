@@ -39,16 +39,6 @@ struct Product {
         bias = scalar_at(row < N ? biases : nullptr, row);
     }
 
-    // Into the second-level cache, for a later `ask`. One lane of each warp: lanes would take turns.
-    DEVICE static void announce(const scalar* w) {
-        if (thread_index() % 32) return;
-#pragma unroll 1
-        for (int i = thread_index() / 32; i < EACH; i += WARPS) {
-            const int row = block_index() + BLOCKS * i;
-            if (row < N) prefetch_bulk(w + (long long)row * K, K * sizeof(scalar));
-        }
-    }
-
     DEVICE void multiply(const float* x, float* sums) const {
 #pragma unroll
         for (int b = 0; b < ROWS; b++) sums[b] = 0.0f;
@@ -127,8 +117,8 @@ struct Norm {
                 squares += mine[i] * mine[i];
             }
             sum_over_block(sum, squares, between + b * 2 * WARPS);
-            const float off = RMS ? 0.0f : sum / WIDTH;
-            const float factor = 1.0f / sqrtf(squares / WIDTH - off * off + EPS);
+            const float off = RMS ? 0.0f : sum * (1.0f / WIDTH);
+            const float factor = one_over_root(squares * (1.0f / WIDTH) - off * off + EPS);
 #pragma unroll
             for (int i = 0; i < EACH; i++) {
                 const int d = thread_index() + i * THREADS;
