@@ -150,7 +150,7 @@ DEVICE bool collect_head(const Item& item, const u64* qkv, u32 tag, float* heads
         const int first = at < BY_TWOS ? item.head : HEADS + item.kv + (at < 2 * BY_TWOS ? 0 : KV_HEADS);
         return qkv + (item.row * QKV + first * HEAD) / PACK + at % BY_TWOS * 2;
     };
-    return collect<1>(item.is_last ? 3 * BY_TWOS : BY_TWOS, tag, where, [&](u32 at, u32 first, u32 second) {
+    return collect<1>(item.is_last ? 3 * BY_TWOS : BY_TWOS, tag, where, [&](int, u32 at, u32 first, u32 second) {
         const u32 came[2] = {first, second};
         for (u32 j = 0; j < 2 * PACK; j += 2) *(float2*)(heads + 2 * PACK * at + j) = both_of(came, j);
     });
@@ -266,7 +266,7 @@ DEVICE bool gather_contexts(const u64* words, u32* parts, float* vector, const i
     for (int row = 0; row < ROWS; row++) {
         const int twos = splits_of(lengths[row]) * (HEADS * PART / 2), begin = row * SPLITS * HEADS * PART;
         auto where = [&](int at) { return words + begin + 2 * at; };
-        auto take = [&](int at, u32 first, u32 second) {
+        auto take = [&](int, int at, u32 first, u32 second) {
             parts[begin + 2 * at] = first;
             parts[begin + 2 * at + 1] = second;
         };

@@ -86,7 +86,7 @@ DEVICE bool attend_to_all(const Layer& layer, const Words& words, const Rooms& r
         attend(layer.lists(), item, slots, rooms.heads, rooms.collected, words.parts + at * PART, tag + SAID_PART);
     }
     if (!has_none) return true;
-    return block_and(collect<1>(1, tag + SAID_QKV, [&](int) { return words.qkv; }, [](int, u32, u32) {}));
+    return block_and(collect<1>(1, tag + SAID_QKV, [&](int) { return words.qkv; }, [](int, int, u32, u32) {}));
 }
 
 DEVICE float activated(float x) {
@@ -113,14 +113,43 @@ struct Arguments {
 // Take a vector of sums that every block wants, to x.
 DEVICE bool collect_sums(const u64* words, u32 tag, float* x) {
     constexpr int TWOS = ROWS * WIDTH / 2, EACH = (TWOS + THREADS - 1) / THREADS;
-    auto take = [&](u32 at, u32 first, u32 second) { *(float2*)(x + 2 * at) = make_float2(float_of(first), float_of(second)); };
+    auto take = [&](int, u32 at, u32 first, u32 second) { *(float2*)(x + 2 * at) = make_float2(float_of(first), float_of(second)); };
     return block_and(collect<(EACH < 6 ? EACH : 6)>(TWOS, tag, [&](int at) { return words + 2 * at; }, take));
+}
+
+// The same, and normalise it: the numbers of one row stay where they came, in registers; x_0 comes to all.
+DEVICE bool collect_normalised(const u64* words, u32 tag, const Norm& norm, const Rooms& rooms) {
+    if (ROWS > 1) {
+        if (!collect_sums(words, tag, rooms.x)) return false;
+        norm.run(rooms.x, rooms.vector, rooms.between);
+        return true;
+    }
+    constexpr u32 EACH = Norm::EACH, TWOS = Norm::TWOS;
+    float2 mine[EACH];
+    float shift = 0.0f;
+    auto where = [&](u32 at) { return words + (at < EACH * THREADS ? 2 * min(at, TWOS - 1) : 0); };
+    auto take = [&](int i, u32 at, u32 first, u32 second) {
+        if (i == (int)EACH)
+            shift = RMS ? 0.0f : float_of(first);
+        else
+            mine[i] = make_float2(float_of(first), float_of(second));
+        if (at < TWOS) *(float2*)(rooms.x + 2 * at) = make_float2(float_of(first), float_of(second));
+    };
+    const bool came = collect<EACH + 1>((EACH + 1) * THREADS, tag, where, take);
+#pragma unroll
+    for (u32 i = 0; i < EACH; i++) {
+        const bool is_there = Norm::two_at(i) < TWOS;
+        mine[i] = make_float2(either(is_there, mine[i].x - shift, 0.0f), either(is_there, mine[i].y - shift, 0.0f));
+    }
+    if (!norm.end(mine, rooms.vector, rooms.between, came)) return false;
+    block_sync();
+    return true;
 }
 
 // Take the hidden vector, to where a product reads.
 DEVICE bool collect_hidden(const u64* words, u32 tag, float* vector) {
     constexpr int IN_TWO = 2 * PACK, TWOS = ROWS * HIDDEN / IN_TWO, EACH = (TWOS + THREADS - 1) / THREADS;
-    auto take = [&](u32 at, u32 first, u32 second) {
+    auto take = [&](int, u32 at, u32 first, u32 second) {
         const u32 came[2] = {first, second}, b = at * IN_TWO / HIDDEN, d = at * IN_TWO % HIDDEN;
         for (u32 j = 0; j < IN_TWO; j += 2) *(float2*)(vector + b * padded(HIDDEN) + place(d + j)) = both_of(came, j);
     };
@@ -131,6 +160,7 @@ DEVICE bool collect_hidden(const u64* words, u32 tag, float* vector) {
 DEVICE void announce_next(const Arguments& given) {
     constexpr long long PIECE = 4096;
     if (thread_index() % 32) return;
+#pragma unroll 1
     for (long long at = (block_index() * WARPS + thread_index() / 32) * PIECE; at < given.next_bytes; at += BLOCKS * WARPS * PIECE)
         prefetch_bulk(given.next + at, (u32)min(PIECE, given.next_bytes - at));
 }
@@ -144,21 +174,25 @@ DEVICE void announce_small(const Layer& layer) {
         const scalar* vector = (&layer.norm)[i];
         if (i == 2 || i == 4 || i == 8 || i == 10 || !vector) continue;
         const int size = i == 3 ? QKV : i == 9 ? HIDDEN : WIDTH;
+#pragma unroll 1
         for (int at = thread_index() * LINE; at < size; at += THREADS * LINE) prefetch(vector + at);
     }
 }
 
-// While words travel, memory brings what the next layer reads.
-DEVICE void announce_layer(const Layer& after, const int* lengths) {
+// Keys and values, each block for the one opposite: few attend.
+DEVICE void announce_lists(const Layer& layer, const int* lengths) {
+    for (u32 at = BLOCKS - 1 - block_index(); at < ROWS * HEADS * SPLITS; at += BLOCKS) {
+        const Item item(at, lengths);
+        if (item.is_there) item.announce(layer.lists());
+    }
+}
+
+// While the words between the two halves of a layer travel, memory brings what the next one begins with.
+DEVICE void announce_beginning(const Layer& after, const int* lengths) {
     Qkv::announce(after.qkv);
     Out::announce(after.out);
-    Up::announce(after.up);
-    Down::announce(after.down);
     announce_small(after);
-    for (u32 at = BLOCKS - 1 - block_index(); at < ROWS * HEADS * SPLITS; at += BLOCKS) {  // for the block opposite
-        const Item item(at, lengths);
-        if (item.is_there) item.announce(after.lists());
-    }
+    announce_lists(after, lengths);
 }
 
 // Ask for what a layer begins with.
@@ -172,14 +206,13 @@ struct Beginning {
     }
 };
 
-// One layer, from x to x in shared memory, or to the output; false: words did not come. `tag` is the first of its own.
+// One layer, from x and norm(x) to those of the next in shared memory, or to the output; false: words did not come. `tag` is the first of its own.
 DEVICE bool step(const Arguments& given, int at, const Words& words, const Rooms& rooms, Beginning& beginning, u32 tag) {
     const Layer& layer = given.layer[at];
     const bool is_last = at + 1 == given.layers;
     const Layer& after = given.layer[is_last ? at : at + 1];
     const int* lengths = rooms.lengths + at * ROWS;
 
-    beginning.norm.run(rooms.x, rooms.vector, rooms.between);
     beginning.qkv.run(layer.qkv, layer.qkv_bias, rooms.vector, rooms.sums, [&](int row, int b, const float* y) {
         send_both(words.qkv + b * QKV / PACK, row, y[0], y[1], tag + SAID_QKV);
     });
@@ -192,22 +225,22 @@ DEVICE bool step(const Arguments& given, int at, const Words& words, const Rooms
     norm.ask(layer.next_norm, layer.next_norm_bias);
     up.ask(layer.up, layer.up_bias);
     if (HAS_ROOM) down.ask(layer.down, layer.down_bias);
-    if (is_last)
-        announce_next(given);
-    else
-        announce_layer(after, lengths + ROWS);
     if (!gather_contexts(words.parts, rooms.parts, rooms.vector, lengths, tag + SAID_PART)) return false;
 
     out.run(layer.out, layer.out_bias, rooms.vector, rooms.sums, [&](int row, int b, const float* y) {
         send(words.between + b * WIDTH + row, rooms.x[b * WIDTH + row] + *y, tag + SAID_BETWEEN);
     });
     if (!HAS_ROOM) down.ask(layer.down, layer.down_bias);
-    if (!collect_sums(words.between, tag + SAID_BETWEEN, rooms.x)) return false;  // a row is told after x was read
+    if (is_last)
+        announce_next(given);
+    else
+        announce_beginning(after, lengths + ROWS);
+    if (!collect_normalised(words.between, tag + SAID_BETWEEN, norm, rooms)) return false;  // a row is told after x was read
 
-    norm.run(rooms.x, rooms.vector, rooms.between);
     up.run(layer.up, layer.up_bias, rooms.vector, rooms.sums, [&](int row, int b, const float* y) {
         send_both(words.hidden + b * HIDDEN / PACK, row, activated(y[0]), activated(y[1]), tag + SAID_HIDDEN);
     });
+    if (!is_last) Up::announce(after.up), Down::announce(after.down);
     if (!collect_hidden(words.hidden, tag + SAID_HIDDEN, rooms.vector)) return false;
 
     down.run(layer.down, layer.down_bias, rooms.vector, rooms.sums, [&](int row, int b, const float* y) {
@@ -220,7 +253,7 @@ DEVICE bool step(const Arguments& given, int at, const Words& words, const Rooms
     beginning = Beginning{};                   // it is not wanted from here on, or asked for
     if (is_last) return true;
     beginning.ask(after);
-    return collect_sums(words.x, tag + SAID_X, rooms.x);
+    return collect_normalised(words.x, tag + SAID_X, beginning.norm, rooms);
 }
 
 KERNEL(THREADS) block_step(const Arguments given) {
@@ -236,6 +269,7 @@ KERNEL(THREADS) block_step(const Arguments given) {
     for (int i = thread_index(); i < ROWS * WIDTH; i += THREADS) rooms.x[i] = to_float(given.input[i]);
     const u32 first = (u32)*given.launches * (MOST_LAYERS * EXCHANGES) + 1;
     bool goes_on = block_and(*given.failed == 0);
+    if (goes_on) beginning.norm.run(rooms.x, rooms.vector, rooms.between);
     for (int at = 0; goes_on && at < given.layers; at++)
         goes_on = step(given, at, words, rooms, beginning, first + at * EXCHANGES);
     if (!goes_on) {

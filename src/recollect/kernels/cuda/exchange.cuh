@@ -31,7 +31,7 @@ DEVICE float2 both_of(const u32* came, u32 feature) {
 #endif
 }
 
-// Take words by twos, from `where(i)` for each i: `take(i, first, second)`. All threads of a block. Looks are on their way
+// Take words by twos, from `where(at)` for each: `take(i, at, first, second)`, the i-th of a thread's. All threads of a block. Looks are on their way
 // together, again and again until all is there: one by one they would take a way each. False: some did not come; the
 // clock is looked at now and then, as that takes longer than a look at a word.
 template <int TOGETHER, typename Where, typename Take>
@@ -54,7 +54,7 @@ DEVICE bool collect(int twos, u32 tag, Where where, Take take) {
         }
 #pragma unroll
         for (int i = 0; i < TOGETHER; i++)
-            if (first + i * THREADS < twos) take(first + i * THREADS, (u32)words[i].a, (u32)words[i].b);
+            if (first + i * THREADS < twos) take(i, first + i * THREADS, (u32)words[i].a, (u32)words[i].b);
     }
     return true;
 }
