@@ -6,10 +6,10 @@
 //   x = x + W_out c                         | the parts of c are put together by every block for itself
 //   h = φ(W_up norm(x));  x = x + W_down h
 //
-// What a layer costs: five exchanges (exchange.cuh; about 1.2 µs each) with little work between them. Its weights, read
-// once, come meanwhile: a warp asks for its next rows before it waits, and for the same rows of the layer after when it
-// has them, which brings those into the second-level cache. The readable form is `Block.read`. Sizes are constants of the
-// compilation:
+// What a layer costs: five exchanges (exchange.cuh; about 1 µs each) with little work between them. Its weights, read
+// once, come meanwhile: into the second-level cache while the layer before exchanges words, and into registers while few
+// blocks attend and most wait for them; asked for just before a wait they would hold up the looks behind them. The readable
+// form is `Block.read`. Sizes are constants of the compilation:
 //
 //   SCALAR 0 float, 1 bfloat16, 2 half; ROWS; WIDTH, HIDDEN, HEADS, KV_HEADS, HEAD; ACTIVATION 0 relu, 1 gelu,
 //   2 gelu by tanh; RMS; ROTARY; SCALE; EPS; WARPS; BLOCKS, at most WIDTH; SPLITS, of a list, at most; MOST_LAYERS

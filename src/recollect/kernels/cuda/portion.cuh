@@ -38,15 +38,14 @@ struct Portion {
     DEVICE static u32 group_at(u32 i) { return (warp() % CUTS * PER_LANE + i) * 32 + (u32)thread_index() % 32; }
 
     DEVICE void ask_rows(const scalar* w, int turn) {
-        const scalar* mine = w + (long long)begin(block_index()) * K;
+        const scalar* first = w + (long long)(begin(block_index()) + row_at(turn * TOGETHER)) * K + group_at(0) * 8;
 #pragma unroll
-        for (int t = 0; t < TOGETHER; t++) {
-            const u32 row = row_at(turn * TOGETHER + t);
-            const bool is_there = row < count();
+        for (int t = 0; t < TOGETHER; t++) {   // from the first on by constants: addresses take as long as a look
+            const bool is_there = row_at(turn * TOGETHER + t) < count();
 #pragma unroll
             for (int i = 0; i < PER_LANE; i++) {
                 raw[t][i] = Eight{};           // whatever was there before is not wanted: it would take up registers
-                if (is_there && group_at(i) < GROUPS) raw[t][i] = fetch(mine + row * K + group_at(i) * 8);
+                if (is_there && group_at(i) < GROUPS) raw[t][i] = fetch(first + t * CREWS * K + i * 256);
             }
         }
     }
