@@ -19,6 +19,7 @@ typedef unsigned short u16;
 typedef unsigned int u32;
 typedef unsigned long long u64;
 #define DEVICE inline
+#define ASSUME(known) ((void)0)
 #define __align__(n)
 struct float2 { float x, y; };
 struct float4 { float x, y, z, w; };

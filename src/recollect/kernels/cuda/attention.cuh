@@ -56,7 +56,7 @@ struct Item {                                  // one head of one row over one s
     // Into the second-level cache, a slot by each thread.
     DEVICE void announce(const Lists& lists) const {
         for (int base = 0; base < SHORTEST; base += THREADS) {
-            const int slot = begin + base + thread_index();
+            const int slot = begin + base + own_index();
             if (slot >= min(end, begin + SHORTEST)) continue;
             const long long at = ((row * lists.slots + slot) * KV_HEADS + kv) * HEAD;
             for (int byte = 0; byte < HEAD * (int)sizeof(scalar); byte += 128) {
@@ -162,9 +162,9 @@ struct Itself {                                // the step's own key and value, 
     DEVICE Itself(const Item& item, const float* heads) {
         const int first = (u32)thread_index() % LANES * 8;
         turned(heads + HEAD, first, item.length, key);
-        for (int j = 0; j < 8; j++) {          // as the next step will see them
-            key[j] = to_float(from_float(key[j]));
-            value[j] = to_float(from_float(heads[2 * HEAD + first + j]));
+        for (int j = 0; j < 8; j++) {          // as the next step will see them; what was told is rounded already
+            if (ROTARY) key[j] = to_float(from_float(key[j]));
+            value[j] = heads[2 * HEAD + first + j];
         }
     }
 
@@ -190,7 +190,7 @@ struct Itself {                                // the step's own key and value, 
 // Put the warps' sums together, and tell all.
 DEVICE void send_part(const float* collected, u64* part, u32 tag) {
     for (int base = 0; base < HEAD; base += 2 * THREADS) {
-        const int h = base + 2 * thread_index();
+        const int h = base + 2 * own_index();
         if (h >= HEAD) continue;
         float most = NOTHING, weight = 0.0f, first = 0.0f, second = 0.0f;
 #pragma unroll
@@ -275,7 +275,7 @@ DEVICE bool gather_contexts(const u64* words, u32* parts, float* vector, const i
     if (!block_and(came)) return false;
 #pragma unroll
     for (int base = 0; base < ROWS * WIDE; base += 2 * THREADS) {
-        const u32 at = base + 2 * thread_index();
+        const u32 at = base + 2 * own_index();
         if (at >= ROWS * WIDE) continue;
         const u32 row = at / WIDE, feature = at % WIDE;
         const float2 context = context_of(parts + row * SPLITS * HEADS * PART, feature, splits_of(lengths[row]));

@@ -150,8 +150,13 @@ DEVICE bool collect_normalised(const u64* words, u32 tag, const Norm& norm, cons
 DEVICE bool collect_hidden(const u64* words, u32 tag, float* vector) {
     constexpr int IN_TWO = 2 * PACK, TWOS = ROWS * HIDDEN / IN_TWO, EACH = (TWOS + THREADS - 1) / THREADS;
     auto take = [&](int, u32 at, u32 first, u32 second) {
-        const u32 came[2] = {first, second}, b = at * IN_TWO / HIDDEN, d = at * IN_TWO % HIDDEN;
-        for (u32 j = 0; j < IN_TWO; j += 2) *(float2*)(vector + b * padded(HIDDEN) + place(d + j)) = both_of(came, j);
+        const u32 came[2] = {first, second}, b = ROWS == 1 ? 0 : at * IN_TWO / HIDDEN, d = at * IN_TWO - b * HIDDEN;
+        float* to = vector + b * padded(HIDDEN) + place(d);  // four from a multiple of four on lie side by side
+        const float2 low = both_of(came, 0), high = both_of(came, IN_TWO - 2);
+        if (PACK == 2)
+            *(float4*)to = make_float4(low.x, low.y, high.x, high.y);
+        else
+            *(float2*)to = low;
     };
     return block_and(collect<(EACH < 6 ? EACH : 6)>(TWOS, tag, [&](int at) { return words + 2 * at; }, take));
 }

@@ -36,7 +36,9 @@ DEVICE float2 both_of(const u32* came, u32 feature) {
 // clock is looked at now and then, as that takes longer than a look at a word.
 template <int TOGETHER, typename Where, typename Take>
 DEVICE bool collect(int twos, u32 tag, Where where, Take take) {
-    for (int first = thread_index(); first < twos; first += TOGETHER * THREADS) {
+    for (int base = 0; base < twos; base += TOGETHER * THREADS) {
+        const int first = base + (int)own_index();
+        if (first >= twos) break;
         Two words[TOGETHER];
         bool is_whole = false;
         u64 begun = 0;

@@ -13,6 +13,7 @@ typedef unsigned long long u64;
 #define KERNEL(threads) extern "C" __global__ void __launch_bounds__(threads, 1)
 #define SHARED_MEMORY(name) extern __shared__ __align__(128) u8 name[]
 
+#define ASSUME(known) __builtin_assume(known)  // what the compiler cannot know
 DEVICE int thread_index() { return threadIdx.x; }
 // A value that is the same in all lanes, and known to be: descriptors are then made once for a warp.
 DEVICE u32 of_warp(u32 value) { return __shfl_sync(0xffffffffu, value, 0); }

@@ -33,7 +33,7 @@ struct Portion {
 
     DEVICE static u32 begin(int block) { return UNIT * ((u32)block * (N / UNIT) / BLOCKS); }
     DEVICE static u32 count() { return begin(block_index() + 1) - begin(block_index()); }
-    DEVICE static u32 warp() { return (u32)thread_index() / 32; }
+    DEVICE static u32 warp() { return own_index() / 32; }
     DEVICE static u32 row_at(int i) { return warp() / CUTS + CREWS * i; }  // within the portion
     DEVICE static u32 group_at(u32 i) { return (warp() % CUTS * PER_LANE + i) * 32 + (u32)thread_index() % 32; }
 
@@ -58,7 +58,7 @@ struct Portion {
 
     DEVICE void ask(const scalar* w, const scalar* biases) {
         ask_rows(w, 0);
-        ask_biases(biases, thread_index());
+        ask_biases(biases, own_index());
     }
 
     // Into the second-level cache, for a later `ask`: a piece by each warp.
@@ -125,7 +125,7 @@ struct Portion {
         }
         block_sync();
         for (int base = 0; base < ENDS; base += THREADS) {
-            const u32 at = base + thread_index(), row = at % (EACH / UNIT) * UNIT, b = at / (EACH / UNIT);
+            const u32 at = base + own_index(), row = at % (EACH / UNIT) * UNIT, b = at / (EACH / UNIT);
             if (base > 0) ask_biases(biases, at);
             if (at >= ENDS || row >= count()) continue;
             float y[UNIT];

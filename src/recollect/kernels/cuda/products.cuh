@@ -4,6 +4,12 @@
 
 constexpr int THREADS = 32 * WARPS;
 
+DEVICE u32 own_index() {                       // of a thread, and known to be small
+    const u32 index = thread_index();
+    ASSUME(index < THREADS);
+    return index;
+}
+
 // ---- products ----------------------------------------------------------------------------------------------------
 
 // As many lanes to a row as a block's rows leave, if they are to be read in one turn; but a lane has not room for all.
@@ -97,7 +103,7 @@ struct Norm {
     static constexpr int TWOS = WIDTH / 2, EACH = (TWOS + THREADS - 1) / THREADS;
     scalar weights[2 * EACH], biases[2 * EACH];  // as they are stored: to widen them would be to wait for them
 
-    DEVICE static u32 two_at(int i) { return thread_index() + i * THREADS; }
+    DEVICE static u32 two_at(int i) { return own_index() + i * THREADS; }
 
     DEVICE void ask(const scalar* weight, const scalar* bias) {
 #pragma unroll
