@@ -115,9 +115,17 @@ def _copy(t: Tensor, home: torch.device) -> Tensor:
 def _move(own: list[Tensor | None], shared: list[Tensor | None]) -> list[Tensor | None]:
     """Write gradients into another graph's, and say where each stands: a set to every graph would be as many models."""
     both = [(to, g) for to, g in zip(shared, own, strict=True) if to is not None and g is not None]
-    alike = [(to, g) for to, g in both if to.stride() == g.stride()]  # in one launch, if all of them are
-    torch._foreach_copy_([to for to, _ in alike], [g for _, g in alike])
-    for to, g in both:
-        if to.stride() != g.stride():
-            to.copy_(g)
+    copy_together([to for to, _ in both], [g for _, g in both])
     return [g if to is None or g is None else to for to, g in zip(shared, own, strict=True)]
+
+
+def copy_together(to: list[Tensor], new: list[Tensor]) -> None:
+    """Copy with a launch for each dtype; one pair of unlike strides among them would make it one for each tensor."""
+    alike: dict[torch.dtype, list[tuple[Tensor, Tensor]]] = {}
+    for old, t in zip(to, new, strict=True):
+        if old.stride() == t.stride():
+            alike.setdefault(t.dtype, []).append((old, t))
+        else:
+            old.copy_(t)
+    for pairs in alike.values():
+        torch._foreach_copy_([old for old, _ in pairs], [t for _, t in pairs])

@@ -62,10 +62,11 @@ def check_memory(memory: Memory, template: Memory, batch_size: int, name: str = 
     """Check a memory against the layer's own empty one: kind, sizes, batch, dtype and device."""
     if type(memory) is not type(template):
         raise ContractError(name, type(memory).__name__, f"{type(template).__name__}: it is another layer's memory")
-    if memory._identity() != template._identity():
-        raise ContractError(name, memory._identity(), f"{template._identity()}: it is another layer's memory")
-    for (field, part, axis), (_, wanted, _) in zip(memory._parts(), template._parts(), strict=True):
-        _check_part(part, wanted, axis, batch_size, f"{name}.{field}")
+    seen, wanted = memory._identity(), template._identity()
+    if seen != wanted:
+        raise ContractError(name, seen, f"{wanted}: it is another layer's memory")
+    for (field, part, axis), (_, own, _) in zip(memory._parts(), template._parts(), strict=True):
+        _check_part(part, own, axis, batch_size, f"{name}.{field}")
 
 
 def _check_part(part: object, wanted: object, axis: int | None, batch_size: int, name: str) -> None:

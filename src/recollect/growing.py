@@ -7,8 +7,7 @@ min(length, limit) of them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -61,17 +60,18 @@ class Growing(Memory):
         """
         if self.reserved and self.limit is None:
             return self._write(new, valid)
-        is_first = self.slots == 0  # then what is new is all there is to read, as it stands
-        seen = {name: new[name] if is_first else torch.cat([old, new[name]], dim=1) for name, old in self._lists()}
+        lists = self._lists()
+        is_first = lists[0][1].shape[1] == 0  # then what is new is all there is to read, as it stands
+        seen = {name: new[name] if is_first else torch.cat([old, new[name]], dim=1) for name, old in lists}
         if self.even and valid is None:
             return self._extend_even(seen, new)
         return self._extend_ragged(seen, new, valid)
 
     def _extend_even(self, seen: dict[str, Tensor], new: dict[str, Tensor]) -> tuple[dict[str, Tensor], Tensor, Self]:
-        steps = _steps(new)
-        offsets = torch.arange(-self.slots, steps, device=self.length.device)[None]  # (1, S)
+        steps, slots = _steps(new), self.slots
+        offsets = torch.arange(-slots, steps, device=self.length.device)[None]  # (1, S)
         kept = seen
-        if self.limit is not None or self.slots == 0:
+        if self.limit is not None or slots == 0:
             # clone: a part of a tensor would keep the storage of what is forgotten alive
             kept = {name: self._last(t).clone(memory_format=torch.contiguous_format) for name, t in seen.items()}
         return seen, offsets, self._with(**kept, length=self.length + steps)
@@ -105,9 +105,6 @@ class Growing(Memory):
         offsets = torch.arange(self.slots, device=device) - self.length[:, None]  # (B, S)
         count = steps if valid is None else valid.sum(1)
         return lists, offsets, self._with(**lists, length=self.length + count)
-
-    def _with(self, **changes: Any) -> Self:
-        return replace(self, **changes)
 
     def _lists(self) -> list[tuple[str, Tensor]]:
         return [(name, part) for name, part, axis in self._parts() if axis is not None]

@@ -9,7 +9,7 @@ One method serves one step, a chunk and a whole sequence. A layer is written wit
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import chain, pairwise
+from itertools import pairwise
 from typing import Any, Generic, TypeVar
 
 import torch
@@ -84,20 +84,18 @@ class SequenceLayer(nn.Module, Generic[M]):
             x = fill_invalid(x, valid)
         return x, memory
 
-    def goes_beside(self, other: SequenceLayer[Any], x: Tensor) -> bool:
-        """Whether this layer and another can read inputs such as x at the same time, and it pays."""
-        return False
+    def read_both_ways(
+        self, other: SequenceLayer[Any], x: Tensor, memories: tuple[M, Any], valid: Tensor | None
+    ) -> list[tuple[Tensor, Any]] | None:
+        """Read forwards with this layer and at the same time backwards with another, all outputs in the order of x.
 
-    def read_beside(
-        self, other: SequenceLayer[Any], xs: tuple[Tensor, Tensor], memories: tuple[M, Any], valid: Tensor | None
-    ) -> list[tuple[Tensor, Any]]:
-        """Read with this layer and another at the same time, each its own x."""
-        raise NotImplementedError
+        None: they read one after the other, as always.
+        """
+        return None
 
     def _home(self) -> tuple[torch.dtype | None, torch.device | None]:
         """Give the dtype and device of the parameters, where there are any."""
-        own = (p for p in self._parameters.values() if p is not None)  # first: a walk over modules takes its time
-        p = next((p for p in chain(own, self.parameters()) if p.is_floating_point()), None)
+        p = _first_parameter(self)
         return (None, None) if p is None else (p.dtype, p.device)
 
     def _check_memory(self, memory: M, x: Tensor) -> None:
@@ -111,6 +109,18 @@ class SequenceLayer(nn.Module, Generic[M]):
             device = like.device
             dtype = like.dtype if like.is_floating_point() else dtype
         return {"dtype": dtype or torch.get_default_dtype(), "device": device}
+
+
+def _first_parameter(module: nn.Module) -> nn.Parameter | None:
+    """Give the first parameter of floats, as `parameters()` would: that takes longer, and every call asks."""
+    for p in module._parameters.values():
+        if p is not None and p.is_floating_point():
+            return p
+    for below in module._modules.values():
+        found = None if below is None else _first_parameter(below)
+        if found is not None:
+            return found
+    return None
 
 
 def scan(
@@ -263,11 +273,11 @@ class Bidirectional(SequenceLayer[Both]):
 
     def fast(self, x: Tensor, memory: Both, valid: Tensor | None) -> tuple[Tensor, Both]:
         """Read in both directions at the same time where the layers know how."""
-        if not self.forwards.goes_beside(self.backwards, x):
+        found = self.forwards.read_both_ways(self.backwards, x, (memory.forward, memory.backward), valid)
+        if found is None:
             return self.read(x, memory, valid)
-        xs, memories = (x, reverse_rows(x, valid)), (memory.forward, memory.backward)
-        (ahead, after), (back, before) = self.forwards.read_beside(self.backwards, xs, memories, valid)
-        return torch.cat([ahead, reverse_rows(back, valid)], dim=-1), Both(forward=after, backward=before)
+        (ahead, after), (back, before) = found
+        return torch.cat([ahead, back], dim=-1), Both(forward=after, backward=before)
 
     def _check_memory(self, memory: Both, x: Tensor) -> None:
         if not isinstance(memory, Both):

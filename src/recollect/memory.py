@@ -16,7 +16,7 @@ and may always fall back to its default.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import Field, dataclass, field, fields, replace
+from dataclasses import Field, dataclass, field, fields
 from typing import Any, ClassVar, TypeAlias, TypeVar
 
 import torch
@@ -149,6 +149,10 @@ class Memory:
         """All tensors by dotted name, in the order of the fields."""
         return {name: t for field_name, part, _ in self._parts() for name, t in _named(field_name, part)}
 
+    def leaves(self) -> list[Tensor]:
+        """All tensors, in the same order as by name and in a pytree."""
+        return [t for _, part, _ in self._parts() for t in _tensors(part)]
+
     def within(self) -> Iterator[Memory]:
         """All memories there are in this one, itself first."""
         yield self
@@ -156,19 +160,22 @@ class Memory:
             yield from _memories(part)
 
     def _statics(self) -> list[Field[Any]]:
-        return [f for f in fields(self) if "static" in f.metadata]
+        return _fields_of(self)[1]
 
     def _identity(self) -> dict[str, Any]:
-        return {f.name: getattr(self, f.name) for f in self._statics() if "hint" not in f.metadata}
+        return {name: getattr(self, name) for name in _fields_of(self)[2]}
 
     def _parts(self) -> Iterator[tuple[str, Any, int | None]]:
-        for f in fields(self):
-            if "static" not in f.metadata:
-                yield f.name, getattr(self, f.name), f.metadata.get("grows")
+        for name, axis in _fields_of(self)[0]:
+            yield name, getattr(self, name), axis
 
     def _map(self, on_tensor: Callable[[Tensor], Tensor], on_memory: Callable[[Memory], Memory]) -> Self:
-        changed = {name: _apply(part, on_tensor, on_memory) for name, part, _ in self._parts()}
-        return replace(self, **changed)
+        return self._with(**{name: _apply(part, on_tensor, on_memory) for name, part, _ in self._parts()})
+
+    def _with(self, **changes: Any) -> Self:
+        parts, statics, _ = _fields_of(self)
+        same = [name for name, _ in parts] + [f.name for f in statics]
+        return type(self)(**{name: getattr(self, name) for name in same if name not in changes}, **changes)
 
     def _index(self, rows: Rows) -> Tensor:
         device = next((t.device for t in self.tensors().values()), None)
@@ -216,12 +223,34 @@ class Both(Memory):
 P = TypeVar("P")
 
 
+Fields: TypeAlias = tuple[list[tuple[str, int | None]], list[Field[Any]], list[str]]
+_FIELDS: dict[type[Memory], Fields] = {}  # to go through a kind's fields takes longer than what is done with them
+
+
+def _fields_of(memory: Memory) -> Fields:
+    """Give the parts of a kind of memory, each with the axis that grows, its plain values, and those it is known by."""
+    found = None if torch.compiler.is_compiling() else _FIELDS.get(type(memory))
+    if found is None:
+        parts = [(f.name, f.metadata.get("grows")) for f in fields(memory) if "static" not in f.metadata]
+        statics = [f for f in fields(memory) if "static" in f.metadata]
+        found = parts, statics, [f.name for f in statics if "hint" not in f.metadata]
+        if not torch.compiler.is_compiling():
+            _FIELDS[type(memory)] = found
+    return found
+
+
 def _apply(part: Part, on_tensor: Callable[[Tensor], Tensor], on_memory: Callable[[Memory], Memory]) -> Part:
     if isinstance(part, Tensor):
         return on_tensor(part)
     if isinstance(part, Memory):
         return on_memory(part)
     return tuple(_apply(p, on_tensor, on_memory) for p in part)
+
+
+def _tensors(part: Part) -> Sequence[Tensor]:
+    if isinstance(part, Tensor):
+        return (part,)
+    return part.leaves() if isinstance(part, Memory) else [t for p in part for t in _tensors(p)]
 
 
 def _memories(part: Part) -> Iterator[Memory]:

@@ -79,10 +79,10 @@ def is_readable() -> bool:
     return _asked.is_readable
 
 
-def is_watched(module: nn.Module) -> bool:
-    """Whether a hook is called when this module is: then it must be called."""
-    own = (module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks)
-    return any(own) or _has_any_global_hook()
+def is_watched(*modules: nn.Module) -> bool:
+    """Whether a hook is called when one of these is: then it must be called."""
+    own = ((m._forward_hooks, m._forward_pre_hooks, m._backward_hooks, m._backward_pre_hooks) for m in modules)
+    return any(map(any, own)) or _has_any_global_hook()
 
 
 def note(module: nn.Module, **values: Tensor) -> None:

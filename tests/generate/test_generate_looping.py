@@ -86,6 +86,20 @@ def test_a_loop_is_used_again_and_shared_by_nobody(looped):
     assert len(looping._LOOPS[model]) == 3
 
 
+@pytest.mark.parametrize("name", ["attention", "mixed"])
+def test_nothing_of_an_earlier_generation_is_left_in_the_room(name, looped):
+    model, settings = language_model(name), Settings(tokens=30, greedy=True)
+    want = generate(model, [[1, 2]], settings)[0]
+    ((_, loop),) = looping._LOOPS[model]
+    for leaf in loop.leaves:
+        if leaf.is_floating_point():
+            leaf.fill_(torch.nan)
+    found = generate(model, [[1, 2]], settings)[0]
+    assert len(looping._LOOPS[model]) == 1
+    assert (found.ids, found.logprobs) == (want.ids, want.logprobs)
+    assert found.memory.equals(want.memory)
+
+
 def test_other_weights_are_seen(looped):
     model, settings = language_model("lstm"), Settings(tokens=30, greedy=True)
     before = generate(model, [[1]], settings)[0].ids

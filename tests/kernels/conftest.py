@@ -40,3 +40,18 @@ def emulate(folder, monkeypatch):
         return machine
 
     return start
+
+
+@pytest.fixture
+def in_pieces(monkeypatch):
+    """Cut time into pieces of so many steps, wherever it may be cut."""
+
+    def cut(size, most=1000):
+        monkeypatch.setattr(persistent, "SHORTEST_PIECE", size)
+        monkeypatch.setattr(persistent, "MOST_PIECES", most)
+        monkeypatch.setattr(persistent, "MOST_BESIDE", most)
+        monkeypatch.setattr(persistent, "FEWEST_PILED", 2 * size)
+        monkeypatch.setattr(persistent, "FEWEST_BESIDE", 1)
+        monkeypatch.setattr(persistent, "WORTH_A_PIECE", 1)
+
+    return cut

@@ -16,7 +16,8 @@ from torch import Tensor
 
 from recollect.generate import Settings, generate
 from recollect.generate.filters import apply_filters, draw
-from recollect.generate.looping import Loop, with_room
+from recollect.generate.looping import Loop
+from recollect.generate.rooms import room_for
 from recollect.kernels import choosing, single_step, starting
 from recollect.kernels.choosing import Said, Way, choose
 from recollect.layer import Stack
@@ -341,7 +342,7 @@ def test_a_loop_of_kernels_says_what_the_model_says(family, emulator, monkeypatc
     with readable():
         want = generate(model, prompt, settings)[0]
         logits, memory = model(torch.tensor(prompt))
-    memory, _ = with_room(memory, 12)
+    memory = memory.reserve(room_for(memory, 12), in_place=True)
     loop = Loop(model, settings, memory, logits[:, -1], has_valid=False)
     ids, log_p = loop.say(np.random.default_rng([settings.seed, 0]).random((12, 1)), [True])
     assert [row[0] for row in ids] == want.ids

@@ -7,7 +7,8 @@ from threading import Thread
 
 import pytest
 import torch
-from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
+from readings import read as read_stack
+from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from recollect import GRU, LSTM, RNN
 from recollect.capture import warm_up
@@ -167,17 +168,6 @@ def make_stack(kind, batch, hidden, depth, *, bidirectional=False, ragged=True, 
     return layer, x, memory, valid, [*weighs, *(torch.randn(leaf.shape, device="cuda") for leaf in leaves)]
 
 
-def read_stack(layer, x, memory, valid, weighs):
-    x, memory = tree_map(lambda t: t.clone().requires_grad_(), (x, memory))
-    y, after = layer(x, memory, valid=valid)
-    results = [y, *after.tensors().values()]
-    sum((r.double() * w.double()).sum() for r, w in zip(results, weighs, strict=True)).backward()
-    found = {"y": y, "dx": x.grad} | {f"last {name}": t for name, t in after.tensors().items()}
-    found |= {f"d {name}": t.grad for name, t in memory.tensors().items()}
-    found |= {f"d {name}": p.grad for name, p in layer.named_parameters()}
-    return {name: value.detach().double() for name, value in found.items()}
-
-
 def compare_stack(layer, x, memory, valid, weighs):
     found = read_stack(deepcopy(layer), x, memory, valid, weighs)
     with persistent.disabled():
@@ -196,6 +186,21 @@ STACKS += [("lstm", 64, 512, 1, True), ("gru", 30, 256, 2, True), ("rnn_tanh", 6
 @pytest.mark.parametrize(("kind", "batch", "hidden", "depth", "bidirectional"), STACKS)
 def test_walks_that_share_the_chip(kind, batch, hidden, depth, bidirectional):
     compare_stack(*make_stack(kind, batch, hidden, depth, bidirectional=bidirectional))
+
+
+@pytest.mark.parametrize("steps", [300, 1000])
+@pytest.mark.parametrize(("kind", "batch", "hidden"), [("lstm", 64, 512), ("gru", 30, 256), ("rnn_tanh", 64, 650)])
+def test_a_walk_from_the_end(kind, batch, hidden, steps):
+    """Without a mask the second layer begins at the last step; with one that is True everywhere x is turned around."""
+    layer, x, memory, _, weighs = make_stack(
+        kind, batch, hidden, 1, bidirectional=True, ragged=False, steps=steps, width=hidden
+    )
+    both = [layer[0].forwards, layer[0].backwards]
+    assert both[0]._is_taken(both, x, is_pile=False)
+    compare_stack(layer, x, memory, None, weighs)
+    found = read_stack(deepcopy(layer), x, memory, None, weighs)
+    turned = read_stack(deepcopy(layer), x, memory, torch.ones(x.shape[:2], dtype=torch.bool, device="cuda"), weighs)
+    assert max(errors(found, turned).values()) < 0.01
 
 
 def test_products_beside_the_walk_back():

@@ -21,13 +21,13 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.utils import _pytree
 
-from recollect.capture import as_graph
+from recollect.capture import as_graph, copy_together
 from recollect.entry import ContractError, without_looks
 from recollect.generate.filters import apply_filters, drawn_there
 from recollect.generate.recording import storage_of
 from recollect.generate.repeating import FEWEST, Survey, Unrepeatable, Unsettled, is_same
+from recollect.generate.rooms import as_filled, copied, filled, front, is_with_room, room_for
 from recollect.generate.settings import Settings
-from recollect.growing import Growing
 from recollect.kernels.choosing import Said, Way, choose
 from recollect.kernels.single_step import check_meetings
 from recollect.memory import Memory
@@ -46,8 +46,8 @@ class Loop:
 
     def __init__(self, model: nn.Module, settings: Settings, memory: Memory, logits: Tensor, has_valid: bool) -> None:
         self.settings, self.has_valid = settings, has_valid
-        leaves, self.structure = _pytree.tree_flatten(memory)
-        self.leaves, self.logits = [t.clone() for t in leaves], logits.clone()
+        self.memory, self.logits = copied(memory), logits.clone()  # written into by every turn
+        self.leaves, self.structure = _pytree.tree_flatten(self.memory)
         rows, home = len(logits), logits.device
         self.uniform = torch.zeros(BLOCK, rows, dtype=torch.float64, device=home)
         active, live = (torch.ones(rows, dtype=torch.bool, device=home) for _ in range(2))
@@ -58,23 +58,20 @@ class Loop:
         self._again: Callable[[], Any] = as_graph(turn) if home.type == "cuda" else turn  # `load` undoes the warm-up
         self.owner: Callable[[], object | None] = lambda: None
 
-    def fits(self, settings: Settings, memory: Memory, logits: Tensor, has_valid: bool) -> bool:
-        """Whether it can go on from a memory, and chooses as asked."""
+    def fits(self, settings: Settings, memory: Memory, room: int, logits: Tensor, has_valid: bool) -> bool:
+        """Whether it can go on from a settled memory with so much room, and chooses as asked."""
         if _way(settings) != _way(self.settings) or has_valid != self.has_valid or logits.shape != self.logits.shape:
             return False
-        leaves, structure = _pytree.tree_flatten(memory)
-        is_alike = [(t.shape, t.dtype) for t in leaves] == [(t.shape, t.dtype) for t in self.leaves]
-        return is_alike and bool(structure == self.structure)
+        return is_with_room(self.memory, memory, room)
 
     def load(self, memory: Memory, logits: Tensor) -> None:
-        """Go on from a memory, and from what the model says next."""
-        _copy_all(self.leaves, _pytree.tree_leaves(memory))
+        """Go on from somebody else's memory, with room or without, and from what the model says next."""
+        leaves = memory.leaves()
+        longer = [mine for mine, t in zip(self.leaves, leaves, strict=True) if mine.shape != t.shape]
+        if longer:  # nothing of what was remembered before may stay in the room: it could be NaN
+            torch._foreach_zero_(longer)
+        copy_together([front(mine, t) for mine, t in zip(self.leaves, leaves, strict=True)], leaves)
         self.logits.copy_(logits)
-
-    def memory(self) -> Memory:
-        """Give the memory itself: later turns write into it."""
-        found: Memory = _pytree.tree_unflatten(self.leaves, self.structure)
-        return found
 
     def say(self, uniform: NDArray[np.float64], active: Sequence[bool]) -> tuple[list[list[int]], list[list[float]]]:
         """Take a turn for each of at most BLOCK rows of numbers (n, B): ids, −1 where none was said, and log p."""
@@ -123,7 +120,7 @@ class Loop:
     def _read(self, model: nn.Module, ids: Tensor, live: Tensor) -> None:
         valid = live[:, None] if self.has_valid else None
         with without_looks():
-            y, after = model(ids[:, None], self.memory(), valid=valid)
+            y, after = model(ids[:, None], self.memory, valid=valid)
         given, structure = _pytree.tree_flatten(after)
         if structure != self.structure or any(a.shape != b.shape for a, b in zip(given, self.leaves, strict=True)):
             raise Unsettled("the memory does not keep its shape")
@@ -146,9 +143,7 @@ def _copy_all(to: list[Tensor], new: list[Tensor]) -> None:
     homes = {storage_of(t) for t in to}
     moved = [(old, t) for old, t in zip(to, new, strict=True) if not is_same(old, t)]
     sources = [t.clone() if storage_of(t) in homes else t for _, t in moved]
-    for kind in {t.dtype for t in sources}:  # a launch for each, not for every tensor
-        alike = [(old, t) for (old, _), t in zip(moved, sources, strict=True) if t.dtype == kind]
-        torch._foreach_copy_([old for old, _ in alike], [t for _, t in alike])
+    copy_together([old for old, _ in moved], sources)
 
 
 # ---- finding a loop ------------------------------------------------------------------------------
@@ -159,14 +154,19 @@ _LOCK = RLock()
 
 
 def find_loop(
-    survey: Survey, owner: object, settings: Settings, memory: Memory, logits: Tensor, has_valid: bool
+    survey: Survey, owner: object, settings: Settings, memory: Memory, room: int, logits: Tensor, has_valid: bool
 ) -> Loop | None:
-    """Give a loop that is nobody else's as long as its owner lives; None: this model's turn cannot be captured."""
+    """Give a loop that goes on from a settled memory, with room, and is nobody else's as long as its owner lives.
+
+    None: this model's turn cannot be captured.
+    """
     with _LOCK:
         kept = _LOOPS.setdefault(survey.model, [])
         kept[:] = [(seen, loop) for seen, loop in kept if seen == survey.print]
-        free = (loop for _, loop in kept if loop.owner() is None and loop.fits(settings, memory, logits, has_valid))
-        found = next(free, None) or _make(survey, settings, memory, logits, has_valid)
+        free = (
+            loop for _, loop in kept if loop.owner() is None and loop.fits(settings, memory, room, logits, has_valid)
+        )
+        found = next(free, None) or _make(survey, settings, memory.reserve(room, in_place=True), logits, has_valid)
         if found is None:
             return None
         kept[:] = [*[(seen, loop) for seen, loop in kept if loop is not found][1 - MOST :], (survey.print, found)]
@@ -190,7 +190,7 @@ def _make(survey: Survey, settings: Settings, memory: Memory, logits: Tensor, ha
 def _prove(loop: Loop, model: nn.Module, memory: Memory, logits: Tensor) -> None:
     """Take two turns both ways: a model that decides in Python, unseen by a graph, is found out here."""
     loop.load(memory, logits)
-    own = _pytree.tree_map(Tensor.clone, memory)
+    own = copied(memory)
     valid = torch.ones(len(logits), 1, dtype=torch.bool, device=logits.device) if loop.has_valid else None
     for uniform in (0.3, 0.7):
         loop.say(np.full((1, len(logits)), uniform), [True] * len(logits))
@@ -198,18 +198,6 @@ def _prove(loop: Loop, model: nn.Module, memory: Memory, logits: Tensor) -> None
         apart = float((y[:, 0].double() - loop.logits.double()).abs().max() / y.double().abs().max().clamp(min=1e-3))
         if apart > (1e-3 if torch.finfo(y.dtype).bits > 16 else 0.1):
             raise Unrepeatable(f"a turn of the loop differs from the model's by {apart:.1e} of the largest logit")
-
-
-def with_room(memory: Memory, steps: int) -> tuple[Memory, int]:
-    """Give a memory that keeps its shape for some of the steps to come, and for how many.
-
-    Lists have 64, 128, 256 … slots, so that like shapes come again; of more than 1024 at most as many again as are
-    filled: all are looked through at every step.
-    """
-    memory = memory.settled()
-    filled = max((part.slots for part in memory.within() if isinstance(part, Growing)), default=0)
-    size = 1 << (max(filled + min(steps, max(filled, 1024)), 64) - 1).bit_length()
-    return memory.reserve(size - filled, in_place=True), size - filled
 
 
 # ---- taking turns --------------------------------------------------------------------------------
@@ -235,6 +223,8 @@ class Turns:
         self._is_off = self._survey.has_hooks or reader.model in REFUSED
         self._loop: Loop | None = None
         self._room = self._wait = self._patience = 0  # turns that fit; turns to leave to the caller, and after those
+        self._taken = 0  # turns by this loop
+        self._filled: list[int] | None = None  # slots before them, where rows are of one age and have been since
 
     def take(
         self, most: int, left: int, draws: Sequence[np.random.Generator], active: list[bool]
@@ -251,28 +241,43 @@ class Turns:
         uniform = np.stack([draw.random(count) for draw in draws], axis=1)
         said, log_p = self._loop.say(uniform, active)
         self._room -= count
-        self.reader.go_on_from(self._loop.memory(), self._loop.logits)
         turns = [turn for turn in zip(said, log_p, strict=True) if max(turn[0]) >= 0]
+        self._taken += len(turns)
+        if any(min(ids) < 0 for ids, _ in turns):
+            self._filled = None
+        self.reader.go_on_from(self._remembered(self._loop), self._loop.logits)
         _check(turns, self.settings.prohibited)
         return turns
+
+    def _remembered(self, loop: Loop) -> Callable[[], Memory]:
+        """Give a way to the memory as it is now, which does not keep this generation alive.
+
+        Where the rows are of one age, it is known how far lists are filled: nobody has to wait for a GPU to say so.
+        """
+        slots = None if self._filled is None else [n + self._taken for n in self._filled]
+        return partial(as_filled, loop.memory, slots)
 
     def _renew(self, left: int) -> None:
         """Find a loop with room for what is to come."""
         reader, self._loop = self.reader, None
-        memory, room = with_room(reader.memory, left)
+        memory = reader.memory.settled()
+        room = room_for(memory, left)
         has_valid = bool(self.settings.stop) or len(reader.logits) > 1  # rows that have ended must keep what they know
         try:
-            self._loop = find_loop(self._survey, self, self.settings, memory, reader.logits, has_valid)
+            self._loop = find_loop(self._survey, self, self.settings, memory, room, reader.logits, has_valid)
         except Unsettled:
             self._wait, self._patience = self._patience, 2 * self._patience + 1
         else:
             self._is_off = self._loop is None
-            self._room = room
+            self._room, self._taken, self._filled = room, 0, filled(memory)
 
 
 def _check(turns: list[tuple[list[int], list[float]]], prohibited: Sequence[int]) -> None:
+    forbidden = set(prohibited)
     for ids, log_p in turns:
+        if all(map(math.isfinite, log_p)) and forbidden.isdisjoint(ids):
+            continue
         for row, (i, p) in enumerate(zip(ids, log_p, strict=True)):
-            if not math.isfinite(p) or i in prohibited:
+            if not math.isfinite(p) or i in forbidden:
                 wanted = "finite logits for at least one id that is not prohibited"
                 raise ContractError(f"logits of row {row}", "NaN, infinity, or no id that may be chosen", wanted)

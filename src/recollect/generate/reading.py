@@ -7,7 +7,7 @@ stretches, of which only each row's last logits are kept. The caller's memory is
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from itertools import chain
 from threading import Lock
@@ -83,7 +83,7 @@ class Reader:
 
     `steps` is how many more ids each row may come to read after its prompt; `logits` are the model's last ones
     where a prompt is empty and its row goes on from `memory`. Steps may be recorded after `patience` of them, and are
-    compiled where there are `many`.
+    compiled where there are `many`. `modules` are the model's, where somebody has walked through it already.
     """
 
     def __init__(
@@ -96,12 +96,15 @@ class Reader:
         logits: Tensor | None,
         patience: int = 0,
         many: bool = False,
+        modules: Sequence[nn.Module] | None = None,
     ) -> None:
+        modules = list(model.modules()) if modules is None else modules
         self.model = model
         self.room = 0 if model.growth == "linear" else math.inf  # what keeps its size needs none
         self._step: Step | None = None  # a recorded one, which then has the memory
+        self._elsewhere: Callable[[], Memory] | None = None  # gives the memory, where somebody else has read on
         self._plain, self._patience = 0, patience  # steps read plainly since rows left; those before one is recorded
-        self.survey, self._many = Survey(model) if steps >= FEWEST else None, many
+        self.survey, self._many = Survey(model, modules) if steps >= FEWEST else None, many
         self._may_repeat = self.survey is not None and self.survey.may_repeat and not is_readable()
         self.device = home(model, memory)
         self.prompts = [_row(p, i, begin) for i, p in enumerate(_listed(prompts))]
@@ -118,7 +121,7 @@ class Reader:
                     "at least one, or a begin id, or a memory with the logits that go with it",
                 )
         lengths = [len(row) for row in self.prompts]
-        check_table(model, memory, lengths, steps)
+        check_table(modules, memory, lengths, steps)
         self.memory = self._own(memory)
         if self._may_repeat and model.growth == "saturates":  # in its full size from the beginning
             self.memory = self.memory.reserve(1)
@@ -184,18 +187,19 @@ class Reader:
     @property
     def memory(self) -> Memory:
         """What is remembered now; the next step may write into it."""
+        if self._elsewhere is not None:
+            self.memory = self._elsewhere()
         return self._memory if self._step is None else self._step.memory()
 
     @memory.setter
     def memory(self, memory: Memory) -> None:
-        self._memory = memory
+        self._memory, self._elsewhere = memory, None
         if self._step is not None:
             self._step.load(memory)
 
-    def go_on_from(self, memory: Memory, logits: Tensor) -> None:
-        """Take over what somebody else has read on."""
-        self._step = None
-        self.memory, self.logits = memory, logits
+    def go_on_from(self, memory: Callable[[], Memory], logits: Tensor) -> None:
+        """Take over what somebody else has read on; the memory is asked for when it is wanted."""
+        self._step, self._elsewhere, self.logits = None, memory, logits
 
     def select(self, rows: Rows) -> None:
         """Take rows of memory and logits, with repeats."""
@@ -227,7 +231,7 @@ class Reader:
         for row, prompt in zip(ids, self.prompts, strict=True):
             row[: len(prompt)] = prompt
         valid = torch.arange(longest) < lengths[:, None]  # (B, T)
-        ids, valid = ids.to(self.device), valid.to(self.device)
+        ids = ids.to(self.device)
         logits = None if given is None else _wide(given.detach().to(self.device))
         for start in range(0, longest, STRETCH):
             part = slice(start, start + STRETCH)
@@ -239,7 +243,12 @@ class Reader:
         return logits
 
     def _read_stretch(self, ids: Tensor, valid: Tensor, logits: Tensor | None) -> Tensor:
-        y, self.memory = self.model(ids, self.memory, valid=None if bool(valid.all()) else valid)
+        """Give each row's last logits; whether rows are padded is seen on the CPU, without waiting for a GPU."""
+        if bool(valid.all()):
+            y, self.memory = self.model(ids, self.memory)
+            return _wide(y[:, -1].clone())  # a part would keep all of them alive
+        valid = valid.to(self.device)
+        y, self.memory = self.model(ids, self.memory, valid=valid)
         count = valid.sum(1)  # (B,)
         last = (count - 1).clamp(min=0)[:, None, None].expand(-1, 1, y.shape[2])
         said = _wide(y.gather(1, last)[:, 0])  # (B, V)
@@ -263,9 +272,10 @@ def home(model: nn.Module, memory: Memory | None) -> torch.device:
     return next((t.device for t in held), torch.device("cpu"))
 
 
-def check_table(model: nn.Module, memory: Memory | None, lengths: list[int], steps: int) -> None:
+def check_table(modules: Iterable[nn.Module], memory: Memory | None, lengths: list[int], steps: int) -> None:
     """Refuse, before starting, what would run past a table of positions: any module's `max_length`."""
-    tables = [getattr(module, "max_length", None) for module in model.modules()]
+    named = (m for m in modules if "max_length" in vars(m) or hasattr(type(m), "max_length"))
+    tables = [getattr(module, "max_length", None) for module in named]  # a module's search in vain takes its time
     limit = min((size for size in tables if isinstance(size, int)), default=None)
     if limit is None or not lengths:
         return

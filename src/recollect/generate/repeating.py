@@ -9,7 +9,7 @@ what depends on nothing that changes. Knows `forward` and `memory` only, no mode
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from threading import RLock
 from typing import Any
 from weakref import WeakKeyDictionary, ref
@@ -25,7 +25,7 @@ from recollect.generate.compiling import REASONS, compile_step
 from recollect.generate.lowering import KINDS, Call, Packed, array
 from recollect.generate.recording import Operation, Recorder, storage_of, tensors_of
 from recollect.memory import Memory
-from recollect.observe import readable
+from recollect.observe import is_watched, readable
 
 FEWEST = 16  # steps for which a recording is worth its while
 MOST = 16  # recordings kept for a model
@@ -153,21 +153,25 @@ _LOCK = RLock()
 
 
 class Survey:
-    """What a recording of a model hangs on beside values of tensors, found by one walk through its modules."""
+    """What a recording of a model hangs on beside values of tensors, found in its modules."""
 
-    def __init__(self, model: nn.Module) -> None:
-        self.model, modules = model, list(model.modules())
+    def __init__(self, model: nn.Module, modules: Sequence[nn.Module]) -> None:
+        self.model = model
         held = [t for m in modules for t in (*m._parameters.values(), *m._buffers.values()) if t is not None]
-        settings = [[(k, v) for k, v in vars(m).items() if isinstance(v, PLAIN)] for m in modules]
+        settings = [
+            [(k, v) for k, v in vars(m).items() if k not in NEVER_PLAIN and isinstance(v, PLAIN)] for m in modules
+        ]
         self.print = [(id(t), t.data_ptr()) for t in held], settings
         is_plain = all(t.device.type == "cpu" and t.dtype in KINDS for t in held)
-        self.has_hooks = any(m._forward_hooks or m._forward_pre_hooks for m in modules)
+        self.has_hooks = is_watched(*modules)
         self.may_repeat = (
             is_plain and not self.has_hooks and not torch.is_autocast_enabled("cpu") and model not in _REFUSED
         )
 
 
 PLAIN = (int, float, str, tuple, type(None))
+# What torch keeps in every module.
+NEVER_PLAIN = {name for name, value in vars(nn.Module()).items() if isinstance(value, (dict, set))}
 
 
 def recorded_step(

@@ -17,7 +17,6 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils import _pytree
 
 from recollect.entry import ContractError
 from recollect.generate.choosing import Voice
@@ -25,6 +24,7 @@ from recollect.generate.compiling import worth_compiling
 from recollect.generate.filters import apply_filters, check_logits, draw, likeliest, prohibit
 from recollect.generate.looping import Turns, may_loop
 from recollect.generate.reading import Model, Prompts, Reader, alone, undisturbed
+from recollect.generate.rooms import copied
 from recollect.generate.settings import Settings
 from recollect.memory import Memory
 
@@ -86,12 +86,13 @@ class Stream(Iterator[Step]):
         asked = self.settings.tokens, self.settings.begin, memory, logits
         many = worth_compiling(self.settings.tokens, len(prompts))
         with undisturbed(self._modules), alone(len(prompts)):
-            self._reader = Reader(model, prompts, *asked, many=many)
+            self._reader = Reader(model, prompts, *asked, many=many, modules=self._modules)
         count = len(self._reader.prompts)
         _check_choices(self.settings, self._reader.logits)
         self._generators = [np.random.default_rng([self.settings.seed, row]) for row in _numbers(rows, count)]
-        self._voice = Voice(self.settings, self._generators[0], model.width_out) if many else None
         self._turns = Turns(self._reader, self.settings) if may_loop(self._reader, self.settings) else None
+        speaks = many and self._turns is None
+        self._voice = Voice(self.settings, self._generators[0], model.width_out) if speaks else None
         self._unread: list[int] | None = None  # ids said but not yet read, −1 for none
         self._said = 0
         going = self.settings.tokens > 0
@@ -157,17 +158,19 @@ class Stream(Iterator[Step]):
     @property
     def memory(self) -> Memory:
         """What is remembered now, after all that was said: a value of its own, which later steps do not change."""
-        with undisturbed(self._modules):
-            self._catch_up()
-        found: Memory = _pytree.tree_map(Tensor.clone, self._reader.memory.settled())
-        return found
+        self._catch_up_undisturbed()
+        return copied(self._reader.memory.settled())
 
     @property
     def logits(self) -> Tensor:
         """(B, V) what the model says next, after all that was said."""
-        with undisturbed(self._modules):
-            self._catch_up()
+        self._catch_up_undisturbed()
         return self._reader.logits.clone()
+
+    def _catch_up_undisturbed(self) -> None:
+        if self._unread is not None:
+            with undisturbed(self._modules):
+                self._catch_up()
 
     def _catch_up(self) -> None:
         """Read what was said. A row that has ended reads its last id, and nothing from then on."""

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from recollect.kernels import single_step
 from recollect.kernels.starting import Kernel, address, launcher_for
+from recollect.observe import is_watched
 
 
 class _Arguments(ctypes.Structure):
@@ -65,7 +66,7 @@ def _is_covered(norm: nn.Module | None, linear: nn.Module, x: Tensor) -> bool:
     if type(linear) is not nn.Linear or type(norm) not in (type(None), nn.LayerNorm, nn.RMSNorm):
         return False
     is_plain = linear.weight.dtype == x.dtype and linear.weight.is_contiguous() and linear.in_features % 8 == 0
-    watched = any(m._forward_hooks or m._forward_pre_hooks for m in (norm, linear) if m is not None)
+    watched = is_watched(*(m for m in (norm, linear) if m is not None))
     return is_plain and not watched and (norm is None or norm.weight is not None)
 
 

@@ -1,7 +1,7 @@
 """Work that may run side by side: tasks in lanes, each of which says what it comes after.
 
 On a GPU a lane is a stream, and to come after a task of another lane is to wait for its event; elsewhere tasks run in
-the order in which they are listed. Tasks are listed so that each stands after all that it waits for. All of it begins
+the order in which they are listed. All of it begins
 after what the current stream has been given, and what it is given next begins after all of it: so memory that is
 allocated before and freed afterwards needs no further care, and a CUDA graph captures it.
 """
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from threading import local
 from typing import Any, Protocol
 
@@ -21,8 +22,20 @@ class Task:
     """Something to do in a lane, after the tasks listed before it in that lane and after those named."""
 
     lane: int
-    work: Callable[[], None]
+    what: Any
     after: tuple[Task, ...] = ()
+
+
+class Schedule:
+    """Tasks in an order in which they can be asked for: each stands after all that it waits for.
+
+    It holds nothing of a call, so that one serves for many: making hundreds of tasks takes as long as asking for them.
+    """
+
+    def __init__(self, tasks: Sequence[Task]) -> None:
+        self.tasks = tuple(tasks)
+        self.lanes = sorted({task.lane for task in tasks})
+        self.awaited = {b for t in tasks for b in t.after if b.lane != t.lane}
 
 
 class Lanes(Protocol):
@@ -133,20 +146,18 @@ def lanes_for(device: torch.device, urgency: Sequence[int]) -> Lanes:
     return Streams(device, urgency) if device.type == "cuda" and len(urgency) > 1 else InTurn()
 
 
-def perform(tasks: Sequence[Task], device: torch.device, urgency: Sequence[int]) -> None:
+def perform(schedule: Schedule, work: Callable[[Any], None], device: torch.device, urgency: Sequence[int]) -> None:
     """Do all tasks, each when its time has come; `urgency` is that of each lane, 0 for what can wait."""
-    used = sorted({task.lane for task in tasks})
-    lanes = lanes_for(device, urgency if len(used) > 1 else [0])
-    awaited = {b for t in tasks for b in t.after if b.lane != t.lane}
+    lanes = lanes_for(device, urgency if len(schedule.lanes) > 1 else [0])
     marks: dict[Task, Any] = {}
-    lanes.begin(used)
+    lanes.begin(schedule.lanes)
     try:
-        for task in tasks:
+        for task in schedule.tasks:
             for before in task.after:
                 if before.lane != task.lane:
                     lanes.wait(task.lane, marks[before])
-            lanes.do(task.lane, task.work)
-            if task in awaited:
+            lanes.do(task.lane, partial(work, task.what))
+            if task in schedule.awaited:
                 marks[task] = lanes.mark(task.lane)
     finally:
-        lanes.end(used)
+        lanes.end(schedule.lanes)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from functools import lru_cache
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -38,7 +38,7 @@ class ForwardArguments(ctypes.Structure):
         *((name, ctypes.c_void_p) for name in ("logits", "bias", "weights", "hidden", "cell", "lengths")),
         *((name, ctypes.c_void_p) for name in ("outputs", "cells")),
         *((name, ctypes.c_void_p) for name in ("last_hidden", "last_cell", "exchange", "counters", "failed", "told")),
-        *((name, ctypes.c_int) for name in ("steps", "batch", "rows", "width", "groups", "keeps")),
+        *((name, ctypes.c_int) for name in ("steps", "by_step", "rows", "width", "groups", "keeps")),
     )
 
 
@@ -52,8 +52,8 @@ class BackwardArguments(ctypes.Structure):
             for name in ("d_last_hidden", "d_last_cell", "d_logits", "d_hidden", "d_cell", "d_bias")
         ),
         *((name, ctypes.c_void_p) for name in ("exchange", "counters", "failed", "told")),
-        *((name, ctypes.c_uint64) for name in ("step_stride", "row_stride")),
-        *((name, ctypes.c_int) for name in ("steps", "batch", "rows", "width", "groups")),
+        *((name, ctypes.c_int64) for name in ("step_stride", "row_stride")),
+        *((name, ctypes.c_int) for name in ("steps", "by_step", "rows", "width", "groups")),
     )
 
 
@@ -94,8 +94,8 @@ class Seen(NamedTuple):
     """What the walk forward leaves for the walk back."""
 
     gates: Tensor  # (T, B, H, S)
-    cells: Tensor | None  # (T + 1, B, H), c_0 first
-    y: Tensor  # (T + 1, B, H), h_0 first
+    cells: Tensor | None  # (T + 1, B, H), c_0 first, or last if the walk began at the end
+    y: Tensor  # (T + 1, B, H), h_0 likewise
     lengths: Tensor | None
 
 
@@ -103,6 +103,7 @@ class Forward:
     """A walk forward, in pieces of `size` steps: one launch each, or more where the batch asks for them.
 
     Gates replace the logits where it keeps them. A piece begins where the one before it ended: they run in order.
+    `from_end`: the walk begins at the last step and ends at the first; so do its pieces.
     """
 
     def __init__(
@@ -115,8 +116,9 @@ class Forward:
         *,
         keeps: bool,
         size: int | None = None,
+        from_end: bool = False,
     ) -> None:
-        self.machine, self.plan, self.ready, self.keeps = machine, plan, ready, keeps
+        self.machine, self.plan, self.ready = machine, plan, ready
         steps, batch, width, _ = logits.shape
         self.pieces = cut(steps, size or steps)
         y = logits.new_empty((steps + 1, batch, width))
@@ -124,30 +126,31 @@ class Forward:
         self.seen, self.lengths = Seen(logits, cells, y, lengths), _left(lengths, self.pieces)
         self.hidden = logits.new_empty((len(self.pieces), batch, width), dtype=torch.float32)  # after each piece
         self.cell = None if ready.cell is None else torch.empty_like(self.hidden)
+        self._launches = [
+            ForwardArguments(bias=ready.bias, weights=ready.weights, keeps=keeps, **shape)
+            for shape in _shapes(plan, batch, width, from_end=from_end)
+        ]
+        steps_of = {"logits": logits, "outputs": y, "cells": cells}
+        self._by_step = {name: Place(t, from_end=from_end) for name, t in steps_of.items()}
+        last = {"last_hidden": Place(self.hidden), "last_cell": Place(self.cell)}
+        self._by_piece = last | {"lengths": Place(self.lengths)}
+        self._before = {"hidden": Place(self.hidden), "cell": Place(self.cell)}  # by piece too
+        self._exchange = Exchanges(machine, plan, ready, len(self._launches))
 
     def walk(self, number: int) -> None:
         """Walk through a piece."""
-        (logits, cells, y, _), (start, steps) = self.seen, self.pieces[number]
-        _, batch, width, _ = logits.shape
-        for first in range(0, batch, self.plan.batch):
-            hidden, cell = (_further(t, 4 * first * width) for t in (self.ready.hidden, self.ready.cell))
+        start, steps = self.pieces[number]
+        for i, arguments in enumerate(self._launches):
+            first = i * self.plan.batch
+            arguments.steps = steps
+            _point(arguments, self._by_step, start, first)
+            _point(arguments, self._by_piece, number, first)
             if number:
-                hidden, cell = (_at(t, first, number - 1) for t in (self.hidden, self.cell))
-            arguments = ForwardArguments(
-                logits=_at(logits, first, start),
-                bias=self.ready.bias,
-                weights=self.ready.weights,
-                hidden=hidden,
-                cell=cell,
-                lengths=_at(self.lengths, first, number),
-                outputs=_at(y, first, start),
-                cells=_at(cells, first, start),
-                last_hidden=_at(self.hidden, first, number),
-                last_cell=_at(self.cell, first, number),
-                keeps=self.keeps,
-                **_exchange(self.machine, self.plan, self.ready, launch_number(self.plan, batch, number, first)),
-                **_shape(self.plan, steps, batch, width, first),
-            )
+                _point(arguments, self._before, number - 1, first)
+            else:
+                offset = 4 * first * arguments.width
+                arguments.hidden, arguments.cell = (_further(t, offset) for t in (self.ready.hidden, self.ready.cell))
+            self._exchange.give(arguments, number, i)
             self.machine.launch(self.plan, arguments)
 
     @property
@@ -161,6 +164,7 @@ class Backward:
 
     Gives the gradients at all logits (T, B, H, S), at h_0 and c_0 (B, H), and at the bias (pieces x pairs, H, S): each
     pair of rows sums its own, over the steps of a piece, always in the same order.
+    `from_end`: the walk forward began there, so that this one ends there.
     """
 
     def __init__(
@@ -172,6 +176,8 @@ class Backward:
         d_y: Tensor | None,
         d_last: tuple[Tensor | None, Tensor | None],
         size: int | None = None,
+        *,
+        from_end: bool = False,
     ) -> None:
         self.machine, self.plan, self.seen, self.ready = machine, plan, seen, ready
         steps, batch, width, slots = seen.gates.shape
@@ -181,35 +187,34 @@ class Backward:
         self.d_hidden = seen.y.new_empty((len(self.pieces), batch, width), dtype=torch.float32)  # before each piece
         self.d_cell = None if seen.cells is None else torch.empty_like(self.d_hidden)
         self.d_sums = self.d_hidden.new_empty((len(self.pieces), (batch + 1) // 2, width, slots))
-        self.d_y = _readable(d_y, seen.y.dtype)
-        self.d_last = tuple(_readable(t, torch.float32, whole=True) for t in d_last)
+        self.d_y, (d_h, d_c) = _readable(d_y, seen.y.dtype), (_readable(t, torch.float32, whole=True) for t in d_last)
+        self.d_last = d_h, d_c  # held while they are read
+        by_step, by_row = (0, 0) if self.d_y is None else self.d_y.stride()[:2]
+        strides = {"step_stride": -by_step if from_end else by_step, "row_stride": by_row}
+        self._launches = [
+            BackwardArguments(weights=ready.weights, **strides, **shape)
+            for shape in _shapes(plan, batch, width, from_end=from_end)
+        ]
+        steps_of = {"gates": seen.gates, "cells": seen.cells, "outputs": seen.y, "d_outputs": self.d_y}
+        steps_of |= {"d_logits": self.d_logits}
+        self._by_step = {name: Place(t, from_end=from_end) for name, t in steps_of.items()}
+        first = {"d_hidden": Place(self.d_hidden), "d_cell": Place(self.d_cell)}
+        self._by_piece = first | {"lengths": Place(self.lengths), "d_bias": Place(self.d_sums, rows=2)}
+        self._after = {"d_last_hidden": Place(self.d_hidden), "d_last_cell": Place(self.d_cell)}  # by piece too
+        self._end = {"d_last_hidden": Place(d_h, 0), "d_last_cell": Place(d_c, 0)}
+        self._exchange = Exchanges(machine, plan, ready, len(self._launches))
 
     def walk(self, number: int) -> None:
         """Walk back through a piece."""
-        (gates, cells, y, _), (start, steps), d_y = self.seen, self.pieces[number], self.d_y
-        _, batch, width, _ = gates.shape
+        start, steps = self.pieces[number]
         is_last = number + 1 == len(self.pieces)
-        for first in range(0, batch, self.plan.batch):
-            after = (_at(t, first, number + 1) for t in (self.d_hidden, self.d_cell))
-            d_hidden, d_cell = (_at(t, first) for t in self.d_last) if is_last else after
-            arguments = BackwardArguments(
-                gates=_at(gates, first, start),
-                cells=_at(cells, first, start),
-                outputs=_at(y, first, start),
-                weights=self.ready.weights,
-                lengths=_at(self.lengths, first, number),
-                d_outputs=_at(d_y, first, start),
-                d_last_hidden=d_hidden,
-                d_last_cell=d_cell,
-                d_logits=_at(self.d_logits, first, start),
-                d_hidden=_at(self.d_hidden, first, number),
-                d_cell=_at(self.d_cell, first, number),
-                d_bias=_at(self.d_sums, first // 2, number),
-                step_stride=0 if d_y is None else d_y.stride(0),
-                row_stride=0 if d_y is None else d_y.stride(1),
-                **_exchange(self.machine, self.plan, self.ready, launch_number(self.plan, batch, number, first)),
-                **_shape(self.plan, steps, batch, width, first),
-            )
+        for i, arguments in enumerate(self._launches):
+            first = i * self.plan.batch
+            arguments.steps = steps
+            _point(arguments, self._by_step, start, first)
+            _point(arguments, self._by_piece, number, first)
+            _point(arguments, self._end if is_last else self._after, number + 1, first)
+            self._exchange.give(arguments, number, i)
             self.machine.launch(self.plan, arguments)
 
     @property
@@ -223,6 +228,50 @@ class Backward:
         return self.d_sums.flatten(0, 1)
 
 
+class Place:
+    """Where a tensor's rows of a step or piece begin; asked once, since asking a tensor takes its time.
+
+    `axis` is that of the rows, after that of steps or pieces if there is one; so many `rows` share one of it. Steps may
+    be counted from the end.
+    """
+
+    def __init__(self, t: Tensor | None, axis: int = 1, rows: int = 1, *, from_end: bool = False) -> None:
+        self.begin, self.rows = None if t is None else t.data_ptr(), rows
+        self.by_step = t.stride(0) * t.element_size() if t is not None and axis else 0
+        self.by_row = t.stride(axis) * t.element_size() if t is not None else 0
+        if t is not None and self.begin is not None and from_end:
+            self.begin, self.by_step = self.begin + (len(t) - 1) * self.by_step, -self.by_step
+
+    def at(self, step: int, row: int) -> int | None:
+        """The address of a row at a step."""
+        return None if self.begin is None else self.begin + step * self.by_step + row // self.rows * self.by_row
+
+
+def _point(arguments: ctypes.Structure, places: dict[str, Place], step: int, row: int) -> None:
+    for name, place in places.items():
+        setattr(arguments, name, place.at(step, row))
+
+
+class Exchanges:
+    """The zeros through which the blocks of each launch exchange: every launch has its own."""
+
+    def __init__(self, machine: Machine, plan: Plan, ready: Ready, launches: int) -> None:
+        self.size, self.zeros, self.launches = sizes(plan), ready.zeros, launches
+        self.told = ctypes.addressof(machine.told)
+
+    def give(self, arguments: Any, piece: int, launch: int) -> None:
+        """Point a launch to its own."""
+        start = self.zeros + (piece * self.launches + launch) * self.size.space
+        arguments.exchange, arguments.counters = start, start + self.size.exchange
+        arguments.failed, arguments.told = start + self.size.exchange + self.size.counters, self.told
+
+
+def _shapes(plan: Plan, batch: int, width: int, *, from_end: bool) -> list[dict[str, int]]:
+    """Give what each launch that a batch asks for has of it."""
+    common = {"by_step": -batch if from_end else batch, "width": width, "groups": plan.groups}
+    return [common | {"rows": min(plan.batch, batch - first)} for first in range(0, batch, plan.batch)]
+
+
 def cut(steps: int, size: int) -> list[tuple[int, int]]:
     """Cut time into pieces: where each begins, and its steps."""
     return [(start, min(size, steps - start)) for start in range(0, steps, size)]
@@ -231,11 +280,6 @@ def cut(steps: int, size: int) -> list[tuple[int, int]]:
 def launches_of(plan: Plan, batch: int) -> int:
     """How many launches read the whole batch."""
     return -(-batch // plan.batch)
-
-
-def launch_number(plan: Plan, batch: int, piece: int, first: int) -> int:
-    """Count the launches of a walk: each has zeros of its own."""
-    return piece * launches_of(plan, batch) + first // plan.batch
 
 
 def _left(lengths: Tensor | None, pieces: list[tuple[int, int]]) -> Tensor | None:
@@ -256,26 +300,5 @@ def _readable(t: Tensor | None, dtype: torch.dtype, *, whole: bool = False) -> T
     return t.contiguous() if whole or t.stride(-1) != 1 else t
 
 
-def _at(t: Tensor | None, first: int, earlier: int | None = None) -> int | None:
-    """Give where a launch's rows begin, on the axis before which `earlier` counts steps or pieces."""
-    if t is None:
-        return None
-    offset = first * t.stride(0) if earlier is None else earlier * t.stride(0) + first * t.stride(1)
-    return t.data_ptr() + offset * t.element_size()
-
-
 def _further(address: int | None, by: int) -> int | None:
     return None if address is None else address + by
-
-
-def _exchange(machine: Machine, plan: Plan, ready: Ready, launch: int) -> dict[str, int]:
-    size = sizes(plan)
-    start = ready.zeros + launch * size.space
-    counters = start + size.exchange
-    told = ctypes.addressof(machine.told)
-    return {"exchange": start, "counters": counters, "failed": counters + size.counters, "told": told}
-
-
-def _shape(plan: Plan, steps: int, batch: int, width: int, first: int) -> dict[str, int]:
-    rows = min(plan.batch, batch - first)
-    return {"steps": steps, "batch": batch, "rows": rows, "width": width, "groups": plan.groups}

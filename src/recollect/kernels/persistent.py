@@ -29,7 +29,7 @@ REASONS: dict[str, str] = {}  # by device: why the plain path is taken there
 NARROW = (torch.bfloat16, torch.float16)
 FEWEST_STEPS = 16  # below, packing and launching cost more than the library's steps
 FEWEST_BESIDE, FEWEST_PILED = 64, 256  # below, streams and events cost more than walks side by side gain
-SHORTEST_PIECE, MOST_PIECES = 64, 16  # of time, where it is cut; a launch costs as much as some steps
+SHORTEST_PIECE, MOST_PIECES = 64, 12  # of time, where it is cut; a launch costs as much as some steps
 MOST_BESIDE, WORTH_A_PIECE = 8, 100_000_000_000  # pieces for products alone; operations of one, 150 µs of a whole chip
 AT_ONCE = {"forward": 3, "backward": 3}  # walks
 
@@ -145,17 +145,21 @@ def read(cell: str, given: Given, valid: Tensor | None) -> tuple[Tensor, Tensor,
     return y, h, c
 
 
-def read_several(cell: str, givens: Sequence[Given], valid: Tensor | None, *, is_pile: bool = False) -> list[Found]:
+def read_several(
+    cell: str, givens: Sequence[Given], valid: Tensor | None, *, is_pile: bool = False, both_ways: bool = False
+) -> list[Found]:
     """Read with layers of the same shape, at the same time where they fit: y, the last h and c of each.
 
     In a pile each layer reads what the one before it gives: only the first has an x, and only the last gives its y.
+    Both ways, for rows that are not ragged: two layers read the same x, the second from its last step to its first.
     """
     check()
     lengths = None if valid is None else valid.sum(1, dtype=torch.int32)
     keeps, many = any(given.is_kept() for given in givens), len(givens)
     ahead = _find_way("forward", cell, givens[0], many, is_pile=is_pile)
     back = _find_way("backward", cell, givens[0], many, is_pile=is_pile) if keeps else None
-    return side_by_side.read(Setting(compute_dtype(givens[0].x), ahead, back, is_pile), lengths, givens)
+    setting = Setting(compute_dtype(givens[0].x), ahead, back, is_pile, both_ways)
+    return side_by_side.read(setting, lengths, givens)
 
 
 def _find_way(direction: str, cell: str, given: Given, many: int, *, is_pile: bool) -> Way:

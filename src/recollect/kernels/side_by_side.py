@@ -10,6 +10,7 @@ the order in which products of weights are summed.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import torch
@@ -17,7 +18,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from recollect.kernels.finishing import WeightProducts, weight_gradients
-from recollect.kernels.lanes import Task, perform
+from recollect.kernels.lanes import Schedule, Task, perform
 from recollect.kernels.launching import Backward, Forward, Machine, Seen
 from recollect.kernels.plans import Plan
 from recollect.kernels.preparing import prepare_backward, prepare_forward
@@ -43,40 +44,52 @@ class Setting(NamedTuple):
     ahead: Way
     back: Way | None  # where gradients are wanted
     is_pile: bool  # each layer reads what the one before it gives, and has no x of its own
+    both_ways: bool = False  # the second of two layers reads the first one's x, from the last step to the first
 
 
 class Reading:
     """One layer's way forward: for each piece the product W_ih x, then the walk."""
 
     def __init__(
-        self, setting: Setting, given: Given, lengths: Tensor | None, below: Reading | None, *, keeps: bool, steps: int
+        self,
+        setting: Setting,
+        given: Given,
+        lengths: Tensor | None,
+        x: Tensor | None,
+        *,
+        steps: int,
+        from_end: bool,
     ) -> None:
         machine, plan, _, size = setting.ahead
-        (batch, hidden), count = given.h.shape, -(-steps // size)
-        if below is not None:  # which has y step by step already
-            given = given._replace(x=below.y.new_empty(batch, 0, below.y.shape[2]))
-        ready, self.x, self.weight = prepare_forward(machine, plan, given, setting.dtype, count)
-        if below is not None:
-            self.x = below.y[1:].flatten(0, 1)  # (T·B, D)
+        (batch, hidden), keeps = given.h.shape, setting.back is not None
+        self.rows, self.from_end = _Rows(steps, batch, size, from_end), from_end
+        if x is not None:  # step by step already (T·B, D)
+            given = given._replace(x=x.new_empty(batch, 0, x.shape[1]))
+        ready, self.x, self.weight = prepare_forward(machine, plan, given, setting.dtype, self.rows.pieces)
+        self.x = self.x if x is None else x
         logits = self.x.new_empty((steps, batch, hidden, len(self.weight) // hidden))
-        self.rows, self.logits = _Rows(steps, batch, size), logits.flatten(0, 1).flatten(1)  # (T·B, H·S)
-        self.walk = Forward(machine, plan, logits, ready, lengths, keeps=keeps, size=size)
+        self.logits = logits.flatten(0, 1).flatten(1)  # (T·B, H·S)
+        self.walk = Forward(machine, plan, logits, ready, lengths, keeps=keeps, size=size, from_end=from_end)
 
     @property
     def y(self) -> Tensor:
-        """All outputs, h_0 first (T + 1, B, H)."""
-        return self.walk.seen.y
+        """All outputs, in the order of x (T, B, H)."""
+        return after_steps(self.walk.seen.y, from_end=self.from_end)
 
     def multiply(self, piece: int) -> None:
         """Find a piece's logits, as far as they hang on x."""
         rows = self.rows.of(piece)
         torch.mm(self.x[rows], self.weight.t(), out=self.logits[rows])
 
+    def step(self, piece: int) -> None:
+        """Walk through a piece."""
+        self.walk.walk(piece)
+
     def found(self, given: Given, *, has_y: bool) -> Found:
         """What the caller wants of it, in the dtypes of what was given."""
         h, c = self.walk.last
         c = None if c is None or given.c is None else c.to(given.c.dtype)
-        return self.y[1:].transpose(0, 1) if has_y else None, h.to(given.h.dtype), c
+        return self.y.transpose(0, 1) if has_y else None, h.to(given.h.dtype), c
 
 
 class Kept(NamedTuple):
@@ -103,19 +116,24 @@ class Returning:
         wanted: Any,
         *,
         is_above: bool,
+        from_end: bool,
     ) -> None:
         self.machine, self.plan, _, size = way
         steps, batch, hidden, _ = kept.gates.shape
-        self.kept, self.wanted, self.rows = kept, wanted, _Rows(steps, batch, size)
+        self.kept, self.wanted, self.rows = kept, wanted, _Rows(steps, batch, size, from_end)
         count = self.rows.pieces
         ready = prepare_backward(self.machine, self.plan, kept.w_hh, batch, kept.y.dtype, count)
-        self.walk = Backward(self.machine, self.plan, Seen(*kept[:4]), ready, d_y, d_last, size)
+        self.walk = Backward(self.machine, self.plan, Seen(*kept[:4]), ready, d_y, d_last, size, from_end=from_end)
         self.flat = self.walk.d_logits.flatten(0, 1).flatten(1)  # (T·B, H·S)
-        self.before = kept.y[:-1].flatten(0, 1)  # (T·B, H)
+        self.before = before_steps(kept.y, from_end=from_end).flatten(0, 1)  # (T·B, H)
         width = kept.x.shape[1]
         self.d_x = kept.x.new_empty((steps, batch, width)) if is_above or wanted.x else None
         self.products = WeightProducts(kept.x, self.flat.shape[1], width, hidden, wanted, count)
         self.shape = (width, hidden)
+
+    def step(self, piece: int) -> None:
+        """Walk back through a piece."""
+        self.walk.walk(piece)
 
     def pass_down(self, piece: int) -> None:
         """Find a piece's dx."""
@@ -136,19 +154,33 @@ class Returning:
         return [d_x, h if wanted.h else None, c if wanted.c else None, *d_weights]
 
 
+def after_steps(states: Tensor, *, from_end: bool) -> Tensor:
+    """Of all states (T + 1, B, H), those that each step has led to (T, B, H)."""
+    return states[:-1] if from_end else states[1:]
+
+
+def before_steps(states: Tensor, *, from_end: bool) -> Tensor:
+    """Of all states (T + 1, B, H), those that each step has begun with (T, B, H)."""
+    return states[1:] if from_end else states[:-1]
+
+
 class _Rows(NamedTuple):
     """Where a piece lies among all rows of all steps (T·B)."""
 
     steps: int
     batch: int
     size: int
+    from_end: bool  # the first piece is the last in time
 
     @property
     def pieces(self) -> int:
         return -(-self.steps // self.size)
 
     def of(self, piece: int) -> slice:
-        return slice(piece * self.size * self.batch, min(self.steps, (piece + 1) * self.size) * self.batch)
+        start, end = piece * self.size, min(self.steps, (piece + 1) * self.size)
+        if self.from_end:
+            start, end = self.steps - end, self.steps - start
+        return slice(start * self.batch, end * self.batch)
 
 
 def urgency(at_once: int) -> list[int]:
@@ -156,23 +188,33 @@ def urgency(at_once: int) -> list[int]:
     return [2] * at_once + [1, 0]
 
 
-def forward_tasks(readings: Sequence[Reading], at_once: int, *, is_pile: bool) -> list[Task]:
+class Do(NamedTuple):
+    """A method of a `Reading` or `Returning`, for a layer and a piece."""
+
+    name: str
+    layer: int
+    piece: int
+
+
+@lru_cache(maxsize=1024)
+def forward_tasks(layers: int, pieces: int, at_once: int, *, is_pile: bool) -> Schedule:
     """List the ways forward: a piece's product, which in a pile waits for the layer below, then its walk."""
     tasks: list[Task] = []
     walks: dict[tuple[int, int], Task] = {}
-    beside = at_once if len(readings) * readings[0].rows.pieces > 1 else 0
-    for wave in _waves(len(readings), readings[0].rows.pieces, is_pile=is_pile):
+    beside = at_once if layers * pieces > 1 else 0
+    for wave in _waves(layers, pieces, is_pile=is_pile):
         for layer, piece in wave:
             below = (walks[layer - 1, piece],) if is_pile and layer else ()
-            product = Task(beside, _do(readings[layer].multiply, piece), below)
+            product = Task(beside, Do("multiply", layer, piece), below)
             before = (walks[layer, piece - 1],) if piece else ()
-            walk = Task(len(walks) % at_once, _do(readings[layer].walk.walk, piece), (product, *before))
+            walk = Task(len(walks) % at_once, Do("step", layer, piece), (product, *before))
             walks[layer, piece] = walk
             tasks += [product, walk]
-    return tasks
+    return Schedule(tasks)
 
 
-def backward_tasks(returnings: Sequence[Returning], at_once: int, *, is_pile: bool) -> list[Task]:
+@lru_cache(maxsize=1024)
+def backward_tasks(layers: int, pieces: int, at_once: int, *, is_pile: bool) -> Schedule:
     """List the ways back: a piece's walk, which in a pile waits for dx of the layer above, then its products.
 
     Products that nobody waits for are listed after the walks of the next wave: these shall find the chip free.
@@ -181,7 +223,6 @@ def backward_tasks(returnings: Sequence[Returning], at_once: int, *, is_pile: bo
     later: list[Task] = []
     walks: dict[tuple[int, int], Task] = {}
     passed: dict[tuple[int, int], Task] = {}
-    layers, pieces = len(returnings), returnings[0].rows.pieces
     awaited, rest = (at_once, at_once + 1) if layers * pieces > 1 else (0, 0)
     for wave in _waves(layers, pieces, is_pile=is_pile):
         found: list[Task] = []
@@ -189,14 +230,18 @@ def backward_tasks(returnings: Sequence[Returning], at_once: int, *, is_pile: bo
             layer, piece = layers - 1 - from_top, pieces - 1 - from_end
             before = [walks[layer, piece + 1]] if from_end else []
             before += [passed[layer + 1, piece]] if is_pile and from_top else []
-            walk = Task(len(walks) % at_once, _do(returnings[layer].walk.walk, piece), tuple(before))
-            down = Task(awaited if is_pile else rest, _do(returnings[layer].pass_down, piece), (walk,))
-            weigh = Task(rest, _do(returnings[layer].weigh, piece), (walk, down))
+            walk = Task(len(walks) % at_once, Do("step", layer, piece), tuple(before))
+            down = Task(awaited if is_pile else rest, Do("pass_down", layer, piece), (walk,))
+            weigh = Task(rest, Do("weigh", layer, piece), (walk, down))
             walks[layer, piece], passed[layer, piece] = walk, down
             tasks += [walk, down] if is_pile else [walk]
             found += [weigh] if is_pile else [down, weigh]
         tasks, later = tasks + later, found
-    return tasks + later
+    return Schedule(tasks + later)
+
+
+def _perform(schedule: Schedule, layers: Sequence[Any], device: torch.device, at_once: int) -> None:
+    perform(schedule, lambda do: getattr(layers[do.layer], do.name)(do.piece), device, urgency(at_once))
 
 
 def _waves(layers: int, pieces: int, *, is_pile: bool) -> list[list[tuple[int, int]]]:
@@ -206,10 +251,6 @@ def _waves(layers: int, pieces: int, *, is_pile: bool) -> list[list[tuple[int, i
         for piece in range(pieces):
             waves[piece + layer * is_pile].append((layer, piece))
     return waves
-
-
-def _do(work: Any, piece: int) -> Any:
-    return lambda: work(piece)
 
 
 def read(setting: Setting, lengths: Tensor | None, givens: Sequence[Given]) -> list[Found]:
@@ -224,15 +265,22 @@ def read(setting: Setting, lengths: Tensor | None, givens: Sequence[Given]) -> l
 def _ahead(setting: Setting, lengths: Tensor | None, givens: Sequence[Given]) -> tuple[list[Reading], list[Found]]:
     readings: list[Reading] = []
     for given in givens:
-        below = readings[-1] if setting.is_pile and readings else None
-        how: Any = {"keeps": setting.back is not None, "steps": givens[0].x.shape[1]}
-        readings.append(Reading(setting, given, lengths, below, **how))
-    tasks = forward_tasks(readings, setting.ahead.at_once, is_pile=setting.is_pile)
-    perform(tasks, givens[0].x.device, urgency(setting.ahead.at_once))
+        x = None if not readings else _shared_x(setting, readings[-1])
+        how: Any = {"steps": givens[0].x.shape[1], "from_end": setting.both_ways and bool(readings)}
+        readings.append(Reading(setting, given, lengths, x, **how))
+    many = len(readings), readings[0].rows.pieces, setting.ahead.at_once
+    _perform(forward_tasks(*many, is_pile=setting.is_pile), readings, givens[0].x.device, setting.ahead.at_once)
     shown = range(len(givens))[-1:] if setting.is_pile else range(len(givens))
     return readings, [
         one.found(given, has_y=i in shown) for i, (one, given) in enumerate(zip(readings, givens, strict=True))
     ]
+
+
+def _shared_x(setting: Setting, before: Reading) -> Tensor | None:
+    """Give what a layer reads, step by step (T·B, D), where the layer before it has that already."""
+    if setting.is_pile:
+        return before.y.flatten(0, 1)
+    return before.x if setting.both_ways else None
 
 
 class _Read(torch.autograd.Function):
@@ -258,8 +306,8 @@ class _Read(torch.autograd.Function):
             is_below, is_above = setting.is_pile and layer + 1 < len(kept), setting.is_pile and layer > 0
             d_y = returnings[-1].d_x if is_below else None if d_y is None else d_y.transpose(0, 1)
             own = (setting.back, kept[layer], d_y, (d_last[0], d_last[1]), ctx.wanted[layer])
-            returnings.append(Returning(*own, is_above=is_above))
+            returnings.append(Returning(*own, is_above=is_above, from_end=setting.both_ways and layer > 0))
         returnings.reverse()
-        tasks = backward_tasks(returnings, setting.back.at_once, is_pile=setting.is_pile)
-        perform(tasks, kept[0].y.device, urgency(setting.back.at_once))
+        many = len(returnings), returnings[0].rows.pieces, setting.back.at_once
+        _perform(backward_tasks(*many, is_pile=setting.is_pile), returnings, kept[0].y.device, setting.back.at_once)
         return None, None, *(t for one in returnings for t in one.found())

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from recollect.kernels.starting import Kernel, Launcher, address, launcher_for, switch_off
 from recollect.memory import Memory
+from recollect.observe import is_watched
 
 if TYPE_CHECKING:
     from recollect.layers.block import Block
@@ -26,7 +27,8 @@ if TYPE_CHECKING:
 SCALARS = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
 ACTIVATIONS = {"relu": 0, "gelu": 1, "gelu_tanh": 2}
 SHARED = 96 << 10  # bytes of shared memory that every device from Volta on has
-PLACES = 32  # where blocks of threads tell each other something: launches in flight at a time share none
+PLACES = 4096  # where blocks of threads talk, for one size, at most: launches in flight share none
+PLACE_BYTES = 32 << 20  # of them all
 AHEAD = 24 << 20  # bytes of what comes after the blocks that are brought into the cache: half of what an H200's holds
 MOST_LAYERS = 28  # in a launch: as many as go into 4 KB of arguments
 WARPS = 8  # of a block of threads, in a Transformer block's step
@@ -194,8 +196,7 @@ def _is_covered(block: Block[Any], memory: Any) -> bool:
     is_open = mixer.causal and mixer.window is None and mixer.alibi is None
     drops = block.training and max(block.dropout, mixer.dropout, forward.dropout) > 0
     has_room = memory.reserved and memory.in_place and memory.keys.is_contiguous() and memory.values.is_contiguous()
-    has_hooks = any(m._forward_hooks or m._forward_pre_hooks for m in block.modules())
-    return is_open and not drops and has_room and not has_hooks
+    return is_open and not drops and has_room and not is_watched(*block.modules())
 
 
 def _sizes_of(block: Block[Any], x: Tensor, launcher: Launcher) -> BlockSizes:
@@ -290,9 +291,11 @@ def _take_place(device: torch.device, words: int) -> Tensor | None:
             if device.type == "cuda" and torch.cuda.is_current_stream_capturing():
                 return None  # zeros would be written again at every replay, and be others' between
             size = 2 + words + words % 2
-            _places[device, words] = torch.zeros(PLACES, size, dtype=torch.long, device=device)
+            count = max(1, min(PLACES, PLACE_BYTES // (8 * size)))
+            _places[device, words] = torch.zeros(count, size, dtype=torch.long, device=device)
         _taken += 1
-        return _places[device, words][_taken % PLACES]
+        places = _places[device, words]
+        return places[_taken % len(places)]
 
 
 def _failed(device: torch.device) -> Tensor:

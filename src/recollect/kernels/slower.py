@@ -7,7 +7,7 @@ grid is measured by `python benchmarks/recurrent.py`; with `--table` it prints w
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 import torch
@@ -33,5 +33,6 @@ def plain_is_faster(cell: str, dtype: torch.dtype, batch: int, hidden: int, *, t
     return Shape(cell, dtype, _nearest(batch, BATCH), _nearest(hidden, HIDDEN), trains) in PLAIN_IS_FASTER
 
 
-def _nearest(size: int, points: Sequence[int]) -> int:
+@lru_cache(maxsize=4096)
+def _nearest(size: int, points: tuple[int, ...]) -> int:
     return min(points, key=lambda point: abs(math.log(size / point)))

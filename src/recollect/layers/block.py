@@ -85,7 +85,7 @@ class Block(SequenceLayer[M]):
         return step_blocks(run, x, memories, valid, weight) if type(self) is Block else None
 
     def _drop(self, x: Tensor) -> Tensor:
-        return F.dropout(x, self.dropout, self.training)
+        return F.dropout(x, self.dropout) if self.training else x
 
     def _check_memory(self, memory: M, x: Tensor) -> None:
         pass  # the mixer checks it

@@ -72,7 +72,8 @@ class GRU(Recurrence[Hidden]):
             return None
         from_h = F.linear(memory.hidden, self.weight_hh, self.bias_hh)  # (B, 3H)
         h = memory.hidden.contiguous()
-        hidden, _ = torch.ops.aten._thnn_fused_gru_cell(like_state(from_x, h), like_state(from_h, h), h)
+        with torch.autocast("cuda", enabled=False):  # which would narrow the state
+            hidden, _ = torch.ops.aten._thnn_fused_gru_cell(like_state(from_x, h), like_state(from_h, h), h)
         return Hidden(hidden=hidden)
 
     def fused(self, x: Tensor, memory: Hidden, valid: Tensor | None) -> tuple[Tensor, Hidden] | None:

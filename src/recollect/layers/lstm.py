@@ -68,7 +68,8 @@ class LSTM(Recurrence[HiddenCell]):
         """The gates and both new vectors in one launch."""
         from_h = F.linear(memory.hidden, self.weight_hh, self.bias_hh)  # (B, 4H)
         c = memory.cell.contiguous()
-        hidden, cell, _ = torch.ops.aten._thnn_fused_lstm_cell(like_state(from_x, c), like_state(from_h, c), c)
+        with torch.autocast("cuda", enabled=False):  # which would narrow the state
+            hidden, cell, _ = torch.ops.aten._thnn_fused_lstm_cell(like_state(from_x, c), like_state(from_h, c), c)
         return HiddenCell(hidden=hidden, cell=cell)
 
     def fused(self, x: Tensor, memory: HiddenCell, valid: Tensor | None) -> tuple[Tensor, HiddenCell] | None:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from recollect.kernels.head_step import step_head
 from recollect.layer import SequenceLayer
 from recollect.memory import Memory, Nothing
-from recollect.observe import note
+from recollect.observe import is_watched, note
 
 
 class Pointwise(SequenceLayer[Nothing]):
@@ -62,7 +62,7 @@ class FeedForward(Pointwise):
         """W_2 φ(W_1 x + b_1) + b_2."""
         hidden = self._activate(self.up(x))  # (B, T, hidden)
         note(self, hidden=hidden)
-        return self.down(F.dropout(hidden, self.dropout, self.training))
+        return self.down(F.dropout(hidden, self.dropout) if self.training else hidden)
 
     def _activate(self, x: Tensor) -> Tensor:
         if self.activation == "relu":
@@ -132,11 +132,7 @@ class Linear(Pointwise):
 def _with_map(
     norm: LayerNorm | RMSNorm, others: Sequence[SequenceLayer[Any]], x: Tensor, memories: Sequence[Memory]
 ) -> tuple[Tensor, list[Memory]] | None:
-    if (
-        not others
-        or type(others[0]) is not Linear
-        or any(m._forward_hooks or m._forward_pre_hooks for m in (norm, others[0]))
-    ):
+    if not others or type(others[0]) is not Linear or is_watched(norm, others[0]):
         return None
     y = step_head(norm.norm, others[0].linear, x)
     return None if y is None else (y, list(memories[:2]))

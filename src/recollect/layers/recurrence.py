@@ -18,7 +18,7 @@ from torch.autograd import forward_ad
 from recollect.entry import fill_invalid
 from recollect.kernels import persistent, recurrences
 from recollect.kernels.single_step import step_recurrence
-from recollect.layer import SequenceLayer
+from recollect.layer import SequenceLayer, reverse_rows
 from recollect.memory import Memory
 from recollect.observe import is_watched, note
 
@@ -155,18 +155,21 @@ class Recurrence(SequenceLayer[H]):
         y, hidden, cell = persistent.read(kernel, self._given(x, memory), valid)
         return y, _replace(memory, [hidden] if cell is None else [hidden, cell])
 
-    def goes_beside(self, other: SequenceLayer[Any], x: Tensor) -> bool:
-        """Whether a GPU has room for two walks."""
-        return self._is_taken([self, other], x, is_pile=False)
-
-    def read_beside(
-        self, other: SequenceLayer[Any], xs: tuple[Tensor, Tensor], memories: tuple[H, Any], valid: Tensor | None
-    ) -> list[tuple[Tensor, Any]]:
-        """Walk through both inputs at the same time."""
-        layers = [self, other]
+    def read_both_ways(
+        self, other: SequenceLayer[Any], x: Tensor, memories: tuple[H, Any], valid: Tensor | None
+    ) -> list[tuple[Tensor, Any]] | None:
+        """Walk from both ends at the same time; ragged rows, each with an end of its own, are turned around for it."""
+        layers, is_ragged = [self, other], valid is not None
+        if not self._is_taken(layers, x, is_pile=False):
+            return None
+        xs = [x, reverse_rows(x, valid) if is_ragged else x]
         pairs = [layer.enter(x, memory, valid) for layer, x, memory in zip(layers, xs, memories, strict=True)]
-        found = self._read_several(layers, [x for x, _ in pairs], [m for _, m in pairs], valid, is_pile=False)
-        return found or [layer(x, memory, valid=valid) for layer, (x, memory) in zip(layers, pairs, strict=True)]
+        found = self._read_several(
+            layers, [x for x, _ in pairs], [m for _, m in pairs], valid, is_pile=False, both_ways=not is_ragged
+        )
+        if found is not None and is_ragged:
+            found[1] = reverse_rows(found[1][0], valid), found[1][1]
+        return found
 
     def fast_along(
         self, others: Sequence[SequenceLayer[Any]], x: Tensor, memories: Sequence[Any], valid: Tensor | None
@@ -192,15 +195,15 @@ class Recurrence(SequenceLayer[H]):
         if type(other) is not type(self) or len(self._parameters) < 4 or len(other._parameters) < 4:
             return False
         same = all(getattr(self, name) == getattr(other, name) for name in ("kernel", "hidden"))
-        return same and self._home() == other._home() and not is_watched(self) and not is_watched(other)
+        return same and self._home() == other._home() and not is_watched(self, other)
 
     def _read_several(
-        self, layers: list[Any], xs: list[Tensor], memories: Sequence[Any], valid: Tensor | None, *, is_pile: bool
+        self, layers: list[Any], xs: list[Tensor], memories: Sequence[Any], valid: Tensor | None, **how: bool
     ) -> list[tuple[Any, Any]] | None:
         givens = [layer._given(x, memory) for layer, x, memory in zip_longest(layers, xs, memories)]
         if self.kernel is None or len({given.is_kept() for given in givens}) > 1:  # what is frozen stays so
             return None
-        found = persistent.read_several(self.kernel, givens, valid, is_pile=is_pile)
+        found = persistent.read_several(self.kernel, givens, valid, **how)
         pairs = zip(found, memories, strict=True)
         return [
             (None if y is None else fill_invalid(y, valid), _replace(memory, [h] if c is None else [h, c]))

@@ -18,6 +18,7 @@ typedef unsigned char u8;
 typedef unsigned short u16;
 typedef unsigned int u32;
 typedef unsigned long long u64;
+typedef long long i64;
 #define DEVICE inline
 #define ASSUME(known) ((void)0)
 #define __align__(n)

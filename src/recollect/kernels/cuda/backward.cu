@@ -25,7 +25,7 @@ constexpr int MINE = (ITEMS + THREADS - 1) / THREADS;
 constexpr int SHARES = THROUGH_L2 ? CLUSTER * DEEP * CHUNKS : 1;  // chunks of a group
 
 struct Backward {
-    const u16* gates;             // (T, B, H, SLOTS)
+    const u16* gates;             // (T, B, H, SLOTS), as forward.cu has walked through it
     const u16 *cells, *outputs;   // (T + 1, B, H)
     const u16* weights;           // packed
     const int* lengths;           // (B,), or null
@@ -36,8 +36,8 @@ struct Backward {
     float* d_bias;                             // (pairs of rows, H, SLOTS), or null: summed over all steps
     u16* exchange;                             // (2, groups, k / 8, ROWS, 8), zero
     u32 *counters, *failed, *told;             // zero
-    u64 step_stride, row_stride;               // of d_outputs
-    int steps, batch, rows, width, groups;
+    i64 step_stride, row_stride;               // of d_outputs
+    int steps, by_step, rows, width, groups;   // as forward.cu's
 };
 
 struct Element {
@@ -138,14 +138,14 @@ struct Step {  // where one step's values lie: moved from step to step, as each 
     u16* d_logits;
 
     DEVICE Step(const Backward& a, int t) {
-        const u64 size = (u64)a.batch * a.width;
+        const i64 size = (i64)a.by_step * a.width;
         gates = a.gates + t * size * SLOTS;
         before = CELL == 0 ? a.cells + t * size : a.outputs + (CELL == 1 ? t : t + 1) * size;
         d_outputs = a.d_outputs + t * a.step_stride;
         d_logits = a.d_logits + t * size * SLOTS;
     }
     DEVICE void go_back(const Backward& a) {
-        const u64 size = (u64)a.batch * a.width;
+        const i64 size = (i64)a.by_step * a.width;
         gates -= size * SLOTS, before -= size, d_outputs -= a.step_stride, d_logits -= size * SLOTS;
     }
     DEVICE Seen see(const Backward& a, const First& first, int i, int r) const {
@@ -160,7 +160,7 @@ struct Step {  // where one step's values lie: moved from step to step, as each 
     }
     // What `see` will load in some steps: four units lie side by side, one lane asks for them.
     DEVICE void bring_near(const Backward& a, const First& first, int i, int r) const {
-        const u64 size = (u64)a.batch * a.width, at = place_of(a, first, i, r) - AHEAD * size;
+        const i64 size = (i64)a.by_step * a.width, at = place_of(a, first, i, r) - AHEAD * size;
         if (CELL < 2) prefetch(gates + at * SLOTS);
         prefetch(before + at);
         if (a.d_outputs) prefetch(d_outputs + d_place_of(a, first, i, r) - AHEAD * a.step_stride);
@@ -179,7 +179,7 @@ DEVICE void begin(const Backward& a, const Place& me, const First& first, int i,
         e.length = a.lengths ? a.lengths[me.group * ROWS + item.row + r] : a.steps;
         if (a.d_last_hidden) e.d_hidden = a.d_last_hidden[at];
         if (CELL == 0 && a.d_last_cell) e.d_cell = a.d_last_cell[at];
-        if (CELL == 0) e.cell = widen(a.cells[(u64)a.steps * a.batch * a.width + at]);
+        if (CELL == 0) e.cell = widen(a.cells[(i64)a.steps * a.by_step * a.width + at]);
         seen[r] = Step(a, a.steps - 1).see(a, first, i, r);
     }
 }

@@ -1,5 +1,8 @@
 // One launch walks a recurrent layer through all steps. W_hh never leaves the registers.
 //
+// Tensors are given by where the walk begins, and by how far a step leads from there: back, where the walk begins at the
+// end of time. Then what was given before the first step lies after the last.
+//
 // A group of blocks reads ROWS rows of the batch; each block owns all gates of UNITS units, so that what follows the
 // product is its own business and the cell stays in registers. What the blocks owe each other is h: it is written in the
 // layout that wgmma reads, either into the second-level cache, from where every block copies all of it, or straight into
@@ -30,7 +33,7 @@ struct Forward {
     float *last_hidden, *last_cell;  // (B, H)
     u16* exchange;                   // (2, groups, k / 8, ROWS, 8), zero
     u32 *counters, *failed, *told;   // zero
-    int steps, batch, rows, width, groups, keeps;  // batch: rows of the tensors; rows: those of this launch
+    int steps, by_step, rows, width, groups, keeps;  // by_step: the B rows of a step, or -B; rows: those of this launch
 };
 
 struct Element {  // a unit in a row of the batch: what this thread remembers of it
@@ -263,7 +266,7 @@ DEVICE void send_state(const Forward& a, const Place& me, const Shared& shared, 
 // The next step's logits. A product waits for all loads before it, so they are asked for after it: at once inside a cluster,
 // where a step is short and what later steps need is brought near; else when the state is sent, for which others wait.
 DEVICE void look_ahead(const Forward& a, const Place& me, const u16* logits, int t, Element* mine) {
-    const u64 step_size = (u64)a.batch * a.width;
+    const i64 step_size = (i64)a.by_step * a.width;
 #pragma unroll
     for (int i = 0; i < MINE; ++i) {
         const u16* next = logits + (step_size + place_of(a, me, i)) * SLOTS;
@@ -304,7 +307,7 @@ KERNEL(THREADS) recurrent_forward(const Forward a) {
     block_sync();
     if (CLUSTER > 1) cluster_sync();
 
-    const u64 step_size = (u64)a.batch * a.width;
+    const i64 step_size = (i64)a.by_step * a.width;
     u16 *logits = a.logits, *outputs = a.outputs + step_size, *cells = a.cells + step_size;  // of step t; after it
     for (int t = 0; t < a.steps; ++t, logits += step_size * SLOTS, outputs += step_size, cells += step_size) {
 #if THROUGH_L2

@@ -9,6 +9,7 @@ typedef unsigned char u8;
 typedef unsigned short u16;
 typedef unsigned int u32;
 typedef unsigned long long u64;
+typedef long long i64;
 #define DEVICE __device__ __forceinline__
 #define KERNEL(threads) extern "C" __global__ void __launch_bounds__(threads, 1)
 #define SHARED_MEMORY(name) extern __shared__ __align__(128) u8 name[]
