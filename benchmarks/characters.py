@@ -66,9 +66,9 @@ class Setting:
 SETTINGS = (
     {f"nanoGPT's, seed {seed}": Setting("transformer", 0.2, 1e-3, 5000, seed) for seed in range(3)}
     | {
-        "rnn": Setting("rnn", 0.3, 1e-3, 1500),
-        "gru": Setting("gru", 0.4, 2e-3, 1500),
-        "lstm": Setting("lstm", 0.4, 2e-3, 1500),
+        "rnn": Setting("rnn", 0.3, 1e-3, 1500, precision="bf16"),
+        "gru": Setting("gru", 0.4, 2e-3, 1500, precision="bf16"),
+        "lstm": Setting("lstm", 0.4, 2e-3, 1500, precision="bf16"),
         "linear-attention": Setting("linear-attention", 0.3, 1e-3, 1500),
         "ttt-linear": Setting("ttt-linear", 0.3, 1e-3, 1500),
         "ttt-mlp": Setting("ttt-mlp", 0.3, 1e-3, 1500),

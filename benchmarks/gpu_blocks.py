@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import groupby
 
+from recurrent_cases import WAYS
 from tables import Result, Say, join, table
 
 PASSES = ("forward", "forward + backward")
+GRID_WAYS = ("ratio", "ratio_in_graphs")
 CELLS = {"lstm": "LSTM", "gru": "GRU", "rnn_tanh": "RNN"}
 RECURRENT_NOTE = (
-    "µs a step, as called / in a CUDA graph, medians of at least {rounds} turns in one run, {steps} steps, inputs as "
-    "wide as states. Errors are relative, against float64: ours / torch.nn's. "
+    "µs a step, called once / four times in a row, where that was measured / in a CUDA graph, medians of at least "
+    "{rounds} turns in one run (a third of them in a row), {steps} steps, inputs as wide as states. "
+    "Errors are relative, against float64: ours / torch.nn's. "
 )
 GRID_NOTE = (
-    "The second table: over the grid in bf16, torch.nn's time over ours, as called / in graphs, at least {rounds} "
+    "The second table: over the grid in bf16, torch.nn's time over ours, called once / in graphs, at least {rounds} "
     "turns of {steps} steps; in brackets where the plain path is chosen, bold where ours is slower. Our kernels are "
     "chosen at {chosen} of the points; ours is slower at {slower} of {count} as called, at {slower_in_graphs} in "
     "graphs."
@@ -44,7 +48,8 @@ CHINESE = {
     LEADS["recurrent"]: "GPU 上由我们自己的内核计算的循环层：",
     LEADS["kernel_training"]: "用这些内核训练，对照普通路径：",
     LEADS["decoding_gpu"]: "GPU 上的生成：",
-    RECURRENT_NOTE: "每步微秒数，直接调用 / 录成 CUDA 图，同一次运行中至少轮流 {rounds} 次取中位数，{steps} 步，"
+    RECURRENT_NOTE: "每步微秒数，调用一次 / 连续调用四次（若有测量）/ 录成 CUDA 图，"
+    "同一次运行中至少轮流 {rounds} 次（连续调用为其三分之一）取中位数，{steps} 步，"
     "输入与状态同宽。误差为相对 float64 的相对误差：我们 / torch.nn。",
     GRID_NOTE: "第二张表为 bf16 的各尺寸上 torch.nn 的用时除以我们的用时，直接调用 / 录成图，至少轮流 {rounds} 次，"
     "每次 {steps} 步；括号表示选用普通路径，粗体表示我们较慢。{chosen} 的尺寸选用我们的内核；"
@@ -100,10 +105,11 @@ def goals_table(rows: list[Result], say: Say) -> str:
 
 def goal_row(row: Result, say: Say) -> list[str]:
     us = row["us_per_step"]
-    times = [f"{us[who]:.2f} / {us[f'{who} in a graph']:.2f}" for who in ("ours", "torch.nn")]
+    ways = [way for way in WAYS.values() if f"ours{way}" in us]
+    times = [" / ".join(f"{us[f'{who}{way}']:.2f}" for way in ways) for who in ("ours", "torch.nn")]
     errors = [" / ".join(f"{error:.4f}" for error in row["errors"][what]) for what in ("y", "dw")]
     sizes = [str(row["batch"]), str(row["hidden"])]
-    return [name_of(row, say), row["dtype"], say(row["pass"]), *sizes, *times, ratios(row), *errors]
+    return [name_of(row, say), row["dtype"], say(row["pass"]), *sizes, *times, ratios(row, WAYS), *errors]
 
 
 def name_of(row: Result, say: Say) -> str:
@@ -111,15 +117,15 @@ def name_of(row: Result, say: Say) -> str:
     return CELLS[row["cell"]] + layers + (f", {say('two directions')}" if row["directions"] > 1 else "")
 
 
-def ratios(row: Result) -> str:
-    pairs = ((row["ratio"], row["slower"]), (row["ratio_in_graphs"], row["slower_in_graphs"]))
-    text = " / ".join(f"**{ratio:.2f}**" if slower else f"{ratio:.2f}" for ratio, slower in pairs)
+def ratios(row: Result, names: Iterable[str]) -> str:
+    found = [row[name] for name in names if name in row]
+    text = " / ".join(f"**{ratio:.2f}**" if ratio < 1 else f"{ratio:.2f}" for ratio in found)
     return text if row["chosen"] else f"({text})"
 
 
 def grid_table(rows: list[Result], say: Say) -> str:
     """Give a row for each cell, pass and batch, a column for each width."""
-    places = {(row["cell"], row["pass"], row["batch"], row["hidden"]): ratios(row) for row in rows}
+    places = {(row["cell"], row["pass"], row["batch"], row["hidden"]): ratios(row, GRID_WAYS) for row in rows}
     widths, batches = (sorted({place[i] for place in places}) for i in (3, 2))
     lines = [
         [CELLS[cell], say(which), str(batch), *(places.get((cell, which, batch, width), "") for width in widths)]

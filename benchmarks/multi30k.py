@@ -70,6 +70,7 @@ class Setting:
 RECURRENT = {"width": 256, "hidden": 512, "dropout": 0.5}
 ATTENTIVE = {"width": 256, "hidden": 1024, "depth": 4, "heads": 8, "dropout": 0.3, "norm": "pre"}
 ATTENTIVE |= {"tied": True, "shared": True}
+NARROW = {"width": 128, "hidden": 512}
 BASE = {
     "sutskever": Setting("sutskever", RECURRENT | {"depth": 2, "reversed_source": True}),
     "start only": Setting(
@@ -84,11 +85,14 @@ BASE = {
     "bahdanau": Setting("bahdanau", RECURRENT, epochs=30),
     "luong": Setting("luong", RECURRENT | {"depth": 2}, epochs=30),
     "transformer": Setting("transformer", ATTENTIVE, rate=2e-3, tokens=8192),
+    "transformer, half batches": Setting("transformer", ATTENTIVE),
+    "transformer, width 128": Setting("transformer", ATTENTIVE | NARROW, rate=2e-3, epochs=60),
 }
 LINE = ("sutskever", "cho", "bahdanau", "luong", "transformer")
+TRIED = ("transformer, half batches", "transformer, width 128")
 SETTINGS = (
     {f"{name}, seed {seed}": replace(BASE[name], seed=seed) for name in LINE for seed in range(3)}
-    | {f"{name}, to German": replace(BASE[name], to_german=True) for name in LINE}
+    | {f"{name}, to German": replace(BASE[name], to_german=True) for name in (*LINE, *TRIED)}
     | {name: setting for name, setting in BASE.items() if name not in LINE}
 )
 
@@ -141,6 +145,7 @@ def one_run(name: str, setting: Setting, options: Any) -> dict[str, Any]:
         row["at_once"] = options.at_once
         row |= {"parameters": count_translation_parameters(model.config), "best_step": trainee.progress.best_step}
         row |= {"learning_seconds": trainee.progress.seconds, "tokens": trainee.progress.tokens}
+        row |= {"valid": {"nats": trainee.progress.best, "beam 5": speak(model, data, data.valid, 5)[1]}}
         row |= {part: measure(model, data, setting, part) for part in PARTS}
         if setting.family in ("sutskever", "cho"):
             row |= {"remembered": what_c_remembers(model, data, held_out_part(data, setting))}
@@ -181,26 +186,24 @@ def held_out_part(data: Pairs, setting: Setting, name: str = "test_2016_flickr")
 
 
 def measure(model: Translator, data: Pairs, setting: Setting, name: str) -> dict[str, Any]:
-    model.eval()
     part = held_out_part(data, setting, name)
-    tongues = Tongues(data.source_tokenizer, data.target_tokenizer)
-    sources, references = part.source_lines, part.target_lines
     found: dict[str, Any] = {"nats": score_targets(model, part, data.begin, data.end).loss}
     for width in (1, 5):
-        begun = time.perf_counter()
-        said = translate(model, tongues, sources, Search(width=width, tokens=LONGEST, length="power", alpha=1.0), 100)
-        lines = [best[0].text for best in said]
-        small = bleu(lines, references, lowercase=True)
-        found[f"beam {width}"] = {
-            "bleu_lowercase": small["score"],
-            "bleu": bleu(lines, references)["score"],
-            "chrf_lowercase": chrf(lines, references, lowercase=True)["score"],
-            "seconds": time.perf_counter() - begun,
-            "signature": small["signature"],
-        }
-    found["by_length"] = by_length(lines, references, sources)
+        lines, found[f"beam {width}"] = speak(model, data, part, width)
+    found["by_length"] = by_length(lines, part.target_lines, part.source_lines)
     found["by_position"] = by_position(model, part, data)
     return found
+
+
+def speak(model: Translator, data: Pairs, part: PairPart, width: int) -> tuple[list[str], dict[str, Any]]:
+    """Translate a part, and give the lines with their scores."""
+    begun, search = time.perf_counter(), Search(width=width, tokens=LONGEST, length="power", alpha=1.0)
+    tongues = Tongues(data.source_tokenizer, data.target_tokenizer)
+    lines = [best[0].text for best in translate(model.eval(), tongues, part.source_lines, search, 100)]
+    seconds, small = time.perf_counter() - begun, bleu(lines, part.target_lines, lowercase=True)
+    scores = {"bleu_lowercase": small["score"], "bleu": bleu(lines, part.target_lines)["score"], "seconds": seconds}
+    scores |= {"chrf_lowercase": chrf(lines, part.target_lines, lowercase=True)["score"]}
+    return lines, scores | {"signature": small["signature"]}
 
 
 def by_length(lines: list[str], references: list[str], sources: list[str]) -> list[dict[str, Any]]:

@@ -1,9 +1,11 @@
 """Our recurrent kernels beside torch.nn on a Hopper GPU, each as it is called and inside a CUDA graph.
 
-Same weights and inputs; contenders take turns; CUDA events; µs per time step. Errors are relative, against torch.nn in
-float64, of all outputs, of dx and of the first layer's dW_hh. `walk` is the kernel alone, without the large products
-before and after it. `chosen` says whether our kernels read, or the plain path where that is faster. The goals' sizes
-read 1024 steps, the rest of the grid 256. Rows are printed and saved as they come; a trial's are not saved.
+Same weights and inputs; contenders take turns; CUDA events; µs per time step. A call finds the GPU idle; at the goals'
+sizes four calls in a row are timed as well, as a training makes them: the host prepares one while the GPU works on
+another. Errors are relative, against torch.nn in float64, of all outputs, of dx and of the first layer's dW_hh. `walk`
+is the kernel alone, without the large products before and after it. `chosen` says whether our kernels read, or the
+plain path where that is faster. The goals' sizes read 1024 steps, the rest of the grid 256. Rows are printed and saved
+as they come; a trial's are not saved.
 
     python benchmarks/recurrent.py                        the goals' sizes and the whole grid
     python benchmarks/recurrent.py --quick                the goals' sizes; other rows are kept
@@ -24,6 +26,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from copy import deepcopy
+from functools import partial
 from itertools import islice, product
 from multiprocessing import get_context
 from typing import Any
@@ -42,6 +45,7 @@ from recurrent_cases import PASSES, Case, Effort, effort_for, line, merge, summa
 
 STEPS, DEVICE = 1024, torch.device("cuda", 0)
 KINDS: dict[str, Any] = {"lstm": LSTM, "gru": GRU, "rnn_tanh": RNN}
+IN_A_ROW = 4  # calls
 CHUNKS = (2048, 4096, 8192, 16384, 32768)  # bytes, for --tune
 NAME = "recurrent"
 
@@ -141,6 +145,8 @@ def measure(case: Case, effort: Effort) -> Iterator[dict[str, Any]]:
         if chosen and case in recurrent_cases.GOALS and not case.is_stack:
             contenders["walk"] = walk(ours, case.cell, case.batch, dtype, back=trains)
         times = interleave_events(contenders, effort)
+        if case in recurrent_cases.GOALS:
+            times |= times_in_a_row({who: contenders[who] for who in ("ours", "torch.nn")}, effort)
         persistent.check()
         how = {"chosen": chosen, "plan": plan(case, trains=trains) if chosen else "plain"}
         yield facts | {"pass": which} | how | summarise(times, effort.steps)
@@ -279,6 +285,18 @@ def interleave_events(contenders: dict[str, Callable[[], Any]], effort: Effort) 
             times[name].append(time_once(work))
         rounds += 1
     return times
+
+
+def times_in_a_row(contenders: dict[str, Callable[[], Any]], effort: Effort) -> dict[str, list[float]]:
+    """Time calls that follow each other at once; milliseconds of one, by name."""
+    rows = {f"{name} in a row": partial(again, work) for name, work in contenders.items()}
+    times = interleave_events(rows, effort._replace(rounds=-(-effort.rounds // 3), warmup=0))
+    return {name: [each / IN_A_ROW for each in found] for name, found in times.items()}
+
+
+def again(work: Callable[[], Any]) -> None:
+    for _ in range(IN_A_ROW):
+        work()
 
 
 def time_once(work: Callable[[], Any]) -> float:

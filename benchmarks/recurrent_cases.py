@@ -9,11 +9,12 @@ from typing import Any, NamedTuple
 from recollect.kernels.slower import BATCH, HIDDEN
 
 KINDS = ("lstm", "gru", "rnn_tanh")
-COLUMNS = "{:9}{:10}{:>4}{:>6}{:>4} {:18}{:>8}{:>8}{:>8}{:>8}{:>8}{:>7}{:>8}{:>8}{:>7}  {}"
+COLUMNS = "{:9}{:10}{:>4}{:>6}{:>4} {:18}{:>8}{:>8}{:>8}{:>8}{:>8}{:>7}{:>7}{:>8}{:>8}{:>7}  {}"
 HEAD = ("cell", "dtype", "B", "H", "", "pass", "ours", "graph", "torch", "graph", "walk")
-HEAD += ("x", "x graph", "spread", "rounds", "errors: ours, torch | plan")
+HEAD += ("x", "x row", "x graph", "spread", "rounds", "errors: ours, torch | plan")
 CONTENDERS = ("ours", "ours in a graph", "torch.nn", "torch.nn in a graph", "walk")
 PASSES = ("forward", "forward + backward")
+WAYS = {"ratio": "", "ratio_in_a_row": " in a row", "ratio_in_graphs": " in a graph"}  # of calling
 
 
 class Case(NamedTuple):
@@ -65,15 +66,13 @@ def summarise(times: dict[str, list[float]], steps: int) -> dict[str, Any]:
     each = {name: statistics.median(t) * 1000 / steps for name, t in times.items()}
     ours = times["ours"]
     low, middle, high = statistics.quantiles(ours, n=4) if len(ours) > 1 else ours * 3
-    ratio, in_graphs = (each[f"torch.nn{way}"] / each[f"ours{way}"] for way in ("", " in a graph"))
-    return {
+    ratios = {name: each[f"torch.nn{way}"] / each[f"ours{way}"] for name, way in WAYS.items() if f"ours{way}" in each}
+    return ratios | {
         "rounds": len(ours),
         "us_per_step": each,
         "spread": (high - low) / middle,
-        "ratio": ratio,
-        "ratio_in_graphs": in_graphs,
-        "slower": ratio < 1,
-        "slower_in_graphs": in_graphs < 1,
+        "slower": ratios["ratio"] < 1,
+        "slower_in_graphs": ratios["ratio_in_graphs"] < 1,
     }
 
 
@@ -91,7 +90,7 @@ def merge(before: list[dict[str, Any]], found: list[dict[str, Any]]) -> list[dic
 def line(row: dict[str, Any]) -> str:
     us = [f"{row['us_per_step'][name]:.2f}" if name in row["us_per_step"] else "" for name in CONTENDERS]
     errors = " ".join(f"{name} {a:.4f} {b:.4f}" for name, (a, b) in row["errors"].items())
-    ratios = (f"{row['ratio']:.2f}", f"{row['ratio_in_graphs']:.2f}", f"{row['spread']:.0%}", row["rounds"])
+    ratios = [f"{row[name]:.2f}" if name in row else "" for name in WAYS] + [f"{row['spread']:.0%}", row["rounds"]]
     shape = f"x{row['layers']}" if row["layers"] > 1 else "<>" if row["directions"] > 1 else ""
     head = (row["cell"], row["dtype"], row["batch"], row["hidden"], shape, row["pass"])
     marks = "".join(f" | {mark}" for mark in ("slower", "slower_in_graphs") if row[mark]).replace("_", " ")
