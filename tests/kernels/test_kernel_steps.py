@@ -136,6 +136,8 @@ STACKS: dict[str, tuple[Any, int, torch.dtype, list[int]]] = {  # a block, chips
     "two rows, one list in parts": (lambda: block(32, 264, 2, 1, kind="rms"), 24, torch.float32, [140, 9]),
     "three rows, more lists than blocks": (lambda: block(48, 64, 3, 3, bias=False), 4, torch.float32, [5, 1, 70]),
     "four rows, little hidden": (lambda: block(64, 8, 2, 2), 40, torch.bfloat16, [1, 2, 66, 4]),
+    "half, more parts than are looked at together": (lambda: block(64, 72, 4, 4), 40, torch.float16, [1200]),
+    "bfloat16, parts longer than a turn": (lambda: block(32, 264, 2, 1, bias=False), 4, torch.bfloat16, [300, 40]),
     "more blocks than features": (lambda: block(16, 40, 1, 1), 60, torch.float32, [200]),
 }
 
@@ -353,9 +355,10 @@ def test_a_loop_of_kernels_says_what_the_model_says(family, emulator, monkeypatc
 
 FAULTS = {
     "words are taken as they are": ("is_whole & has_tag(words[i], tag)", "true"),
-    "no sum over the lanes of a row": ("sums[b] = over_lanes<LANES>(sums[b]);", ";"),
+    "no sum over the lanes of a row": ("sums[t][b] += from_lane_xor(sums[t][b], step);", ";"),
+    "a row's cuts are not added": ("cut < CUTS;", "cut < 1;"),
     "lanes are not joined": ("running.join_over_warp();", ""),
-    "the step itself is not looked at": ("running.see(score, value);\n    if (item.head", "if (item.head"),
+    "the step itself is not looked at": ("if (item.is_last) itself.see(q, running);", ""),
 }
 
 

@@ -86,6 +86,7 @@ def test_no_library_says_so(monkeypatch):
 
 STEPS = {
     "block_step": BlockSizes(1, 1, 768, 3072, 12, 12, 64, 1, 0, 0, "0.125f", "1e-05f", 8, 132).kernel,
+    "block_step in half": BlockSizes(2, 1, 768, 3072, 12, 12, 64, 1, 0, 0, "0.125f", "1e-05f", 8, 132).kernel,
     "head_step": HeadSizes(1, 1, 768, 50257, 1, 0, "1e-05f", 8, 132).kernel,
     "recurrent_step": Kernel(
         "recurrent_step",
@@ -101,6 +102,6 @@ STEPS = {
 def test_kernels_for_single_steps_compile_without_spilling(name):
     macros = [f"-D{key}={value}" for key, value in STEPS[name].constants]
     options = ["-arch=sm_90", *nvrtc.OPTIONS, "--ptxas-options=-v", *macros]
-    code, log = nvrtc.compile_source(sources(), f"{name}.cu", options)
+    code, log = nvrtc.compile_source(sources(), f"{STEPS[name].name}.cu", options)
     assert code[1:4] == b"ELF"
     assert "0 bytes spill stores, 0 bytes spill loads" in log

@@ -96,9 +96,14 @@ class BlockSizes:
         return max(1, self.blocks // (self.rows * self.heads))
 
     @property
+    def pack(self) -> int:
+        """Activations that go in one word."""
+        return 1 if self.scalar == SCALARS[torch.float32] else 2
+
+    @property
     def parts(self) -> int:
-        """Numbers in all parts of contexts."""
-        return self.rows * self.heads * self.splits * (self.head + 2)
+        """Words in all parts of contexts."""
+        return self.rows * self.heads * self.splits * (self.head // self.pack + 2)
 
     @property
     def shared(self) -> int:
@@ -106,7 +111,9 @@ class BlockSizes:
         width, hidden = (self.rows * -(-size // 256) * 256 for size in (self.width, self.hidden))
         attending = self.parts + self.warps * (self.head + 2) + 3 * self.head
         between = 2 * self.rows * self.warps
-        return 4 * (self.rows * self.width + max(width + attending, hidden) + between + MOST_LAYERS * self.rows)
+        most_rows = max(2 * -(-size // (2 * self.blocks)) for size in (self.qkv, self.hidden, 2 * self.width))
+        numbers = self.rows * self.width + max(width + attending, hidden) + between
+        return 4 * (numbers + 8 * self.rows * most_rows + MOST_LAYERS * self.rows)
 
     @property
     def kernel(self) -> Kernel:
@@ -116,10 +123,14 @@ class BlockSizes:
         return Kernel("block_step", constants, self.blocks, 32 * self.warps, self.shared, at_once=True)
 
     @property
+    def qkv(self) -> int:
+        """Width of queries, keys and values."""
+        return (self.heads + 2 * self.kv_heads) * self.head
+
+    @property
     def words(self) -> int:
-        """Numbers that blocks tell each other: `Words` of block_step.cu."""
-        qkv = (self.heads + 2 * self.kv_heads) * self.head
-        return self.rows * (qkv + 2 * self.width + self.hidden) + self.parts
+        """Words that blocks tell each other: `Words` of block_step.cu."""
+        return self.rows * ((self.qkv + self.hidden) // self.pack + 2 * self.width) + self.parts
 
 
 def step_blocks(

@@ -20,9 +20,11 @@ typedef unsigned int u32;
 typedef unsigned long long u64;
 typedef long long i64;
 #define DEVICE inline
+#define ASSUME(known) ((void)0)
 #define __align__(n)
 struct float2 { float x, y; };
 struct float4 { float x, y, z, w; };
+inline float2 make_float2(float x, float y) { return {x, y}; }
 inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
 
 namespace emulator {
@@ -201,6 +203,7 @@ inline float widen(u16 bits) { return float_of((u32)bits << 16); }
 inline u32 narrow_pair(float low, float high) { return narrow(low) | (u32)narrow(high) << 16; }
 inline float exp2_of(float x) { return std::exp2(x); }
 inline float tanh_of(float x) { return std::tanh(x); }
+inline float one_over_root(float x) { return 1.0f / std::sqrt(x); }
 inline float one_over(float x) { return 1.0f / x; }
 
 // --- other blocks ------------------------------------------------------------------------------------------------
@@ -413,9 +416,10 @@ inline bool block_and(bool yes) {
     emulator::meet(block->meeting, block->threads.size(), [&] { block->agreed = !block->refused, block->refused = false; });
     return block->agreed;
 }
-inline void send(u64* to, float value, u32 tag) {  // late, and in any order
-    if (!is_mute()) emulator::later([=] { *to = (u64)tag << 32 | bits_of(value); });
+inline void send_bits(u64* to, u32 bits, u32 tag) {  // late, and in any order
+    if (!is_mute()) emulator::later([=] { *to = (u64)tag << 32 | bits; });
 }
+inline void send(u64* to, float value, u32 tag) { send_bits(to, bits_of(value), tag); }
 struct Two { u64 a, b; };
 inline Two look_at_two(const u64* at) {
     if ((u64)at % 16) emulator::broken("a look off its 16 bytes");
@@ -438,4 +442,5 @@ inline Sixteen load_once(const void* at) { return load_words(at); }
 inline void add_shared(u32* to) { *to += 1; }
 inline void min_shared(int* to, int value) { *to = std::min(*to, value); }
 inline void max_shared(int* to, int value) { *to = std::max(*to, value); }
+using std::max;
 using std::min;

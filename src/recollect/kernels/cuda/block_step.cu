@@ -6,268 +6,87 @@
 //   x = x + W_out c                         | the parts of c are put together by every block for itself
 //   h = φ(W_up norm(x));  x = x + W_down h
 //
-// What a layer costs: five exchanges (exchange.cuh; about 1.2 µs each) with little work between them. Its weights, read
-// once, come meanwhile: a warp asks for its next rows before it waits, and for the same rows of the layer after when it
-// has them, which brings those into the second-level cache. The readable form is `Block.read`. Sizes are constants of the
-// compilation:
+// What a layer costs: five exchanges (exchange.cuh; about 1 µs each) with little work between them. Its weights, read
+// once, come meanwhile: into the second-level cache while the layer before exchanges words, and into registers while few
+// blocks attend and most wait for them; asked for just before a wait they would hold up the looks behind them. The readable
+// form is `Block.read`. Sizes are constants of the compilation:
 //
 //   SCALAR 0 float, 1 bfloat16, 2 half; ROWS; WIDTH, HIDDEN, HEADS, KV_HEADS, HEAD; ACTIVATION 0 relu, 1 gelu,
 //   2 gelu by tanh; RMS; ROTARY; SCALE; EPS; WARPS; BLOCKS, at most WIDTH; SPLITS, of a list, at most; MOST_LAYERS
 
-#include "exchange.cuh"
-
-constexpr int QKV = (HEADS + 2 * KV_HEADS) * HEAD;
-constexpr int LANES = HEAD / 8;                // lanes that share a slot of the list: eight features each
-constexpr int TOGETHER = 32 / LANES;           // slots that a warp looks at together
-constexpr int GROUPS = WARPS * TOGETHER;       // and a block
-constexpr int AHEAD = 4;                       // times so many slots are asked for before the query is there
-constexpr int SHORTEST = AHEAD * GROUPS;       // slots worth a block of their own
-constexpr int PART = HEAD + 2;                 // a part of a context: its sum, and the sum's weight and largest score
-constexpr int LISTS = ROWS * HEADS;
+#include "attention.cuh"
+#include "portion.cuh"
 
 struct Layer {
     const scalar *norm, *norm_bias, *qkv, *qkv_bias, *out, *out_bias;
     const scalar *next_norm, *next_norm_bias, *up, *up_bias, *down, *down_bias;
-    scalar *keys, *values;                     // (B, S, KV_HEADS, HEAD)
+    scalar *keys, *values;
     const long long* length;                   // (B,)
     long long* length_after;                   // (B,)
-    long long slots;                           // S
+    long long slots;
+
+    DEVICE Lists lists() const { return {keys, values, slots}; }
 };
+
+using Qkv = Portion<WIDTH, QKV, 2>;
+using Out = Portion<WIDTH, WIDTH, 1>;
+using Up = Portion<WIDTH, HIDDEN, 2>;
+using Down = Portion<HIDDEN, WIDTH, 1>;
+constexpr bool HAS_ROOM = (sizeof(Up) + sizeof(Down)) / 4 <= 100;  // registers for both, while words are looked at
 
 // What blocks tell each other in a layer. Each place is written once in a layer, and again in the next one only when all
 // have read it: every block says at least one number of `between` and of `x` (BLOCKS is at most WIDTH), each after all
 // that it reads before. Who has collected x has therefore outlived everybody's reading of qkv, parts, between and hidden;
-// who has collected `between`, everybody's reading of the x before.
+// who has collected `between`, everybody's reading of the x before. The sums that go from layer to layer stay whole.
 struct Words {
-    u64 *qkv, *parts, *between, *hidden, *x;   // (ROWS, …): QKV; HEADS, SPLITS, PART; WIDTH; HIDDEN; WIDTH
+    u64 *qkv, *parts, *between, *hidden, *x;   // (ROWS, …): QKV / PACK; SPLITS, HEADS, PART; WIDTH; HIDDEN / PACK; WIDTH
 
     DEVICE explicit Words(u64* begin)
-        : qkv(begin), parts(qkv + ROWS * QKV), between(parts + LISTS * SPLITS * PART), hidden(between + ROWS * WIDTH),
-          x(hidden + ROWS * HIDDEN) {}
+        : qkv(begin), parts(qkv + ROWS * QKV / PACK), between(parts + PARTS), hidden(between + ROWS * WIDTH),
+          x(hidden + ROWS * HIDDEN / PACK) {}
 };
 enum Exchange { SAID_QKV, SAID_PART, SAID_BETWEEN, SAID_HIDDEN, SAID_X, EXCHANGES };  // in a layer
 
-struct Rooms {                                 // in shared memory
+DEVICE constexpr int larger_of(int a, int b) { return a > b ? a : b; }
+
+// In shared memory. Offsets are constants: of a pointer chosen among two the compiler forgets that it is to shared memory.
+struct Rooms {
+    static constexpr int AT_VECTOR = ROWS * WIDTH, AT_PARTS = AT_VECTOR + ROWS * padded(WIDTH);
+    static constexpr int AT_COLLECTED = AT_PARTS + PARTS, AT_HEADS = AT_COLLECTED + WARPS * COLLECTED;
+    static constexpr int AT_BETWEEN = larger_of(AT_HEADS + 3 * HEAD, AT_VECTOR + ROWS * padded(HIDDEN));
+    static constexpr int AT_SUMS = AT_BETWEEN + 2 * ROWS * WARPS;
+    static constexpr int SUMS = larger_of(larger_of(Qkv::SUMS, Out::SUMS), larger_of(Up::SUMS, Down::SUMS));
+    static constexpr int AT_LENGTHS = AT_SUMS + 8 * ROWS * larger_of(Qkv::EACH, larger_of(Up::EACH, Down::EACH));
+    static_assert(SUMS <= AT_LENGTHS - AT_SUMS, "room for sums");
+
     float* x;                                  // (ROWS, WIDTH)
     float* vector;                             // (ROWS, padded WIDTH or HIDDEN): what a product reads
-    float* parts;                              // (LISTS, SPLITS, PART), where the hidden vector is later
-    float* collected;                          // (WARPS, PART)
+    u32* parts;                                // (ROWS, SPLITS, HEADS, PART), where the hidden vector is later
+    float* collected;                          // (WARPS, COLLECTED)
     float* heads;                              // (3, HEAD): query, key and value of one head
     float* between;                            // (ROWS, WARPS, 2)
+    float* sums;                               // of a product's rows
     int* lengths;                              // (MOST_LAYERS, ROWS)
 
     DEVICE explicit Rooms(void* begin)
-        : x((float*)begin), vector(x + ROWS * WIDTH), parts(vector + ROWS * padded(WIDTH)),
-          collected(parts + LISTS * SPLITS * PART), heads(collected + WARPS * PART) {
-        float *end = heads + 3 * HEAD, *end_of_hidden = vector + ROWS * padded(HIDDEN);
-        between = end > end_of_hidden ? end : end_of_hidden;
-        lengths = (int*)(between + ROWS * WARPS * 2);
-    }
+        : x((float*)begin), vector(x + AT_VECTOR), parts((u32*)(x + AT_PARTS)), collected(x + AT_COLLECTED), heads(x + AT_HEADS),
+          between(x + AT_BETWEEN), sums(x + AT_SUMS), lengths((int*)(x + AT_LENGTHS)) {}
 };
 
-using Qkv = Product<WIDTH, QKV>;
-using Out = Product<WIDTH, WIDTH>;
-using Up = Product<WIDTH, HIDDEN>;
-using Down = Product<HIDDEN, WIDTH>;
-
-// ---- attention ---------------------------------------------------------------------------------------------------
-
-DEVICE int splits_of(int length) {
-    const int wanted = length / SHORTEST + 1;  // of length + 1 slots
-    return wanted < SPLITS ? wanted : SPLITS;
-}
-
-// Lay out eight features of a head, turned by their position where positions are rotary.
-DEVICE void turned(const float* from, int first, int position, float* to) {
-    for (int j = 0; j < 8; j++) to[j] = from[first + j];
-    if (!ROTARY) return;
-    for (int j = 0; j < 8; j += 2) {
-        const float angle = (float)position / powf(10000.0f, (float)(first + j) / HEAD);
-        const float sine = sinf(angle), cosine = cosf(angle), even = to[j], odd = to[j + 1];
-        to[j] = even * cosine - odd * sine;
-        to[j + 1] = even * sine + odd * cosine;
-    }
-}
-
-struct Running {                               // a softmax-weighted sum, as far as it has come
-    float most, weight, sum[8];
-
-    DEVICE void see(float score, const float* value) {
-        const float larger = fmaxf(most, score), fade = expf(most - larger), share = expf(score - larger);
-        most = larger;
-        weight = weight * fade + share;
-        for (int j = 0; j < 8; j++) sum[j] = sum[j] * fade + share * value[j];
-    }
-
-    DEVICE void join_over_warp() {             // the lanes that hold the same features
-#pragma unroll
-        for (int step = LANES; step < 32; step *= 2) {
-            const float other = from_lane_xor(most, step), larger = fmaxf(most, other);
-            const float mine = expf(most - larger), theirs = expf(other - larger);
-            most = larger;
-            weight = weight * mine + from_lane_xor(weight, step) * theirs;
-#pragma unroll
-            for (int j = 0; j < 8; j++) sum[j] = sum[j] * mine + from_lane_xor(sum[j], step) * theirs;
-        }
-    }
-};
-
-DEVICE float product_of(const float* a, const float* b) {  // over the lanes that share a slot
-    float dot = 0.0f;
-    for (int j = 0; j < 8; j++) dot += a[j] * b[j];
-    return over_lanes<LANES>(dot);
-}
-
-struct Item {                                  // one head of one row over one split of its list
-    int row, head, kv, split, splits, length, begin, end;
-
-    DEVICE Item(int item, const int* lengths)
-        : row(item / SPLITS / HEADS), head(item / SPLITS % HEADS), kv(head / (HEADS / KV_HEADS)), split(item % SPLITS),
-          splits(splits_of(lengths[row])), length(lengths[row]) {
-        const int each = (length + splits - 1) / splits;
-        begin = min(split * each, length);
-        end = min(begin + each, length);
-    }
-    DEVICE bool is_there() const { return split < splits; }
-    DEVICE bool is_last() const { return split == splits - 1; }
-
-    // Where this lane's features of a slot are.
-    DEVICE long long place_of(const Layer& layer, int slot) const {
-        return ((row * layer.slots + slot) * KV_HEADS + kv) * HEAD + (u32)thread_index() % LANES * 8;
-    }
-};
-
-DEVICE int slot_at(int base, int turn) { return base + turn * GROUPS + (u32)thread_index() / LANES; }
-
-struct Slots {                                 // some slots of a list, on their way
-    Eight keys[AHEAD], values[AHEAD];
-
-    DEVICE void ask(const Layer& layer, const Item& item, int base) {
-#pragma unroll
-        for (int i = 0; i < AHEAD; i++) {
-            const long long at = item.place_of(layer, slot_at(base, i));
-            if (slot_at(base, i) < item.end) keys[i] = fetch_changing(layer.keys + at), values[i] = fetch_changing(layer.values + at);
-        }
-    }
-
-    DEVICE static void announce(const Layer& layer, const Item& item) {
-        for (int i = 0; i < AHEAD; i++) {
-            if (slot_at(item.begin, i) >= item.end) continue;
-            prefetch(layer.keys + item.place_of(layer, slot_at(item.begin, i)));
-            prefetch(layer.values + item.place_of(layer, slot_at(item.begin, i)));
-        }
-    }
-};
-
-// The query of a head and, where the step itself is looked at, its key and value, into shared memory.
-DEVICE bool collect_head(const Item& item, const u64* qkv, u32 tag, float* heads) {
-    constexpr int BY_TWOS = HEAD / 2;
-    auto where = [&](u32 at) {
-        const int first = at < BY_TWOS ? item.head : HEADS + item.kv + (at < 2 * BY_TWOS ? 0 : KV_HEADS);
-        return qkv + item.row * QKV + first * HEAD + at % BY_TWOS * 2;
-    };
-    return collect<1>(item.is_last() ? 3 * BY_TWOS : BY_TWOS, tag, where, [&](int at, float first, float second) {
-        heads[2 * at] = first;
-        heads[2 * at + 1] = second;
-    });
-}
-
-// The step itself, which is also written down.
-DEVICE void see_itself(const Layer& layer, const Item& item, const float* q, const float* heads, Running& running) {
-    const int first = (u32)thread_index() % LANES * 8;
-    float key[8], value[8];
-    turned(heads + HEAD, first, item.length, key);
-    for (int j = 0; j < 8; j++) {              // as the next step will see them
-        key[j] = to_float(from_float(key[j]));
-        value[j] = to_float(from_float(heads[2 * HEAD + first + j]));
-    }
-    const float score = product_of(q, key);
-    if ((u32)thread_index() / LANES != 0) return;
-    running.see(score, value);
-    if (item.head % (HEADS / KV_HEADS) != 0 || item.length >= layer.slots) return;
-    const long long at = item.place_of(layer, item.length);
-    for (int j = 0; j < 8; j++) layer.keys[at + j] = from_float(key[j]), layer.values[at + j] = from_float(value[j]);
-}
-
-// A part of a context, which is told to all.
-DEVICE void attend(const Layer& layer, const Item& item, Slots slots, const Rooms& rooms, u64* part, u32 tag) {
-    const int first = (u32)thread_index() % LANES * 8;
-    float q[8];
-    turned(rooms.heads, first, item.length, q);
-    for (int j = 0; j < 8; j++) q[j] *= SCALE;
-    Running running = {-1e30f, 0.0f, {}};
-    for (int base = item.begin; base < item.end; base += SHORTEST) {
-#pragma unroll
-        for (int i = 0; i < AHEAD; i++) {
-            float key[8] = {}, value[8] = {};
-            const bool is_there = slot_at(base, i) < item.end;
-            if (is_there) spread(slots.keys[i], key), spread(slots.values[i], value);
-            const float score = product_of(q, key);
-            if (is_there) running.see(score, value);
-        }
-        slots.ask(layer, item, base + SHORTEST);
-    }
-    if (item.is_last()) see_itself(layer, item, q, rooms.heads, running);
-    running.join_over_warp();
-    float* own = rooms.collected + (u32)thread_index() / 32 * PART;
-    if ((u32)thread_index() % 32 < LANES)
-        for (int j = 0; j < 8; j++) own[first + j] = running.sum[j];
-    if ((u32)thread_index() % 32 == 0) own[HEAD] = running.weight, own[HEAD + 1] = running.most;
-    block_sync();
-    for (int h = thread_index(); h < PART; h += THREADS) {
-        float most = -1e30f, sum = 0.0f;
-#pragma unroll
-        for (int w = 0; w < WARPS; w++) most = fmaxf(most, rooms.collected[w * PART + HEAD + 1]);
-#pragma unroll
-        for (int w = 0; w < WARPS; w++) sum += rooms.collected[w * PART + h] * expf(rooms.collected[w * PART + HEAD + 1] - most);
-        send(part + h, h == HEAD + 1 ? most : sum, tag);
-    }
-    block_sync();
-}
-
+// Attend to this block's share. Who has none waits until the query is there: what it asks for from then on is in nobody's way.
 DEVICE bool attend_to_all(const Layer& layer, const Words& words, const Rooms& rooms, const int* lengths, u32 tag) {
-    for (int at = block_index(); at < LISTS * SPLITS; at += BLOCKS) {
+    bool has_none = true;
+    for (u32 at = block_index(); at < ROWS * HEADS * SPLITS; at += BLOCKS) {
         const Item item(at, lengths);
-        if (!item.is_there()) continue;
+        if (!item.is_there) continue;
+        has_none = false;
         Slots slots;
-        slots.ask(layer, item, item.begin);
+        slots.ask(layer.lists(), item, item.begin);
         if (!block_and(collect_head(item, words.qkv, tag + SAID_QKV, rooms.heads))) return false;
-        attend(layer, item, slots, rooms, words.parts + at * PART, tag + SAID_PART);
+        attend(layer.lists(), item, slots, rooms.heads, rooms.collected, words.parts + at * PART, tag + SAID_PART);
     }
-    return true;
-}
-
-// Put the splits of all contexts together, in shared memory.
-DEVICE bool gather_contexts(const Words& words, const Rooms& rooms, const int* lengths, u32 tag) {
-    constexpr int BY_TWOS = PART / 2;
-    bool came = true;
-    for (int row = 0; row < ROWS; row++) {
-        const int splits = splits_of(lengths[row]);
-        auto place_of = [&](u32 at) {          // of the words of the splits that there are, split by split
-            const u32 split = at / (HEADS * BY_TWOS), head = at / BY_TWOS % HEADS;
-            return ((row * HEADS + head) * SPLITS + split) * PART + at % BY_TWOS * 2;
-        };
-        auto take = [&](int at, float first, float second) {
-            rooms.parts[place_of(at)] = first;
-            rooms.parts[place_of(at) + 1] = second;
-        };
-        came = came && collect<4>(HEADS * splits * BY_TWOS, tag, [&](int at) { return words.parts + place_of(at); }, take);
-    }
-    if (!block_and(came)) return false;
-    for (int at = thread_index(); at < ROWS * WIDTH; at += THREADS) {
-        const int row = at / WIDTH, splits = splits_of(lengths[row]);
-        const float* parts = rooms.parts + at / HEAD * SPLITS * PART;
-        float most = -1e30f, weight = 0.0f, sum = 0.0f;
-        for (int s = 0; s < splits; s++) most = fmaxf(most, parts[s * PART + HEAD + 1]);
-        for (int s = 0; s < splits; s++) {
-            const float share = expf(parts[s * PART + HEAD + 1] - most);
-            weight += share * parts[s * PART + HEAD];
-            sum += share * parts[s * PART + at % HEAD];
-        }
-        rooms.vector[row * padded(WIDTH) + place(at % WIDTH)] = sum / weight;
-    }
-    block_sync();
-    return true;
+    if (!has_none) return true;
+    return block_and(collect<1>(1, tag + SAID_QKV, [&](int) { return words.qkv; }, [](int, int, u32, u32) {}));
 }
 
 DEVICE float activated(float x) {
@@ -291,13 +110,53 @@ struct Arguments {
     Layer layer[MOST_LAYERS];
 };
 
-// Take a vector that every block wants.
-template <int SIZE, typename To>
-DEVICE bool collect_vector(const u64* words, u32 tag, To to) {
-    constexpr int TWOS = ROWS * SIZE / 2, EACH = (TWOS + THREADS - 1) / THREADS;
-    auto take = [&](u32 at, float first, float second) {
-        *to(2 * at / SIZE, 2 * at % SIZE) = first;
-        *to(2 * at / SIZE, 2 * at % SIZE + 1) = second;
+// Take a vector of sums that every block wants, to x.
+DEVICE bool collect_sums(const u64* words, u32 tag, float* x) {
+    constexpr int TWOS = ROWS * WIDTH / 2, EACH = (TWOS + THREADS - 1) / THREADS;
+    auto take = [&](int, u32 at, u32 first, u32 second) { *(float2*)(x + 2 * at) = make_float2(float_of(first), float_of(second)); };
+    return block_and(collect<(EACH < 6 ? EACH : 6)>(TWOS, tag, [&](int at) { return words + 2 * at; }, take));
+}
+
+// The same, and normalise it: the numbers of one row stay where they came, in registers; x_0 comes to all.
+DEVICE bool collect_normalised(const u64* words, u32 tag, const Norm& norm, const Rooms& rooms) {
+    if (ROWS > 1) {
+        if (!collect_sums(words, tag, rooms.x)) return false;
+        norm.run(rooms.x, rooms.vector, rooms.between);
+        return true;
+    }
+    constexpr u32 EACH = Norm::EACH, TWOS = Norm::TWOS;
+    float2 mine[EACH];
+    float shift = 0.0f;
+    auto where = [&](u32 at) { return words + (at < EACH * THREADS ? 2 * min(at, TWOS - 1) : 0); };
+    auto take = [&](int i, u32 at, u32 first, u32 second) {
+        if (i == (int)EACH)
+            shift = RMS ? 0.0f : float_of(first);
+        else
+            mine[i] = make_float2(float_of(first), float_of(second));
+        if (at < TWOS) *(float2*)(rooms.x + 2 * at) = make_float2(float_of(first), float_of(second));
+    };
+    const bool came = collect<EACH + 1>((EACH + 1) * THREADS, tag, where, take);
+#pragma unroll
+    for (u32 i = 0; i < EACH; i++) {
+        const bool is_there = Norm::two_at(i) < TWOS;
+        mine[i] = make_float2(either(is_there, mine[i].x - shift, 0.0f), either(is_there, mine[i].y - shift, 0.0f));
+    }
+    if (!norm.end(mine, rooms.vector, rooms.between, came)) return false;
+    block_sync();
+    return true;
+}
+
+// Take the hidden vector, to where a product reads.
+DEVICE bool collect_hidden(const u64* words, u32 tag, float* vector) {
+    constexpr int IN_TWO = 2 * PACK, TWOS = ROWS * HIDDEN / IN_TWO, EACH = (TWOS + THREADS - 1) / THREADS;
+    auto take = [&](int, u32 at, u32 first, u32 second) {
+        const u32 came[2] = {first, second}, b = ROWS == 1 ? 0 : at * IN_TWO / HIDDEN, d = at * IN_TWO - b * HIDDEN;
+        float* to = vector + b * padded(HIDDEN) + place(d);  // four from a multiple of four on lie side by side
+        const float2 low = both_of(came, 0), high = both_of(came, IN_TWO - 2);
+        if (PACK == 2)
+            *(float4*)to = make_float4(low.x, low.y, high.x, high.y);
+        else
+            *(float2*)to = low;
     };
     return block_and(collect<(EACH < 6 ? EACH : 6)>(TWOS, tag, [&](int at) { return words + 2 * at; }, take));
 }
@@ -306,8 +165,39 @@ DEVICE bool collect_vector(const u64* words, u32 tag, To to) {
 DEVICE void announce_next(const Arguments& given) {
     constexpr long long PIECE = 4096;
     if (thread_index() % 32) return;
+#pragma unroll 1
     for (long long at = (block_index() * WARPS + thread_index() / 32) * PIECE; at < given.next_bytes; at += BLOCKS * WARPS * PIECE)
         prefetch_bulk(given.next + at, (u32)min(PIECE, given.next_bytes - at));
+}
+
+// Norms and biases: few bytes, but each block would wait for them to come from memory. A line by each thread, a vector by
+// each block, whoever is last first: the first ones attend.
+DEVICE void announce_small(const Layer& layer) {
+    constexpr int LINE = 128 / sizeof(scalar);
+#pragma unroll 1
+    for (int i = BLOCKS - 1 - block_index(); i < 12; i += BLOCKS) {  // as they stand in `Layer`, among them four matrices
+        const scalar* vector = (&layer.norm)[i];
+        if (i == 2 || i == 4 || i == 8 || i == 10 || !vector) continue;
+        const int size = i == 3 ? QKV : i == 9 ? HIDDEN : WIDTH;
+#pragma unroll 1
+        for (int at = thread_index() * LINE; at < size; at += THREADS * LINE) prefetch(vector + at);
+    }
+}
+
+// Keys and values, each block for the one opposite: few attend.
+DEVICE void announce_lists(const Layer& layer, const int* lengths) {
+    for (u32 at = BLOCKS - 1 - block_index(); at < ROWS * HEADS * SPLITS; at += BLOCKS) {
+        const Item item(at, lengths);
+        if (item.is_there) item.announce(layer.lists());
+    }
+}
+
+// While the words between the two halves of a layer travel, memory brings what the next one begins with.
+DEVICE void announce_beginning(const Layer& after, const int* lengths) {
+    Qkv::announce(after.qkv);
+    Out::announce(after.out);
+    announce_small(after);
+    announce_lists(after, lengths);
 }
 
 // Ask for what a layer begins with.
@@ -316,55 +206,50 @@ struct Beginning {
     Qkv qkv;
 
     DEVICE void ask(const Layer& layer) {
-        qkv.ask(layer.qkv, layer.qkv_bias, 0);
+        qkv.ask(layer.qkv, layer.qkv_bias);
         norm.ask(layer.norm, layer.norm_bias);
     }
 };
 
-// One layer, from x to x in shared memory, or to the output; false: words did not come. `tag` is the first of its own.
+// One layer, from x and norm(x) to those of the next in shared memory, or to the output; false: words did not come. `tag` is the first of its own.
 DEVICE bool step(const Arguments& given, int at, const Words& words, const Rooms& rooms, Beginning& beginning, u32 tag) {
     const Layer& layer = given.layer[at];
     const bool is_last = at + 1 == given.layers;
     const Layer& after = given.layer[is_last ? at : at + 1];
     const int* lengths = rooms.lengths + at * ROWS;
-    auto to_x = [&](int b, int d) { return rooms.x + b * WIDTH + d; };
 
-    beginning.norm.run(rooms.x, rooms.vector, rooms.between);
-    beginning.qkv.run(layer.qkv, layer.qkv_bias, rooms.vector, [&](int row, int b, float y) {
-        send(words.qkv + b * QKV + row, y, tag + SAID_QKV);
+    beginning.qkv.run(layer.qkv, layer.qkv_bias, rooms.vector, rooms.sums, [&](int row, int b, const float* y) {
+        send_both(words.qkv + b * QKV / PACK, row, y[0], y[1], tag + SAID_QKV);
     });
+    Out out;
+    out.ask(layer.out, layer.out_bias);
+    if (!attend_to_all(layer, words, rooms, lengths, tag)) return false;
+    Norm norm;                                 // here, where most blocks have time: later exchanges would wait behind it
+    Up up;
+    Down down;
+    norm.ask(layer.next_norm, layer.next_norm_bias);
+    up.ask(layer.up, layer.up_bias);
+    if (HAS_ROOM) down.ask(layer.down, layer.down_bias);
+    if (!gather_contexts(words.parts, rooms.parts, rooms.vector, lengths, tag + SAID_PART)) return false;
+
+    out.run(layer.out, layer.out_bias, rooms.vector, rooms.sums, [&](int row, int b, const float* y) {
+        send(words.between + b * WIDTH + row, rooms.x[b * WIDTH + row] + *y, tag + SAID_BETWEEN);
+    });
+    if (!HAS_ROOM) down.ask(layer.down, layer.down_bias);
     if (is_last)
         announce_next(given);
     else
-        Qkv::announce(after.qkv), Out::announce(after.out);
-    if (!attend_to_all(layer, words, rooms, lengths, tag)) return false;
-    Out out;
-    out.ask(layer.out, layer.out_bias, 0);
-    if (!gather_contexts(words, rooms, lengths, tag + SAID_PART)) return false;
+        announce_beginning(after, lengths + ROWS);
+    if (!collect_normalised(words.between, tag + SAID_BETWEEN, norm, rooms)) return false;  // a row is told after x was read
 
-    out.run(layer.out, layer.out_bias, rooms.vector, [&](int row, int b, float y) {
-        send(words.between + b * WIDTH + row, rooms.x[b * WIDTH + row] + y, tag + SAID_BETWEEN);
+    up.run(layer.up, layer.up_bias, rooms.vector, rooms.sums, [&](int row, int b, const float* y) {
+        send_both(words.hidden + b * HIDDEN / PACK, row, activated(y[0]), activated(y[1]), tag + SAID_HIDDEN);
     });
-    Norm norm;
-    Up up;
-    up.ask(layer.up, layer.up_bias, 0);
-    norm.ask(layer.next_norm, layer.next_norm_bias);
-    if (!is_last) Up::announce(after.up);
-    if (!collect_vector<WIDTH>(words.between, tag + SAID_BETWEEN, to_x)) return false;  // a row is told after x was read
+    if (!is_last) Up::announce(after.up), Down::announce(after.down);
+    if (!collect_hidden(words.hidden, tag + SAID_HIDDEN, rooms.vector)) return false;
 
-    norm.run(rooms.x, rooms.vector, rooms.between);
-    up.run(layer.up, layer.up_bias, rooms.vector, [&](int row, int b, float y) {
-        send(words.hidden + b * HIDDEN + row, activated(y), tag + SAID_HIDDEN);
-    });
-    Down down;
-    down.ask(layer.down, layer.down_bias, 0);
-    if (!is_last) Down::announce(after.down);
-    block_sync();                              // the hidden vector comes where the products read
-    auto to_vector = [&](int b, int d) { return rooms.vector + b * padded(HIDDEN) + place(d); };
-    if (!collect_vector<HIDDEN>(words.hidden, tag + SAID_HIDDEN, to_vector)) return false;
-
-    down.run(layer.down, layer.down_bias, rooms.vector, [&](int row, int b, float y) {
-        const float sum = rooms.x[b * WIDTH + row] + y;
+    down.run(layer.down, layer.down_bias, rooms.vector, rooms.sums, [&](int row, int b, const float* y) {
+        const float sum = rooms.x[b * WIDTH + row] + *y;
         if (is_last)
             given.output[b * WIDTH + row] = from_float(sum);
         else
@@ -373,11 +258,7 @@ DEVICE bool step(const Arguments& given, int at, const Words& words, const Rooms
     beginning = Beginning{};                   // it is not wanted from here on, or asked for
     if (is_last) return true;
     beginning.ask(after);
-    for (int i = block_index(); i < LISTS * SPLITS; i += BLOCKS) {
-        const Item item(i, lengths + ROWS);
-        if (item.is_there()) Slots::announce(after, item);
-    }
-    return collect_vector<WIDTH>(words.x, tag + SAID_X, to_x);
+    return collect_normalised(words.x, tag + SAID_X, beginning.norm, rooms);
 }
 
 KERNEL(THREADS) block_step(const Arguments given) {
@@ -393,6 +274,7 @@ KERNEL(THREADS) block_step(const Arguments given) {
     for (int i = thread_index(); i < ROWS * WIDTH; i += THREADS) rooms.x[i] = to_float(given.input[i]);
     const u32 first = (u32)*given.launches * (MOST_LAYERS * EXCHANGES) + 1;
     bool goes_on = block_and(*given.failed == 0);
+    if (goes_on) beginning.norm.run(rooms.x, rooms.vector, rooms.between);
     for (int at = 0; goes_on && at < given.layers; at++)
         goes_on = step(given, at, words, rooms, beginning, first + at * EXCHANGES);
     if (!goes_on) {

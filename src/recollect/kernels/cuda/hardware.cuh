@@ -14,6 +14,7 @@ typedef long long i64;
 #define KERNEL(threads) extern "C" __global__ void __launch_bounds__(threads, 1)
 #define SHARED_MEMORY(name) extern __shared__ __align__(128) u8 name[]
 
+#define ASSUME(known) __builtin_assume(known)  // what the compiler cannot know
 DEVICE int thread_index() { return threadIdx.x; }
 // A value that is the same in all lanes, and known to be: descriptors are then made once for a warp.
 DEVICE u32 of_warp(u32 value) { return __shfl_sync(0xffffffffu, value, 0); }
@@ -80,6 +81,11 @@ DEVICE float tanh_of(float x) {
     asm("tanh.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
     return y;
 }
+DEVICE float one_over_root(float x) {
+    float y;
+    asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
 DEVICE float one_over(float x) {
     float y;
     asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
@@ -101,9 +107,10 @@ DEVICE u32 peek(const u32* word) {
     return value;
 }
 // A number and its tag in one word: whoever looks sees both or neither.
-DEVICE void send(u64* to, float value, u32 tag) {
-    asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" ::"l"(to), "l"((u64)tag << 32 | __float_as_uint(value)) : "memory");
+DEVICE void send_bits(u64* to, u32 bits, u32 tag) {
+    asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" ::"l"(to), "l"((u64)tag << 32 | bits) : "memory");
 }
+DEVICE void send(u64* to, float value, u32 tag) { send_bits(to, __float_as_uint(value), tag); }
 struct Two { u64 a, b; };
 DEVICE Two look_at_two(const u64* at) {  // each word is whole; many looks can be on their way at once
     Two words;

@@ -4,6 +4,12 @@
 
 constexpr int THREADS = 32 * WARPS;
 
+DEVICE u32 own_index() {                       // of a thread, and known to be small
+    const u32 index = thread_index();
+    ASSUME(index < THREADS);
+    return index;
+}
+
 // ---- products ----------------------------------------------------------------------------------------------------
 
 // As many lanes to a row as a block's rows leave, if they are to be read in one turn; but a lane has not room for all.
@@ -37,16 +43,6 @@ struct Product {
             if (row < N && group_at(i) < GROUPS) raw[i] = fetch(w + (long long)row * K + group_at(i) * 8);
         }
         bias = scalar_at(row < N ? biases : nullptr, row);
-    }
-
-    // Into the second-level cache, for a later `ask`. One lane of each warp: lanes would take turns.
-    DEVICE static void announce(const scalar* w) {
-        if (thread_index() % 32) return;
-#pragma unroll 1
-        for (int i = thread_index() / 32; i < EACH; i += WARPS) {
-            const int row = block_index() + BLOCKS * i;
-            if (row < N) prefetch_bulk(w + (long long)row * K, K * sizeof(scalar));
-        }
     }
 
     DEVICE void multiply(const float* x, float* sums) const {
@@ -84,57 +80,73 @@ struct Product {
 
 // ---- norms -------------------------------------------------------------------------------------------------------
 
-DEVICE void sum_over_block(float& a, float& b, float* between) {
+// The sums of all threads' a and b, in all; false where some thread says so.
+DEVICE bool sum_over_block(float& a, float& b, float* between, bool goes_on) {
     a = over_lanes<32>(a);
     b = over_lanes<32>(b);
     if (thread_index() % 32 == 0) {
         between[2 * (thread_index() / 32)] = a;
         between[2 * (thread_index() / 32) + 1] = b;
     }
-    block_sync();
+    goes_on = block_and(goes_on);
     a = b = 0.0f;
 #pragma unroll
     for (int w = 0; w < WARPS; w++) {
         a += between[2 * w];
         b += between[2 * w + 1];
     }
+    return goes_on;
 }
 
-// (x − mean) / √(variance + ε) · γ + β over WIDTH features. Sums are of x − x_0, so that little cancels.
+// (x − mean) / √(variance + ε) · γ + β over WIDTH features, a thread's by twos. Sums are of x − x_0, so that little cancels.
 struct Norm {
-    static constexpr int EACH = (WIDTH + THREADS - 1) / THREADS;
-    scalar weights[EACH], biases[EACH];        // as they are stored: to widen them would be to wait for them
+    static constexpr int TWOS = WIDTH / 2, EACH = (TWOS + THREADS - 1) / THREADS;
+    scalar weights[2 * EACH], biases[2 * EACH];  // as they are stored: to widen them would be to wait for them
+
+    DEVICE static u32 two_at(int i) { return own_index() + i * THREADS; }
 
     DEVICE void ask(const scalar* weight, const scalar* bias) {
 #pragma unroll
-        for (int i = 0; i < EACH; i++) {
-            const int d = thread_index() + i * THREADS;
+        for (int i = 0; i < 2 * EACH; i++) {
+            const u32 d = 2 * two_at(i / 2) + i % 2;
             weights[i] = scalar_at(d < WIDTH ? weight : nullptr, d);
             biases[i] = scalar_at(d < WIDTH ? bias : nullptr, d);
         }
     }
 
-    // From x (ROWS, WIDTH) to a vector laid out by `place`, both in shared memory; `between` is (ROWS, WARPS, 2).
+    // From a thread's x − shift, 0 where it has none, to a vector laid out by `place`, of which a thread's part is there when
+    // this comes back; `between` is (WARPS, 2).
+    DEVICE bool end(const float2* mine, float* normalised, float* between, bool goes_on) const {
+        float sum = 0.0f, squares = 0.0f;
+#pragma unroll
+        for (int i = 0; i < EACH; i++) {
+            sum += mine[i].x + mine[i].y;
+            squares += mine[i].x * mine[i].x + mine[i].y * mine[i].y;
+        }
+        if (!sum_over_block(sum, squares, between, goes_on)) return false;
+        const float off = RMS ? 0.0f : sum * (1.0f / WIDTH);
+        const float factor = one_over_root(squares * (1.0f / WIDTH) - off * off + EPS);
+#pragma unroll
+        for (int i = 0; i < EACH; i++) {
+            const float first = (mine[i].x - off) * factor * to_float(weights[2 * i]) + to_float(biases[2 * i]);
+            const float second = (mine[i].y - off) * factor * to_float(weights[2 * i + 1]) + to_float(biases[2 * i + 1]);
+            if (two_at(i) < TWOS) *(float2*)(normalised + place(2 * two_at(i))) = make_float2(first, second);
+        }
+        return true;
+    }
+
+    // From x (ROWS, WIDTH), in shared memory too; `between` is (ROWS, WARPS, 2).
     DEVICE void run(const float* x, float* normalised, float* between) const {
         for (int b = 0; b < ROWS; b++) {
-            float mine[EACH], sum = 0.0f, squares = 0.0f;
+            float2 mine[EACH];
             const float shift = RMS ? 0.0f : x[b * WIDTH];
 #pragma unroll
             for (int i = 0; i < EACH; i++) {
-                const int d = thread_index() + i * THREADS;
-                mine[i] = d < WIDTH ? x[b * WIDTH + d] - shift : 0.0f;
-                sum += mine[i];
-                squares += mine[i] * mine[i];
+                const float* from = x + b * WIDTH + 2 * two_at(i);
+                mine[i] = make_float2(0.0f, 0.0f);
+                if (two_at(i) < TWOS) mine[i] = make_float2(from[0] - shift, from[1] - shift);
             }
-            sum_over_block(sum, squares, between + b * 2 * WARPS);
-            const float off = RMS ? 0.0f : sum / WIDTH;
-            const float factor = 1.0f / sqrtf(squares / WIDTH - off * off + EPS);
-#pragma unroll
-            for (int i = 0; i < EACH; i++) {
-                const int d = thread_index() + i * THREADS;
-                const float scaled = (mine[i] - off) * factor * to_float(weights[i]) + to_float(biases[i]);
-                if (d < WIDTH) normalised[b * padded(WIDTH) + place(d)] = scaled;
-            }
+            end(mine, normalised + b * padded(WIDTH), between + b * 2 * WARPS, true);
         }
         block_sync();
     }

@@ -44,6 +44,16 @@ DEVICE void spread(const Eight& eight, float* values) {
     }
 }
 
+DEVICE void store(scalar* at, const float* values) {  // eight numbers, sixteen bytes at a time
+#if SCALAR == 0
+    for (int i = 0; i < 8; i += 4) *(float4*)(at + i) = make_float4(values[i], values[i + 1], values[i + 2], values[i + 3]);
+#else
+    float words[4];
+    for (int i = 0; i < 4; i++) words[i] = float_of(narrow_pair(values[2 * i], values[2 * i + 1]));
+    *(float4*)at = make_float4(words[0], words[1], words[2], words[3]);
+#endif
+}
+
 // A vector in shared memory: groups of eight, their halves apart, so that a warp reads without conflicts. Unsigned, so
 // that what is known of a place when this is compiled need not be computed.
 DEVICE u32 place(u32 feature) {
