@@ -168,6 +168,7 @@ inline T from_lane_xor(T value, int mask) {
     warp_sync();
     return other;
 }
+inline void hold(int) {}
 inline u64 nanoseconds() { return emulator::chip->rounds * 100000; }
 
 // --- numbers -----------------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@
 #include "products.cuh"
 
 constexpr u64 PATIENCE = 2000000000ull;        // nanoseconds
+constexpr int SOONEST = 200;                   // clocks before a word can be there: looks until then are in others' way
 constexpr int PACK = SCALAR == 0 ? 1 : 2;      // activations in a word
 
 DEVICE bool has_tag(const Two& words, u32 tag) {  // both of them: without a branch, which would wait for each in turn
@@ -31,9 +32,9 @@ DEVICE float2 both_of(const u32* came, u32 feature) {
 #endif
 }
 
-// Take words by twos, from `where(at)` for each: `take(i, at, first, second)`, the i-th of a thread's. All threads of a block. Looks are on their way
-// together, again and again until all is there: one by one they would take a way each. False: some did not come; the
-// clock is looked at now and then, as that takes longer than a look at a word.
+// Take words by twos, from `where(at)` for each: `take(i, at, first, second)`, the i-th of a thread's. All threads of a block.
+// Looks are on their way together, again and again until all is there: one by one they would take a way each. False: some
+// did not come; the clock is looked at now and then, as that takes longer than a look at a word.
 template <int TOGETHER, typename Where, typename Take>
 DEVICE bool collect(int twos, u32 tag, Where where, Take take) {
     for (int base = 0; base < twos; base += TOGETHER * THREADS) {
@@ -42,6 +43,7 @@ DEVICE bool collect(int twos, u32 tag, Where where, Take take) {
         Two words[TOGETHER];
         bool is_whole = false;
         u64 begun = 0;
+        hold(SOONEST);
         for (u32 tries = 1; !is_whole; tries++) {
             if (tries % 64 == 0) {
                 const u64 now = nanoseconds();

@@ -33,6 +33,10 @@ DEVICE float either(bool yes, float a, float b) {
     asm("{ .reg .pred p; setp.ne.b32 p, %3, 0; selp.f32 %0, %1, %2, p; }" : "=f"(chosen) : "f"(a), "f"(b), "r"((int)yes));
     return chosen;
 }
+DEVICE void hold(int clocks) {
+    const long long begun = clock64();
+    while (clock64() - begun < clocks) {}
+}
 DEVICE u64 nanoseconds() {
     u64 now;
     asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
