@@ -70,6 +70,7 @@ class Setting:
 RECURRENT = {"width": 256, "hidden": 512, "dropout": 0.5}
 ATTENTIVE = {"width": 256, "hidden": 1024, "depth": 4, "heads": 8, "dropout": 0.3, "norm": "pre"}
 ATTENTIVE |= {"tied": True, "shared": True}
+DOT = {"dropout": 0.3, "score": "dot"}
 NARROW = {"width": 128, "hidden": 512}
 BASE = {
     "sutskever": Setting("sutskever", RECURRENT | {"depth": 2, "reversed_source": True}),
@@ -83,13 +84,17 @@ BASE = {
     "static, max": Setting("static", RECURRENT | {"context": "max"}),
     "static, attention": Setting("static", RECURRENT | {"context": "attention"}),
     "bahdanau": Setting("bahdanau", RECURRENT, epochs=30),
-    "luong": Setting("luong", RECURRENT | {"depth": 2}, epochs=30),
+    "luong": Setting("luong", RECURRENT | DOT, rate=3e-3, epochs=20),
+    "luong, general": Setting("luong", RECURRENT, rate=3e-3, epochs=20),
+    "luong, general, 2 layers": Setting("luong", RECURRENT | {"depth": 2, "dropout": 0.3}, rate=3e-3, epochs=20),
+    "luong, general, 2 layers, rate 1e-3": Setting("luong", RECURRENT | {"depth": 2}, epochs=30),
+    "luong, general, gru": Setting("luong", RECURRENT | {"cell": "gru"}, rate=2e-3, epochs=20),
     "transformer": Setting("transformer", ATTENTIVE, rate=2e-3, tokens=8192),
     "transformer, half batches": Setting("transformer", ATTENTIVE),
     "transformer, width 128": Setting("transformer", ATTENTIVE | NARROW, rate=2e-3, epochs=60),
 }
 LINE = ("sutskever", "cho", "bahdanau", "luong", "transformer")
-TRIED = ("transformer, half batches", "transformer, width 128")
+TRIED = ("transformer, half batches", "transformer, width 128")  # beside LINE, where validation chose
 SETTINGS = (
     {f"{name}, seed {seed}": replace(BASE[name], seed=seed) for name in LINE for seed in range(3)}
     | {f"{name}, to German": replace(BASE[name], to_german=True) for name in (*LINE, *TRIED)}
