@@ -269,10 +269,11 @@ def markov_row(row: Result, say: Say) -> list[str]:
 
 
 def characters_block(result: Result, say: Say) -> str:
-    head = [say("model"), say("read"), say("parameters"), say("tokens read"), say("nats"), say("nanoGPT's estimate")]
+    head = ["model", "read", "products", "parameters", "tokens read", "nats", "nanoGPT's estimate"]
     rows = [characters_row(row, say) for row in sorted(result["rows"], key=lambda row: row["whole_set_loss"])]
-    rows.append([say("6-gram"), say("carried"), "", "", f"{result['six_gram']:.4f}", ""])
-    return join(table(head, rows, texts=2), say(CHARACTERS_NOTE).format(median=result["median"]), result, say)
+    rows.append([say("6-gram"), say("carried"), "", "", "", f"{result['six_gram']:.4f}", ""])
+    head = [say(word) for word in head]
+    return join(table(head, rows, texts=3), say(CHARACTERS_NOTE).format(median=result["median"]), result, say)
 
 
 def characters_row(row: Result, say: Say) -> list[str]:
@@ -284,7 +285,14 @@ def characters_row(row: Result, say: Say) -> list[str]:
     tokens = row["step"] * how["batch"] * how["steps"] / 1e6
     sampled = "" if row["sampled_loss"] is None else f"{row['sampled_loss']:.4f}"
     read = say(row["read"] if row["read"].startswith("carried") else "cold windows")
-    return [name, read, f"{row['parameters']:,}", f"{tokens:.1f} M", f"{row['whole_set_loss']:.4f}", sampled]
+    figures = [f"{row['parameters']:,}", f"{tokens:.1f} M", f"{row['whole_set_loss']:.4f}", sampled]
+    return [name, read, products_of(how), *figures]
+
+
+def products_of(how: Result) -> str:
+    """Name what products are made in; the oldest rows do not say."""
+    precision = how.get("precision", "fp32")
+    return "tf32" if precision == "fp32" else precision
 
 
 def ptb_block(result: Result, say: Say) -> str:
@@ -295,9 +303,7 @@ def ptb_block(result: Result, say: Say) -> str:
 
 
 def ptb_row(row: Result, published: float, say: Say) -> list[str]:
-    """Name what its products are made in, and how many biases a gate has; rows without these are the oldest."""
-    products = {"fp32": "tf32"}.get(row.get("precision", "fp32"), row.get("precision", ""))
-    how = [f"{row['parameters']:,}", products, str(row.get("biases", 2))]
+    how = [f"{row['parameters']:,}", products_of(row), str(row.get("biases", 2))]
     how += [f"{row['rate']:g}", f"{row['decay']:.3g}", str(row["seed"])]
     figures = [row["valid_perplexity"], row["test_perplexity"]]
     written = [say("diverged") if figure is None else f"{figure:.2f}" for figure in figures]
