@@ -11,7 +11,7 @@ import torch
 from test_generate_lowering import EXAMPLES, MASK, X, Y, draw
 from torch import Tensor
 
-from recollect.generate import compiling
+from recollect.generate import library
 from recollect.generate.c_operations import EMITS, emit
 from recollect.generate.c_source import Source, Uncovered
 from recollect.generate.compiling import Compiled
@@ -105,7 +105,7 @@ def shared_products() -> tuple[Source, list[tuple[Tensor, Tensor]]]:
 def once(step: Compiled, outs: list[Tensor], threads: int) -> list[Tensor]:
     for out in outs:
         out.zero_()
-    with compiling.cores(threads):
+    with library.cores(threads):
         step()
     return [out.clone() for out in outs]
 

@@ -14,12 +14,12 @@ from contextvars import ContextVar
 from time import perf_counter
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from recollect.generate.c_operations import copy, emit
 from recollect.generate.c_source import Source, Uncovered
-from recollect.generate.choosing import MOST, Voice, functions
+from recollect.generate.choosing import MOST, Voice
+from recollect.generate.library import functions, threads
 from recollect.kernels.c_compiler import load
 
 MANY = 250  # steps for which compiling is worth its while: half a second once, nothing from the cache
@@ -27,7 +27,6 @@ REASONS: dict[str, str] = {}  # why something was not compiled: "uncovered", "co
 SOON = 0.05  # seconds that C may take at once, twice as many at most
 
 _ASKED: ContextVar[bool] = ContextVar("asked", default=False)
-_CORES: ContextVar[int | None] = ContextVar("cores", default=None)
 
 
 @contextmanager
@@ -45,16 +44,6 @@ def worth_compiling(steps: int, rows: int) -> bool:
     return rows == 1 and (steps >= MANY or _ASKED.get())
 
 
-@contextmanager
-def cores(count: int) -> Iterator[None]:
-    """Say how many threads a compiled step may use, where torch is held to fewer."""
-    token = _CORES.set(count)
-    try:
-        yield
-    finally:
-        _CORES.reset(token)
-
-
 class Compiled:
     """A step in C, on tensors that stay where they are."""
 
@@ -66,20 +55,16 @@ class Compiled:
 
     def __call__(self) -> None:
         """Do it once."""
-        self._once(self._does, self._table, _threads())
+        self._once(self._does, self._table, threads())
 
     def speak(
         self, voice: Voice, ids: Tensor, logits: Tensor, is_read: bool, most: int
     ) -> tuple[list[int], list[float], bool]:
         """Read `ids` (1, 1), unless it is read, and say the next, at most so many times; see `Voice`."""
         count, begin = min(most, self._trusted), perf_counter()
-        said, log_p, all_read = voice.speak(self._does, self._table, _threads(), ids, logits, is_read, count)
+        said, log_p, all_read = voice.speak(self._does, self._table, threads(), ids, logits, is_read, count)
         self._trusted = min(2 * count, MOST) if perf_counter() - begin < SOON else max(count // 2, 1)
         return said, log_p, all_read
-
-
-def _threads() -> int:
-    return _CORES.get() or torch.get_num_threads()
 
 
 def compile_step(operations: Sequence[Any], moves: Sequence[tuple[Tensor, Tensor]]) -> Compiled | None:

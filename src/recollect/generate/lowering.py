@@ -16,6 +16,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from recollect.generate.row_products import row_product
+
 Call: TypeAlias = tuple[Callable[..., Any], tuple[Any, ...]]
 Array: TypeAlias = NDArray[Any]
 Lowering: TypeAlias = Callable[..., "list[Call] | None"]
@@ -128,14 +130,15 @@ def packed(weight: Tensor) -> Packed:
     return found
 
 
-def product(out: Tensor, x: Tensor, y: Tensor, bias: Tensor | None, is_weight: bool) -> list[Call] | None:
-    """Give the calls for x y + b. One row: numpy, bound by reading y. More: oneDNN, with weights packed beforehand.
+def product(
+    out: Tensor, x: Tensor, y: Tensor, bias: Tensor | None, is_weight: bool, in_c: bool = False
+) -> list[Call] | None:
+    """Give the calls for x y + b. One row: numpy or C, bound by reading y. More: oneDNN, with weights laid out for it.
 
-    The two have threads of their own, which must not meet in one step: they would wait for each other.
+    All have threads of their own, which must not meet in one step: they would wait for each other.
     """
     if len(x) == 1 and x.is_contiguous() and out.is_contiguous():
-        factors = (array(y).T, array(x)[0]) if y.stride(0) == 1 else (array(x)[0], array(y))
-        calls: list[Call] = [(np.dot, (*factors, array(out)[0]))]
+        calls = [_one_row(out, x, y, in_c)]
         return calls if bias is None else [*calls, (np.add, (array(out), array(bias), array(out)))]
     is_ready = x.dtype == torch.float32 and x.is_contiguous() and y.t().is_contiguous()
     if len(x) == 1 or not is_ready or not torch.backends.mkldnn.is_available():
@@ -147,6 +150,14 @@ def product(out: Tensor, x: Tensor, y: Tensor, bias: Tensor | None, is_weight: b
     else:
         calls = [(_multiply, (out, x, y.t(), inside))]
     return calls if bias is None or is_inside else [*calls, (np.add, (array(out), array(bias), array(out)))]
+
+
+def _one_row(out: Tensor, x: Tensor, y: Tensor, in_c: bool) -> Call:
+    found = row_product(out, x, y) if in_c else None
+    if found is not None:
+        return found, ()
+    factors = (array(y).T, array(x)[0]) if y.stride(0) == 1 else (array(x)[0], array(y))
+    return np.dot, (*factors, array(out)[0])
 
 
 def _multiply(out: Tensor, x: Tensor, weight: Tensor, bias: Tensor | None) -> None:

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from recollect.entry import ContractError, check_ids
 from recollect.generate.choosing import Voice
-from recollect.generate.compiling import cores
+from recollect.generate.library import cores
 from recollect.generate.repeating import FEWEST, Step, Survey, Unsettled, recorded_step
 from recollect.growing import Growing
 from recollect.layer import SequenceLayer

@@ -14,6 +14,7 @@ from recollect.generate.lowering import Call, lower, product
 
 aten = torch.ops.aten
 BY_SHAPE = (aten.new_zeros.default, aten.zeros_like.default, aten.ones_like.default, aten.full_like.default)
+PRODUCTS = (aten.mm.default, aten.addmm.default)
 DECIDES = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}
 
 
@@ -41,11 +42,14 @@ class Operation:
         is_gather = self.does is aten.index.Tensor and all(t.dtype != torch.bool for t in self.read[1:])
         return bool(DECIDES & set(self.does.tags)) and not is_gather
 
-    def calls(self, rows: int, outside: set[int]) -> list[Call]:
-        """Give the calls that do it again, in place; `outside` are the weights' storages."""
-        if self.does in (aten.mm.default, aten.addmm.default):
+    def calls(self, rows: int, outside: set[int], in_c: bool = False) -> list[Call]:
+        """Give the calls that do it again, in place; `outside` are the weights' storages.
+
+        `in_c`: products of one row with large matrices are C's.
+        """
+        if self.does in PRODUCTS:
             *bias, x, y = self.args
-            found = product(self.given[0], x, y, bias[0] if bias else None, storage_of(y) in outside)
+            found = product(self.given[0], x, y, bias[0] if bias else None, storage_of(y) in outside, in_c)
         elif rows > 1 and self.does in BETTER_TOGETHER:
             found = None
         else:

@@ -23,7 +23,8 @@ from recollect.entry import ContractError, without_looks
 from recollect.generate.choosing import Voice
 from recollect.generate.compiling import REASONS, compile_step
 from recollect.generate.lowering import KINDS, Call, Packed, array
-from recollect.generate.recording import Operation, Recorder, storage_of, tensors_of
+from recollect.generate.recording import PRODUCTS, Operation, Recorder, storage_of, tensors_of
+from recollect.generate.row_products import are_worth_it
 from recollect.memory import Memory
 from recollect.observe import is_watched, readable
 
@@ -77,7 +78,8 @@ class Step:
         self._on_load = [call for o in loaded for call in o.calls(rows, outside)]
         self.whole = compile_step(always, moves) if self.many and rows == 1 else None  # else threads pay
         if self.whole is None:
-            self._on_step = [call for o in always for call in o.calls(rows, outside)]
+            in_c = rows == 1 and are_worth_it([o.args[-1] for o in always if o.does in PRODUCTS])
+            self._on_step = [call for o in always for call in o.calls(rows, outside, in_c)]
             self._on_step += [(np.copyto, (array(to), array(new))) for to, new in moves]
         else:
             self._on_step = [(self.whole, ())]
