@@ -78,6 +78,7 @@ CHINESE = {
     "dropout": "dropout",
     "rate": "学习率",
     "decay": "衰减",
+    "epochs at it": "此率的轮数",
     "seed": "种子",
     "transformer, as nanoGPT": "transformer，同 nanoGPT",
     "validation": "验证",
@@ -300,7 +301,19 @@ def products_of(how: Result) -> str:
 
 
 def ptb_block(result: Result, say: Say) -> str:
-    head = ["model", "parameters", "products", "biases", "rate", "decay", "seed", "validation", "test", "published"]
+    head = [
+        "model",
+        "parameters",
+        "products",
+        "biases",
+        "rate",
+        "epochs at it",
+        "decay",
+        "seed",
+        "validation",
+        "test",
+        "published",
+    ]
     rows = [ptb_row(row, result["sizes"][row["size"]]["published"], say) for row in result["rows"]]
     rows.append([say("5-gram"), *[""] * (len(head) - 3), f"{result['five_gram']:.2f}", ""])
     return join(table([say(word) for word in head], rows, texts=1), say(PTB_NOTE), result, say)
@@ -308,7 +321,7 @@ def ptb_block(result: Result, say: Say) -> str:
 
 def ptb_row(row: Result, published: float, say: Say) -> list[str]:
     how = [f"{row['parameters']:,}", products_of(row), str(row.get("biases", 2))]
-    how += [f"{row['rate']:g}", f"{row['decay']:.3g}", str(row["seed"])]
+    how += [f"{row['rate']:g}", str(row["first"]), f"{row['decay']:.3g}", str(row["seed"])]
     figures = [row["valid_perplexity"], row["test_perplexity"]]
     written = [say("diverged") if figure is None else f"{figure:.2f}" for figure in figures]
     return [

@@ -132,14 +132,14 @@ def test_training(block, say):
 @SAYS
 def test_penn_treebank_names_products_and_biases(say):
     result = writer.load("ptb")
-    found = {"family": "lstm", "size": "medium", "rate": 1.0, "decay": 0.5, "seed": 0, "parameters": 1000}
-    found |= {"valid_perplexity": 86.828, "test_perplexity": 83.391}
+    found = {"family": "lstm", "size": "medium", "rate": 1.0, "first": 6, "decay": 0.5, "seed": 0}
+    found |= {"parameters": 1000, "valid_perplexity": 86.828, "test_perplexity": 83.391}
     lost = {"valid_perplexity": None, "test_perplexity": None, "diverged": True}
     rows = [found, found | {"precision": "bf16", "biases": 1}, found | {"precision": "fp32", "biases": 1} | lost]
     lines = writer.ptb_block(result | {"rows": rows}, say).splitlines()
     name = f"| lstm, {say('medium')} | 1,000 |"
     figures = "86.83 | 83.39 | 82.1 |"
-    assert lines[2] == f"{name} tf32 | 2 | 1 | 0.5 | 0 | {figures}"
-    assert lines[3] == f"{name} bf16 | 1 | 1 | 0.5 | 0 | {figures}"
-    assert lines[4] == f"{name} tf32 | 1 | 1 | 0.5 | 0 | {say('diverged')} | {say('diverged')} | 82.1 |"
+    assert lines[2] == f"{name} tf32 | 2 | 1 | 6 | 0.5 | 0 | {figures}"
+    assert lines[3] == f"{name} bf16 | 1 | 1 | 6 | 0.5 | 0 | {figures}"
+    assert lines[4] == f"{name} tf32 | 1 | 1 | 6 | 0.5 | 0 | {say('diverged')} | {say('diverged')} | 82.1 |"
     assert all(line.count("|") == lines[0].count("|") for line in lines[:6])
