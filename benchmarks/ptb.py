@@ -2,14 +2,14 @@
 
     RECOLLECT_DATA=FOLDER python benchmarks/ptb.py --device cuda [--size medium] [--only "lstm, seed 0" …]
 
-Two layers of 200 units without dropout (small) or of 650 with dropout .5 (medium), batch 20, memory carried, truncated
-after 20 or 35 steps, clipped at norm 5, plain SGD: rate 1 for 4 epochs and halved at each later one, 13 in all (small);
-rate 1 for 6 epochs and divided by 1.2 at each later one, 39 in all (medium), or for 7, as the authors' code has it
-(`--first 7`). The paper's loss is a sum over a stretch's steps; ours is a mean, so that rate and norm are scaled by their number. RNN and GRU have the LSTM's width and schedule,
-and lower rates are tried for them. Gates have two biases, as in the authors' code, or one, as in the paper, which is
-worse here. The epoch is chosen on validation, read in 32 parts side by side; the figures are then read whole, with
-memory carried, at batch 1. Products are tf32, or bf16 by our kernels where `--precision` says so. Runs share the GPU;
-rows that are not run again are kept.
+Two layers of 200 units without dropout (small) or of 650 with dropout .5 (medium), batch 20, memory carried,
+truncated after 20 or 35 steps, clipped at norm 5, plain SGD: rate 1 for 4 epochs and halved at each later one, 13 in
+all (small); rate 1 for 6 epochs and divided by 1.2 at each later one, 39 in all (medium), or for 7, as the authors'
+code has it (`--first 7`). The paper's loss is a sum over a stretch's steps; ours is a mean, so that rate and norm are
+scaled by their number. RNN and GRU have the LSTM's width and schedule, and lower rates are tried for them. Gates have
+two biases, as in the authors' code, or one, as in the paper, which is worse here. The epoch is chosen on validation,
+read in 32 parts side by side; the figures are then read whole, with memory carried, at batch 1. Products are tf32, or
+bf16 by our kernels where `--precision` says so. Runs share the GPU; rows that are not run again are kept.
 """
 
 from __future__ import annotations
