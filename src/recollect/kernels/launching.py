@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from recollect.kernels.plans import Chip, Chore, Plan
+from recollect.kernels.rooms import Extent, Room
 
 
 class Machine(Protocol):
@@ -79,23 +80,11 @@ def sizes(plan: Plan) -> Sizes:
     return Sizes(exchange, counters, space, parts, packing, Chore.all_of(plan))
 
 
-class Ready(NamedTuple):
-    """What was laid out for a walk, by address."""
-
-    room: Tensor  # where it all lies: held while it is read
-    zeros: int  # that the blocks of each launch exchange through: slices of h or dgates, counters, a word for failure
-    weights: int
-    bias: int | None = None
-    hidden: int | None = None
-    cell: int | None = None
-
-
 class Seen(NamedTuple):
     """What the walk forward leaves for the walk back."""
 
-    gates: Tensor  # (T, B, H, S)
-    cells: Tensor | None  # (T + 1, B, H), c_0 first, or last if the walk began at the end
-    y: Tensor  # (T + 1, B, H), h_0 likewise
+    kept: Room  # its gates, and c
+    y: Tensor  # (T + 1, B, H), h_0 first, or last if the walk began at the end
     lengths: Tensor | None
 
 
@@ -110,32 +99,33 @@ class Forward:
         self,
         machine: Machine,
         plan: Plan,
-        logits: Tensor,
-        ready: Ready,
+        extent: Extent,
+        rooms: tuple[Room, Room],
         lengths: Tensor | None,
         *,
         keeps: bool,
         size: int | None = None,
         from_end: bool = False,
     ) -> None:
-        self.machine, self.plan, self.ready = machine, plan, ready
-        steps, batch, width, _ = logits.shape
+        self.machine, self.plan, (self.room, kept) = machine, plan, rooms
+        steps, batch, units = extent.steps, extent.batch, extent.units
         self.pieces = cut(steps, size or steps)
-        y = logits.new_empty((steps + 1, batch, width))
-        cells = torch.empty_like(y) if ready.cell is not None and keeps else None
-        self.seen, self.lengths = Seen(logits, cells, y, lengths), _left(lengths, self.pieces)
-        self.hidden = logits.new_empty((len(self.pieces), batch, width), dtype=torch.float32)  # after each piece
-        self.cell = None if ready.cell is None else torch.empty_like(self.hidden)
-        self._launches = [
-            ForwardArguments(bias=ready.bias, weights=ready.weights, keeps=keeps, **shape)
-            for shape in _shapes(plan, batch, width, from_end=from_end)
-        ]
-        steps_of = {"logits": logits, "outputs": y, "cells": cells}
-        self._by_step = {name: Place(t, from_end=from_end) for name, t in steps_of.items()}
-        last = {"last_hidden": Place(self.hidden), "last_cell": Place(self.cell)}
-        self._by_piece = last | {"lengths": Place(self.lengths)}
-        self._before = {"hidden": Place(self.hidden), "cell": Place(self.cell)}  # by piece too
-        self._exchange = Exchanges(machine, plan, ready, len(self._launches))
+        y = kept.memory.new_empty((steps + 1, batch, units))
+        self.seen, self.lengths = Seen(kept, y, lengths), _left(lengths, self.pieces)
+        weights = {"bias": self.room.at("bias"), "weights": self.room.at("packed"), "keeps": keeps}
+        self._launches = [ForwardArguments(**weights, **shape) for shape in _shapes(plan, extent, from_end=from_end)]
+        gates, state = extent.dtype.itemsize * extent.columns, extent.dtype.itemsize * units
+        self._by_step = {
+            "logits": Place.of_steps(kept.at("gates"), steps, batch, gates, from_end=from_end),
+            "outputs": Place.of_steps(y.data_ptr(), steps + 1, batch, state, from_end=from_end),
+            "cells": Place.of_steps(kept.at("cells"), steps + 1, batch, state, from_end=from_end),
+        }
+        hidden, cell = (Place(self.room.at(name), 4 * batch * units, 4 * units) for name in ("last_h", "last_c"))
+        self._by_piece = {"last_hidden": hidden, "last_cell": cell, "lengths": _place_lengths(self.lengths, batch)}
+        self._before = {"hidden": hidden, "cell": cell}  # by piece too
+        self._first = {"hidden": Place(self.room.at("first_h"), 0, 4 * units)}
+        self._first |= {"cell": Place(self.room.at("first_c"), 0, 4 * units)}
+        self._exchange = Exchanges(machine, plan, self.room, len(self._launches))
 
     def walk(self, number: int) -> None:
         """Walk through a piece."""
@@ -145,25 +135,21 @@ class Forward:
             arguments.steps = steps
             _point(arguments, self._by_step, start, first)
             _point(arguments, self._by_piece, number, first)
-            if number:
-                _point(arguments, self._before, number - 1, first)
-            else:
-                offset = 4 * first * arguments.width
-                arguments.hidden, arguments.cell = (_further(t, offset) for t in (self.ready.hidden, self.ready.cell))
+            _point(arguments, self._before if number else self._first, number - 1, first)
             self._exchange.give(arguments, number, i)
             self.machine.launch(self.plan, arguments)
 
-    @property
-    def last(self) -> tuple[Tensor, Tensor | None]:
-        """The last h and c."""
-        return self.hidden[-1], None if self.cell is None else self.cell[-1]
+    def last(self, name: str, dtype: torch.dtype) -> Tensor:
+        """Copy the last h or c (B, H): "last_h", "last_c"."""
+        _, batch, units = self.seen.y.shape
+        return self.room.floats(name, batch, units, after=(len(self.pieces) - 1) * batch).to(dtype, copy=True)
 
 
 class Backward:
     """A walk back, in pieces: what flows out of the beginning of one flows into the end of the one before it.
 
-    Gives the gradients at all logits (T, B, H, S), at h_0 and c_0 (B, H), and at the bias (pieces x pairs, H, S): each
-    pair of rows sums its own, over the steps of a piece, always in the same order.
+    Gives, in its room, the gradients at all logits (T, B, H, S), at h_0 and c_0 (B, H), and at the bias (pieces x
+    pairs, H, S): each pair of rows sums its own, over the steps of a piece, always in the same order.
     `from_end`: the walk forward began there, so that this one ends there.
     """
 
@@ -171,38 +157,45 @@ class Backward:
         self,
         machine: Machine,
         plan: Plan,
+        extent: Extent,
         seen: Seen,
-        ready: Ready,
+        room: Room,
         d_y: Tensor | None,
         d_last: tuple[Tensor | None, Tensor | None],
         size: int | None = None,
         *,
         from_end: bool = False,
     ) -> None:
-        self.machine, self.plan, self.seen, self.ready = machine, plan, seen, ready
-        steps, batch, width, slots = seen.gates.shape
+        self.machine, self.plan, self.seen, self.room = machine, plan, seen, room
+        steps, batch, units = extent.steps, extent.batch, extent.units
         self.pieces = cut(steps, size or steps)
         self.lengths = _left(seen.lengths, self.pieces)
-        self.d_logits = torch.empty_like(seen.gates)
-        self.d_hidden = seen.y.new_empty((len(self.pieces), batch, width), dtype=torch.float32)  # before each piece
-        self.d_cell = None if seen.cells is None else torch.empty_like(self.d_hidden)
-        self.d_sums = self.d_hidden.new_empty((len(self.pieces), (batch + 1) // 2, width, slots))
-        self.d_y, (d_h, d_c) = _readable(d_y, seen.y.dtype), (_readable(t, torch.float32, whole=True) for t in d_last)
-        self.d_last = d_h, d_c  # held while they are read
+        self.d_y = _readable(d_y, seen.y.dtype)
+        self.d_last = [_readable(t, torch.float32, whole=True) for t in d_last]  # held while they are read
         by_step, by_row = (0, 0) if self.d_y is None else self.d_y.stride()[:2]
         strides = {"step_stride": -by_step if from_end else by_step, "row_stride": by_row}
         self._launches = [
-            BackwardArguments(weights=ready.weights, **strides, **shape)
-            for shape in _shapes(plan, batch, width, from_end=from_end)
+            BackwardArguments(weights=room.at("packed"), **strides, **shape)
+            for shape in _shapes(plan, extent, from_end=from_end)
         ]
-        steps_of = {"gates": seen.gates, "cells": seen.cells, "outputs": seen.y, "d_outputs": self.d_y}
-        steps_of |= {"d_logits": self.d_logits}
-        self._by_step = {name: Place(t, from_end=from_end) for name, t in steps_of.items()}
-        first = {"d_hidden": Place(self.d_hidden), "d_cell": Place(self.d_cell)}
-        self._by_piece = first | {"lengths": Place(self.lengths), "d_bias": Place(self.d_sums, rows=2)}
-        self._after = {"d_last_hidden": Place(self.d_hidden), "d_last_cell": Place(self.d_cell)}  # by piece too
-        self._end = {"d_last_hidden": Place(d_h, 0), "d_last_cell": Place(d_c, 0)}
-        self._exchange = Exchanges(machine, plan, ready, len(self._launches))
+        itemsize = extent.dtype.itemsize
+        gates, state = itemsize * extent.columns, itemsize * units
+        d_outputs = Place(_address(self.d_y), itemsize * by_step, itemsize * by_row)
+        self._by_step = {
+            "gates": Place.of_steps(seen.kept.at("gates"), steps, batch, gates, from_end=from_end),
+            "cells": Place.of_steps(seen.kept.at("cells"), steps + 1, batch, state, from_end=from_end),
+            "outputs": Place.of_steps(seen.y.data_ptr(), steps + 1, batch, state, from_end=from_end),
+            "d_outputs": d_outputs.turned(steps) if from_end else d_outputs,
+            "d_logits": Place.of_steps(room.at("d_logits"), steps, batch, gates, from_end=from_end),
+        }
+        hidden, cell = (Place(room.at(name), 4 * batch * units, 4 * units) for name in ("d_hidden", "d_cell"))
+        sums = Place(room.at("d_sums"), 4 * extent.pairs * extent.columns, 4 * extent.columns, rows=2)
+        lengths = _place_lengths(self.lengths, batch)
+        self._by_piece = {"d_hidden": hidden, "d_cell": cell, "lengths": lengths, "d_bias": sums}
+        self._after = {"d_last_hidden": hidden, "d_last_cell": cell}  # by piece too
+        ends = (Place(_address(t), 0, 4 * units) for t in self.d_last)
+        self._end = dict(zip(("d_last_hidden", "d_last_cell"), ends, strict=True))
+        self._exchange = Exchanges(machine, plan, room, len(self._launches))
 
     def walk(self, number: int) -> None:
         """Walk back through a piece."""
@@ -217,34 +210,43 @@ class Backward:
             self._exchange.give(arguments, number, i)
             self.machine.launch(self.plan, arguments)
 
-    @property
-    def d_first(self) -> tuple[Tensor, Tensor | None]:
-        """The gradients at h_0 and c_0."""
-        return self.d_hidden[0], None if self.d_cell is None else self.d_cell[0]
-
-    @property
-    def d_bias(self) -> Tensor:
-        """What each pair of rows summed in each piece."""
-        return self.d_sums.flatten(0, 1)
+    def d_first(self, name: str, dtype: torch.dtype) -> Tensor:
+        """Copy the gradient at h_0 or c_0 (B, H): "d_hidden", "d_cell"."""
+        _, batch, units = self.seen.y.shape
+        return self.room.floats(name, batch, units).to(dtype, copy=True)
 
 
-class Place:
-    """Where a tensor's rows of a step or piece begin; asked once, since asking a tensor takes its time.
+class Place(NamedTuple):
+    """Where rows of a step or piece begin, in bytes; so many `rows` share one."""
 
-    `axis` is that of the rows, after that of steps or pieces if there is one; so many `rows` share one of it. Steps may
-    be counted from the end.
-    """
+    begin: int | None
+    by_step: int
+    by_row: int
+    rows: int = 1
 
-    def __init__(self, t: Tensor | None, axis: int = 1, rows: int = 1, *, from_end: bool = False) -> None:
-        self.begin, self.rows = None if t is None else t.data_ptr(), rows
-        self.by_step = t.stride(0) * t.element_size() if t is not None and axis else 0
-        self.by_row = t.stride(axis) * t.element_size() if t is not None else 0
-        if t is not None and self.begin is not None and from_end:
-            self.begin, self.by_step = self.begin + (len(t) - 1) * self.by_step, -self.by_step
+    @classmethod
+    def of_steps(cls, begin: int | None, steps: int, batch: int, by_row: int, *, from_end: bool) -> Place:
+        """Let rows lie beside each other, step after step, which may be counted from the end."""
+        place = cls(begin, batch * by_row, by_row)
+        return place.turned(steps) if from_end else place
+
+    def turned(self, steps: int) -> Place:
+        """Count steps from the end."""
+        begin = None if self.begin is None else self.begin + (steps - 1) * self.by_step
+        return self._replace(begin=begin, by_step=-self.by_step)
 
     def at(self, step: int, row: int) -> int | None:
         """The address of a row at a step."""
         return None if self.begin is None else self.begin + step * self.by_step + row // self.rows * self.by_row
+
+
+def _place_lengths(lengths: Tensor | None, batch: int) -> Place:
+    """Of the rows' lengths (pieces, B), in int32."""
+    return Place(_address(lengths), 4 * batch, 4)
+
+
+def _address(t: Tensor | None) -> int | None:
+    return None if t is None else t.data_ptr()
 
 
 def _point(arguments: ctypes.Structure, places: dict[str, Place], step: int, row: int) -> None:
@@ -255,8 +257,8 @@ def _point(arguments: ctypes.Structure, places: dict[str, Place], step: int, row
 class Exchanges:
     """The zeros through which the blocks of each launch exchange: every launch has its own."""
 
-    def __init__(self, machine: Machine, plan: Plan, ready: Ready, launches: int) -> None:
-        self.size, self.zeros, self.launches = sizes(plan), ready.zeros, launches
+    def __init__(self, machine: Machine, plan: Plan, room: Room, launches: int) -> None:
+        self.size, self.zeros, self.launches = sizes(plan), room.begin + room.starts["zeros"], launches
         self.told = ctypes.addressof(machine.told)
 
     def give(self, arguments: Any, piece: int, launch: int) -> None:
@@ -266,9 +268,10 @@ class Exchanges:
         arguments.failed, arguments.told = start + self.size.exchange + self.size.counters, self.told
 
 
-def _shapes(plan: Plan, batch: int, width: int, *, from_end: bool) -> list[dict[str, int]]:
+def _shapes(plan: Plan, extent: Extent, *, from_end: bool) -> list[dict[str, int]]:
     """Give what each launch that a batch asks for has of it."""
-    common = {"by_step": -batch if from_end else batch, "width": width, "groups": plan.groups}
+    batch = extent.batch
+    common = {"by_step": -batch if from_end else batch, "width": extent.units, "groups": plan.groups}
     return [common | {"rows": min(plan.batch, batch - first)} for first in range(0, batch, plan.batch)]
 
 
@@ -298,7 +301,3 @@ def _readable(t: Tensor | None, dtype: torch.dtype, *, whole: bool = False) -> T
         return None
     t = t.to(dtype)
     return t.contiguous() if whole or t.stride(-1) != 1 else t
-
-
-def _further(address: int | None, by: int) -> int | None:
-    return None if address is None else address + by

@@ -10,7 +10,7 @@ the order in which products of weights are summed.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
 import torch
@@ -23,6 +23,7 @@ from recollect.kernels.launching import Backward, Forward, Machine, Seen
 from recollect.kernels.plans import Plan
 from recollect.kernels.preparing import prepare_backward, prepare_forward
 from recollect.kernels.recurrences import Given
+from recollect.kernels.rooms import Extent, Layout, Room
 
 Found = tuple[Tensor | None, Tensor, Tensor | None]  # y (B, T, H), the last h and c (B, H)
 FIELDS = len(Given._fields)
@@ -53,23 +54,29 @@ class Reading:
     def __init__(
         self,
         setting: Setting,
+        extent: Extent,
         given: Given,
         lengths: Tensor | None,
         x: Tensor | None,
         *,
-        steps: int,
         from_end: bool,
     ) -> None:
-        machine, plan, _, size = setting.ahead
-        (batch, hidden), keeps = given.h.shape, setting.back is not None
-        self.rows, self.from_end = _Rows(steps, batch, size, from_end), from_end
-        if x is not None:  # step by step already (T·B, D)
-            given = given._replace(x=x.new_empty(batch, 0, x.shape[1]))
-        ready, self.x, self.weight = prepare_forward(machine, plan, given, setting.dtype, self.rows.pieces)
-        self.x = self.x if x is None else x
-        logits = self.x.new_empty((steps, batch, hidden, len(self.weight) // hidden))
-        self.logits = logits.flatten(0, 1).flatten(1)  # (T·B, H·S)
-        self.walk = Forward(machine, plan, logits, ready, lengths, keeps=keeps, size=size, from_end=from_end)
+        self.way, self.extent, self.lengths, self.from_end = setting.ahead, extent, lengths, from_end
+        self.rows = _Rows(extent.steps, extent.batch, self.way.size, from_end)
+        self.keeps = setting.back is not None
+        ahead = (self.way.machine, self.way.plan, given, extent, self.rows.pieces)
+        self.rooms = _, kept = prepare_forward(*ahead, keeps=self.keeps)
+        rows, columns = extent.steps * extent.batch, extent.columns
+        self.x = kept.matrix("by_time", rows, extent.width) if x is None else x  # (T·B, D)
+        self.weight = kept.crossed("slotted", columns, extent.width)  # (D, H·S)
+        self.logits = kept.matrix("gates", rows, columns)  # (T·B, H·S)
+
+    @cached_property
+    def walk(self) -> Forward:
+        """The walk itself: made when it is wanted, so that the first product is on its way by then."""
+        machine, plan, _, size = self.way
+        how: Any = {"keeps": self.keeps, "size": size, "from_end": self.from_end}
+        return Forward(machine, plan, self.extent, self.rooms, self.lengths, **how)
 
     @property
     def y(self) -> Tensor:
@@ -78,29 +85,32 @@ class Reading:
 
     def multiply(self, piece: int) -> None:
         """Find a piece's logits, as far as they hang on x."""
-        rows = self.rows.of(piece)
-        torch.mm(self.x[rows], self.weight.t(), out=self.logits[rows])
+        torch.mm(self.rows.of(self.x, piece), self.weight, out=self.rows.of(self.logits, piece))
 
     def step(self, piece: int) -> None:
         """Walk through a piece."""
         self.walk.walk(piece)
 
-    def found(self, given: Given, *, has_y: bool) -> Found:
-        """What the caller wants of it, in the dtypes of what was given."""
-        h, c = self.walk.last
-        c = None if c is None or given.c is None else c.to(given.c.dtype)
-        return self.y.transpose(0, 1) if has_y else None, h.to(given.h.dtype), c
+    @property
+    def kept(self) -> tuple[Tensor | None, ...]:
+        """All of `Kept` but W_hh."""
+        x = None if self.extent.has_x else self.x
+        return self.rooms[1].memory, self.walk.seen.y, self.lengths, x
+
+    def found(self, given: Given, like: Tensor, *, has_y: bool) -> Found:
+        """What the caller wants of it, in the dtypes of what was given; where no state was, in that of `like`."""
+        h = self.walk.last("last_h", (like if given.h is None else given.h).dtype)
+        c = self.walk.last("last_c", (like if given.c is None else given.c).dtype) if self.extent.has_cells else None
+        return self.y.transpose(0, 1) if has_y else None, h, c
 
 
 class Kept(NamedTuple):
     """What a layer keeps for the way back."""
 
-    gates: Tensor  # (T, B, H, S)
-    cells: Tensor | None  # (T + 1, B, H)
+    memory: Tensor  # of the room that is kept
     y: Tensor  # (T + 1, B, H)
     lengths: Tensor | None
-    x: Tensor  # (T·B, D)
-    weight: Tensor  # W_ih slot by slot (H·S, D)
+    x: Tensor | None  # (T·B, D), where another layer has laid it out
     w_hh: Tensor
 
 
@@ -110,6 +120,8 @@ class Returning:
     def __init__(
         self,
         way: Way,
+        extent: Extent,
+        layout: Layout,
         kept: Kept,
         d_y: Tensor | None,
         d_last: tuple[Tensor | None, Tensor | None],
@@ -118,18 +130,14 @@ class Returning:
         is_above: bool,
         from_end: bool,
     ) -> None:
-        self.machine, self.plan, _, size = way
-        steps, batch, hidden, _ = kept.gates.shape
-        self.kept, self.wanted, self.rows = kept, wanted, _Rows(steps, batch, size, from_end)
-        count = self.rows.pieces
-        ready = prepare_backward(self.machine, self.plan, kept.w_hh, batch, kept.y.dtype, count)
-        self.walk = Backward(self.machine, self.plan, Seen(*kept[:4]), ready, d_y, d_last, size, from_end=from_end)
-        self.flat = self.walk.d_logits.flatten(0, 1).flatten(1)  # (T·B, H·S)
-        self.before = before_steps(kept.y, from_end=from_end).flatten(0, 1)  # (T·B, H)
-        width = kept.x.shape[1]
-        self.d_x = kept.x.new_empty((steps, batch, width)) if is_above or wanted.x else None
-        self.products = WeightProducts(kept.x, self.flat.shape[1], width, hidden, wanted, count)
-        self.shape = (width, hidden)
+        machine, plan, _, size = self.way = way
+        self.extent, self.kept, self.wanted, self.from_end = extent, kept, wanted, from_end
+        self.rows = _Rows(extent.steps, extent.batch, size, from_end)
+        self.room = prepare_backward(machine, plan, kept.w_hh, extent, wanted, self.rows.pieces)
+        self.seen = Seen(Room(kept.memory, layout), kept.y, kept.lengths)
+        self.walk = Backward(machine, plan, extent, self.seen, self.room, d_y, d_last, size, from_end=from_end)
+        shape = (extent.steps, extent.batch, extent.width)
+        self.d_x = kept.y.new_empty(shape) if is_above or wanted.x else None
 
     def step(self, piece: int) -> None:
         """Walk back through a piece."""
@@ -137,21 +145,47 @@ class Returning:
 
     def pass_down(self, piece: int) -> None:
         """Find a piece's dx."""
-        rows = self.rows.of(piece)
         if self.d_x is not None:
-            torch.mm(self.flat[rows], self.kept.weight, out=self.d_x.flatten(0, 1)[rows])
+            weight = self.seen.kept.matrix("slotted", self.extent.columns, self.extent.width)
+            torch.mm(self.rows.of(self.flat, piece), weight, out=self.rows.of(self.d_x.flatten(0, 1), piece))
 
     def weigh(self, piece: int) -> None:
         """Add a piece's share of dW."""
-        rows = self.rows.of(piece)
-        self.products.add(self.flat[rows], self.kept.x[rows], self.before[rows])
+        self.products.add(*(self.rows.of(t, piece) for t in (self.flat, self.x, self.before)))
+
+    @cached_property
+    def flat(self) -> Tensor:
+        """The gradients at all logits (T·B, H·S)."""
+        return self.room.matrix("d_logits", self.extent.steps * self.extent.batch, self.extent.columns)
+
+    @cached_property
+    def x(self) -> Tensor:
+        """What was read (T·B, D)."""
+        shape = (self.extent.steps * self.extent.batch, self.extent.width)
+        return self.seen.kept.matrix("by_time", *shape) if self.kept.x is None else self.kept.x
+
+    @cached_property
+    def before(self) -> Tensor:
+        """The states that steps began with (T·B, H)."""
+        return before_steps(self.kept.y, from_end=self.from_end).flatten(0, 1)
+
+    @cached_property
+    def products(self) -> WeightProducts:
+        """Place for the gradients of the weights."""
+        columns, width, units = self.extent.columns, self.extent.width, self.extent.units
+        part = self.room.matrix if self.rows.pieces == 1 else self.room.floats
+        ih = part("product_ih", columns, width) if self.wanted.w_ih else None
+        return WeightProducts(ih, part("product_hh", columns, units) if self.wanted.w_hh else None)
 
     def found(self) -> list[Tensor | None]:
         """All gradients, in the order of `Given`, where they are wanted."""
-        (h, c), d_x, wanted = self.walk.d_first, self.d_x, self.wanted
-        d_weights = weight_gradients(self.machine, self.plan, self.products, self.walk.d_bias, self.shape, wanted)
-        d_x = None if d_x is None or not wanted.x else d_x.transpose(0, 1)
-        return [d_x, h if wanted.h else None, c if wanted.c else None, *d_weights]
+        extent, wanted = self.extent, self.wanted
+        d_bias = self.room.floats("d_sums", self.rows.pieces * extent.pairs, extent.columns)
+        shape = (extent.width, extent.units)
+        d_weights = weight_gradients(self.way.machine, self.way.plan, self.products, d_bias, shape, wanted)
+        d_x = self.d_x.transpose(0, 1) if self.d_x is not None and wanted.x else None
+        d_h = self.walk.d_first("d_hidden", wanted.h) if wanted.h else None
+        return [d_x, d_h, self.walk.d_first("d_cell", wanted.c) if wanted.c else None, *d_weights]
 
 
 def after_steps(states: Tensor, *, from_end: bool) -> Tensor:
@@ -176,11 +210,13 @@ class _Rows(NamedTuple):
     def pieces(self) -> int:
         return -(-self.steps // self.size)
 
-    def of(self, piece: int) -> slice:
+    def of(self, t: Tensor, piece: int) -> Tensor:
+        if self.size >= self.steps:
+            return t
         start, end = piece * self.size, min(self.steps, (piece + 1) * self.size)
         if self.from_end:
             start, end = self.steps - end, self.steps - start
-        return slice(start * self.batch, end * self.batch)
+        return t[start * self.batch : end * self.batch]
 
 
 def urgency(at_once: int) -> list[int]:
@@ -264,16 +300,22 @@ def read(setting: Setting, lengths: Tensor | None, givens: Sequence[Given]) -> l
 
 def _ahead(setting: Setting, lengths: Tensor | None, givens: Sequence[Given]) -> tuple[list[Reading], list[Found]]:
     readings: list[Reading] = []
+    first, cell = givens[0].x, setting.ahead.plan.cell
     for given in givens:
         x = None if not readings else _shared_x(setting, readings[-1])
-        how: Any = {"steps": givens[0].x.shape[1], "from_end": setting.both_ways and bool(readings)}
-        readings.append(Reading(setting, given, lengths, x, **how))
+        sizes = (first.shape[1], first.shape[0], given.w_ih.shape[1], given.w_hh.shape[1])
+        extent = Extent(cell, *sizes, setting.dtype, has_x=x is None)
+        from_end = setting.both_ways and bool(readings)
+        readings.append(Reading(setting, extent, given, lengths, x, from_end=from_end))
     many = len(readings), readings[0].rows.pieces, setting.ahead.at_once
-    _perform(forward_tasks(*many, is_pile=setting.is_pile), readings, givens[0].x.device, setting.ahead.at_once)
+    schedule = forward_tasks(*many, is_pile=setting.is_pile)
+    if len(schedule.lanes) > 1:  # memory belongs to the stream that asks for it: this one, before lanes part
+        for one in readings:
+            _ = one.walk
+    _perform(schedule, readings, first.device, setting.ahead.at_once)
     shown = range(len(givens))[-1:] if setting.is_pile else range(len(givens))
-    return readings, [
-        one.found(given, has_y=i in shown) for i, (one, given) in enumerate(zip(readings, givens, strict=True))
-    ]
+    pairs = enumerate(zip(readings, givens, strict=True))
+    return readings, [one.found(given, first, has_y=i in shown) for i, (one, given) in pairs]
 
 
 def _shared_x(setting: Setting, before: Reading) -> Tensor | None:
@@ -291,8 +333,9 @@ class _Read(torch.autograd.Function):
         dtypes = [t.dtype if wants else None for t, wants in zip(tensors, ctx.needs_input_grad[2:], strict=True)]
         ctx.setting, ctx.wanted = setting, [Given(*dtypes[i : i + FIELDS]) for i in range(0, len(dtypes), FIELDS)]  # type: ignore[arg-type]
         ctx.set_materialize_grads(False)
+        ctx.extents, ctx.layouts = [r.extent for r in readings], [r.rooms[1].layout for r in readings]
         pairs = zip(readings, givens, strict=True)
-        ctx.save_for_backward(*(t for r, g in pairs for t in (*r.walk.seen, r.x, r.weight, g.w_hh)))
+        ctx.save_for_backward(*(t for r, g in pairs for t in (*r.kept, g.w_hh)))
         return tuple(t for one in found for t in one)
 
     @staticmethod
@@ -305,8 +348,9 @@ class _Read(torch.autograd.Function):
             d_y, *d_last = upstream[3 * layer : 3 * layer + 3]
             is_below, is_above = setting.is_pile and layer + 1 < len(kept), setting.is_pile and layer > 0
             d_y = returnings[-1].d_x if is_below else None if d_y is None else d_y.transpose(0, 1)
-            own = (setting.back, kept[layer], d_y, (d_last[0], d_last[1]), ctx.wanted[layer])
-            returnings.append(Returning(*own, is_above=is_above, from_end=setting.both_ways and layer > 0))
+            own = (setting.back, ctx.extents[layer], ctx.layouts[layer], kept[layer])
+            upon = (d_y, (d_last[0], d_last[1]), ctx.wanted[layer])
+            returnings.append(Returning(*own, *upon, is_above=is_above, from_end=setting.both_ways and layer > 0))
         returnings.reverse()
         many = len(returnings), returnings[0].rows.pieces, setting.back.at_once
         _perform(backward_tasks(*many, is_pile=setting.is_pile), returnings, kept[0].y.device, setting.back.at_once)
