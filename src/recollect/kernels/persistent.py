@@ -164,7 +164,7 @@ def read_several(
 
 def _find_way(direction: str, cell: str, given: Given, many: int, *, is_pile: bool) -> Way:
     """Let as many walks run at once as fit, each with its whole batch; pieces where that lets something run beside."""
-    (batch, steps, _), hidden, device = given.x.shape, given.h.shape[1], given.x.device
+    (batch, steps, _), hidden, device = given.x.shape, given.w_hh.shape[1], given.x.device
     shape = (cell, compute_dtype(given.x), batch, hidden, device)
     machine, (plan, at_once) = _ready(direction, *shape)[1], _most_at_once(direction, *shape, many)
     if is_pile and at_once > 1:
@@ -188,7 +188,7 @@ def _most_at_once(
 
 def _worth_pieces(cell: str, given: Given) -> int:
     """Cut time into as many pieces as have products that are worth a launch."""
-    (batch, steps, width), hidden = given.x.shape, given.h.shape[1]
+    (batch, steps, width), hidden = given.x.shape, given.w_hh.shape[1]
     operations = 2 * batch * steps * hidden * len(INPUT_SLOTS[cell]) * (2 * width + hidden)  # dx, dW_ih and dW_hh
     return min(MOST_BESIDE, operations // WORTH_A_PIECE)
 
