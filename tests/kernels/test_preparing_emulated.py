@@ -9,7 +9,7 @@ import pytest
 import torch
 from emulated import COMPILER, Emulator
 
-from recollect.kernels.launching import sizes
+from recollect.kernels.launches import sizes
 from recollect.kernels.packing import INPUT_SLOTS, SENT_GATES, join_biases, pack_backward, pack_forward, to_slots
 from recollect.kernels.plans import CELLS, Chip, offer
 from recollect.kernels.preparing import prepare_backward, prepare_forward
@@ -66,7 +66,7 @@ def check_forward(machine, cell, given, dtype, *, keeps=False):
     assert torch.equal(kept.matrix("slotted", *slotted.shape), slotted)
     assert torch.equal(kept.crossed("slotted", *slotted.shape), slotted.t())
     check_packed(room, pack_forward(given.w_hh.to(dtype), plan), plan)
-    assert (room.at("bias") is None) == (given.b_ih is None)
+    assert ("bias" not in room.addresses) == (given.b_ih is None)
     check_states(room, cell, given, batch, hidden)
     if given.b_ih is not None:
         bias = join_biases(cell, given.b_ih, given.b_hh)
@@ -75,7 +75,7 @@ def check_forward(machine, cell, given, dtype, *, keeps=False):
 
 def check_states(room, cell, given, batch, hidden):
     """States that nobody gave are zero."""
-    assert (room.at("first_c") is None) == (cell != "lstm")
+    assert ("first_c" not in room.addresses) == (cell != "lstm")
     states = {"first_h": given.h, "first_c": given.c} if cell == "lstm" else {"first_h": given.h}
     for name, state in states.items():
         wanted = torch.zeros(batch, hidden) if state is None else state.float()
@@ -83,10 +83,10 @@ def check_states(room, cell, given, batch, hidden):
 
 
 def check_packed(room, packed, plan):
-    assert torch.equal(lying_at(room.at("packed"), packed.shape, packed.dtype), packed)
+    assert torch.equal(lying_at(room.addresses["packed"], packed.shape, packed.dtype), packed)
     count = sizes(plan).space * -(-BATCH // plan.batch)
-    assert room.at("packed") - room.at("zeros") >= count
-    assert not lying_at(room.at("zeros"), count, torch.uint8).any()
+    assert room.addresses["packed"] - room.addresses["zeros"] >= count
+    assert not lying_at(room.addresses["zeros"], count, torch.uint8).any()
 
 
 @pytest.mark.parametrize(("width", "hidden"), SHAPES)

@@ -9,7 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from recollect.kernels.launching import Machine, sizes
+from recollect.kernels.launches import sizes
+from recollect.kernels.launching import Machine
 from recollect.kernels.packing import SENT_GATES
 from recollect.kernels.plans import Plan
 from recollect.kernels.preparing import Source

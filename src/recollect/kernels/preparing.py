@@ -12,12 +12,13 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from recollect.kernels.launching import Machine, launches_of, sizes
+from recollect.kernels.launches import launches_of, sizes
+from recollect.kernels.launching import Machine
 from recollect.kernels.plans import Chore, Plan
 from recollect.kernels.recurrences import Given
 from recollect.kernels.rooms import Extent, Layout, Room, backward_parts, forward_parts, kept_parts, lay_out
 
-POINTERS = ("by_time", "slotted", "packed", "bias", "first_h", "first_c", "zeros")
+POINTERS = ("by_time", "slotted", "packed", "bias", "first_h", "first_c", "zeros")  # named as the parts of rooms
 
 
 class Source(ctypes.Structure):
@@ -85,9 +86,9 @@ def _launch(
     for name, t in sources.items():
         setattr(arguments, name, (t.data_ptr(), t.dtype is torch.float32))
     for room in rooms:
-        for name in POINTERS:
-            if name in room.starts:
-                setattr(arguments, name, room.at(name))
+        for name, address in room.addresses.items():
+            if name in POINTERS:
+                setattr(arguments, name, address)
     machine.do(form.chore, form.things, arguments)
 
 

@@ -69,17 +69,13 @@ class Room:
 
     def __init__(self, memory: Tensor, layout: Layout) -> None:
         self.memory, self.layout, self.starts = memory, layout, layout.starts
-        self.begin = memory.data_ptr()
+        begin = memory.data_ptr()
+        self.addresses = {name: begin + start for name, start in layout.starts.items()}
 
     @classmethod
     def make(cls, like: Tensor, dtype: torch.dtype, layout: Layout) -> Room:
         """Ask for memory, where a tensor is."""
         return cls(like.new_empty(layout.size // dtype.itemsize, dtype=dtype), layout)
-
-    def at(self, name: str) -> int | None:
-        """Give a part's address; None: there is no such part."""
-        start = self.starts.get(name)
-        return None if start is None else self.begin + start
 
     def matrix(self, name: str, rows: int, columns: int) -> Tensor:
         """Give a part as a matrix, in the room's dtype."""

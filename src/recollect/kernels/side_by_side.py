@@ -135,7 +135,7 @@ class Returning:
         self.rows = _Rows(extent.steps, extent.batch, size, from_end)
         self.room = prepare_backward(machine, plan, kept.w_hh, extent, wanted, self.rows.pieces)
         self.seen = Seen(Room(kept.memory, layout), kept.y, kept.lengths)
-        self.walk = Backward(machine, plan, extent, self.seen, self.room, d_y, d_last, size, from_end=from_end)
+        self.walk = Backward(machine, plan, extent, self.seen, self.room, d_y, d_last, size=size, from_end=from_end)
         shape = (extent.steps, extent.batch, extent.width)
         self.d_x = kept.y.new_empty(shape) if is_above or wanted.x else None
 
