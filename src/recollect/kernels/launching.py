@@ -19,6 +19,10 @@ class Machine(Protocol):
     chip: Chip
     told: ctypes.c_int  # which the host can read at any time; a kernel that gave up sets it
 
+    def __hash__(self) -> int:
+        """Each is itself: what was found for one is not found for another."""
+        ...
+
     def fits(self, plan: Plan, copies: int = 1) -> bool:
         """Whether the blocks of so many walks can all run at once."""
         ...

@@ -234,18 +234,21 @@ class Do(NamedTuple):
 
 @lru_cache(maxsize=1024)
 def forward_tasks(layers: int, pieces: int, at_once: int, *, is_pile: bool) -> Schedule:
-    """List the ways forward: a piece's product, which in a pile waits for the layer below, then its walk."""
+    """List the ways forward: a piece's product, which in a pile waits for the layer below, then its walk.
+
+    The very first product is not among them: it is asked for before lanes part, which takes its time.
+    """
     tasks: list[Task] = []
     walks: dict[tuple[int, int], Task] = {}
     beside = at_once if layers * pieces > 1 else 0
     for wave in _waves(layers, pieces, is_pile=is_pile):
         for layer, piece in wave:
             below = (walks[layer - 1, piece],) if is_pile and layer else ()
-            product = Task(beside, Do("multiply", layer, piece), below)
-            before = (walks[layer, piece - 1],) if piece else ()
-            walk = Task(len(walks) % at_once, Do("step", layer, piece), (product, *before))
+            product = [Task(beside, Do("multiply", layer, piece), below)] if walks else []
+            before = [walks[layer, piece - 1]] if piece else []
+            walk = Task(len(walks) % at_once, Do("step", layer, piece), (*product, *before))
             walks[layer, piece] = walk
-            tasks += [product, walk]
+            tasks += [*product, walk]
     return Schedule(tasks)
 
 
@@ -307,6 +310,8 @@ def _ahead(setting: Setting, lengths: Tensor | None, givens: Sequence[Given]) ->
         extent = Extent(cell, *sizes, setting.dtype, has_x=x is None)
         from_end = setting.both_ways and bool(readings)
         readings.append(Reading(setting, extent, given, lengths, x, from_end=from_end))
+        if len(readings) == 1:
+            readings[0].multiply(0)
     many = len(readings), readings[0].rows.pieces, setting.ahead.at_once
     schedule = forward_tasks(*many, is_pile=setting.is_pile)
     if len(schedule.lanes) > 1:  # memory belongs to the stream that asks for it: this one, before lanes part
