@@ -43,10 +43,13 @@ class Seen(NamedTuple):
     y: Tensor  # (T + 1, B, H), h_0 first, or last if the walk began at the end
     lengths: Tensor | None
 
-    def addresses(self, lengths: Tensor | None) -> dict[str, int]:
-        """Where it lies; of the lengths, what is left of them at each piece."""
-        found = self.kept.addresses | {"y": self.y.data_ptr()}
-        return found if lengths is None else found | {"lengths": lengths.data_ptr()}
+    def addresses(self, machine: Machine, room: Room, lengths: Tensor | None) -> dict[str, int]:
+        """Where all lies that a walk needs; of the lengths, what is left of them at each piece."""
+        found = room.addresses | self.kept.addresses if room is not self.kept else room.addresses.copy()
+        found["y"], found["told"] = self.y.data_ptr(), ctypes.addressof(machine.told)
+        if lengths is not None:
+            found["lengths"] = lengths.data_ptr()
+        return found
 
 
 class Forward:
@@ -72,8 +75,7 @@ class Forward:
         self.pieces = forward_launches(plan, extent, size, keeps, from_end)
         y = kept.memory.new_empty((extent.steps + 1, extent.batch, extent.units))
         self.seen, self.lengths = Seen(kept, y, lengths), _left(lengths, size, len(self.pieces))
-        told = {"told": ctypes.addressof(machine.told)}
-        self._addresses = self.room.addresses | self.seen.addresses(self.lengths) | told
+        self._addresses = self.seen.addresses(machine, self.room, self.lengths)
 
     def walk(self, number: int) -> None:
         """Walk through a piece."""
@@ -113,9 +115,8 @@ class Backward:
         self.pieces = backward_launches(plan, extent, size, strides, from_end)
         self.lengths = _left(seen.lengths, size, len(self.pieces))
         self.given = {"d_y": d_y, "d_last_h": d_h, "d_last_c": d_c}  # held while it is read
-        given = {name: t.data_ptr() for name, t in self.given.items() if t is not None}
-        told = {"told": ctypes.addressof(machine.told)}
-        self._addresses = room.addresses | seen.addresses(self.lengths) | given | told
+        self._addresses = seen.addresses(machine, room, self.lengths)
+        self._addresses |= {name: t.data_ptr() for name, t in self.given.items() if t is not None}
 
     def walk(self, number: int) -> None:
         """Walk back through a piece."""

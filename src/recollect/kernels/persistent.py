@@ -65,11 +65,22 @@ def takes(cell: str, x: Tensor, hidden: int) -> bool:
         return False
     if forward_ad._current_level >= 0:
         return False
-    dtype, trains = compute_dtype(x), torch.is_grad_enabled()
-    if dtype not in NARROW or slower.plain_is_faster(cell, dtype, len(x), hidden, trains=trains):
+    dtype, device = compute_dtype(x), x.device
+    if dtype not in NARROW:
+        return False
+    machine = find_machine(device)
+    return machine is not None and _pays(machine, cell, dtype, x.shape[0], hidden, device, torch.is_grad_enabled())
+
+
+@lru_cache(maxsize=1024)
+def _pays(
+    machine: Machine, cell: str, dtype: torch.dtype, batch: int, hidden: int, device: torch.device, trains: bool
+) -> bool:
+    """Whether there are plans, and the library was not faster."""
+    if slower.plain_is_faster(cell, dtype, batch, hidden, trains=trains):
         return False
     directions = ("forward", "backward") if trains else ("forward",)
-    return all(find_plan(d, cell, dtype, len(x), hidden, x.device) for d in directions)
+    return all(find_plan(direction, cell, dtype, batch, hidden, device) for direction in directions)
 
 
 def takes_several(cell: str, x: Tensor, hidden: int, many: int, *, is_pile: bool) -> bool:

@@ -28,11 +28,11 @@ class Source(ctypes.Structure):
 
 
 class PrepareArguments(ctypes.Structure):
-    """`Prepare` of prepare.cu."""
+    """`Prepare` of prepare.cu; its first words are set at once, since each name takes its time."""
 
     _fields_ = (
-        *((name, Source) for name in Given._fields),
-        *((name, ctypes.c_void_p) for name in POINTERS),
+        ("sources", ctypes.c_uint64 * (2 * len(Given._fields))),  # in the order of `Given`
+        ("pointers", ctypes.c_uint64 * len(POINTERS)),
         *((name, ctypes.c_uint64) for name in ("step_stride", "row_stride", "zero_count")),
         *((name, ctypes.c_int) for name in ("steps", "batch", "width", "units")),
         *((name, ctypes.c_int) for name in ("parts", "wide", "deep", "depth", "high", "cluster", "span")),
@@ -57,14 +57,11 @@ def prepare_forward(
     Where nothing is kept for a walk back, both are the same.
     """
     form = _forward_form(plan, extent, pieces, given.b_ih is not None, keeps)
-    found = zip(given._fields, given if extent.has_x else (None, *given[1:]), strict=True)
-    sources = {name: _readable(t, extent.dtype) for name, t in found if t is not None}
+    given = given if extent.has_x else given._replace(x=None)  # type: ignore[arg-type]
+    sources = [None if t is None else _readable(t, extent.dtype) for t in given]
     room = Room.make(given.w_hh, extent.dtype, form.room)
     kept = room if form.kept is None else Room.make(given.w_hh, extent.dtype, form.kept)
-    arguments = PrepareArguments.from_buffer_copy(form.arguments)
-    if extent.has_x:
-        arguments.row_stride, arguments.step_stride, _ = sources["x"].stride()
-    _launch(machine, form, arguments, sources, room, kept)
+    _launch(machine, form, sources, room.addresses if kept is room else room.addresses | kept.addresses)
     return room, kept
 
 
@@ -75,20 +72,18 @@ def prepare_backward(machine: Machine, plan: Plan, w_hh: Tensor, extent: Extent,
     """
     form = _backward_form(plan, extent, pieces, wanted.w_ih is not None, wanted.w_hh is not None)
     room = Room.make(w_hh, extent.dtype, form.room)
-    arguments = PrepareArguments.from_buffer_copy(form.arguments)
-    _launch(machine, form, arguments, {"w_hh": _readable(w_hh, extent.dtype)}, room)
+    sources = [_readable(w_hh, extent.dtype) if name == "w_hh" else None for name in Given._fields]
+    _launch(machine, form, sources, room.addresses)
     return room
 
 
-def _launch(
-    machine: Machine, form: Form, arguments: PrepareArguments, sources: dict[str, Tensor], *rooms: Room
-) -> None:
-    for name, t in sources.items():
-        setattr(arguments, name, (t.data_ptr(), t.dtype is torch.float32))
-    for room in rooms:
-        for name, address in room.addresses.items():
-            if name in POINTERS:
-                setattr(arguments, name, address)
+def _launch(machine: Machine, form: Form, sources: list[Tensor | None], addresses: dict[str, int]) -> None:
+    arguments = PrepareArguments.from_buffer_copy(form.arguments)
+    pairs = [(0, False) if t is None else (t.data_ptr(), t.dtype is torch.float32) for t in sources]
+    arguments.sources[:] = [word for pair in pairs for word in pair]
+    arguments.pointers[:] = [addresses.get(name, 0) for name in POINTERS]
+    if sources[0] is not None:
+        arguments.row_stride, arguments.step_stride, _ = sources[0].stride()
     machine.do(form.chore, form.things, arguments)
 
 
