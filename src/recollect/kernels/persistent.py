@@ -24,7 +24,7 @@ from recollect.kernels.nvrtc import NoCudaCompiler
 from recollect.kernels.plans import Plan, offer
 from recollect.kernels.recurrences import Given
 from recollect.kernels.rooms import Extent
-from recollect.kernels.side_by_side import Found, Setting, Way
+from recollect.kernels.ways import Found, Setting, Way
 
 REASONS: dict[str, str] = {}  # by device: why the plain path is taken there
 NARROW = (torch.bfloat16, torch.float16)
