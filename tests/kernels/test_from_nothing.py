@@ -13,6 +13,7 @@ from recollect import GRU, LSTM, RNN
 from recollect.kernels.rooms import lay_out
 from recollect.layer import Stack
 from recollect.layers.recurrence import HiddenCell, Recurrence
+from recollect.memory import Layers
 
 pytestmark = [
     pytest.mark.skipif(COMPILER is None and os.environ.get("CI") != "true", reason="no g++"),
@@ -91,17 +92,24 @@ def test_no_zeros_are_made(machine, name, monkeypatch):
     assert machine.launched
 
 
+class OneCell(HiddenCell):
+    """What `Ones` remembers."""
+
+
 class Ones(LSTM):
-    """An LSTM that begins elsewhere."""
+    """An LSTM that begins elsewhere, with a memory of its own kind."""
 
     def initial_memory(self, batch_size, like=None):
-        return HiddenCell(hidden=like.new_ones(batch_size, self.hidden), cell=like.new_ones(batch_size, self.hidden))
+        hidden, cell = (like.new_ones(batch_size, self.hidden) for _ in range(2))
+        return OneCell(hidden=hidden, cell=cell)
 
 
 @pytest.mark.parametrize("build", [lambda: Ones(5, 30), lambda: Stack(Ones(5, 30), Ones(30, 30))])
 def test_who_begins_elsewhere_is_asked(machine, build):
-    check_same(build().to(NARROW), *draw())
+    layer, (x, _) = build().to(NARROW), draw()
+    check_same(layer, x, None)
     assert machine.launched
+    assert all(type(memory) is OneCell for memory in layer(x)[1].within() if not isinstance(memory, Layers))
 
 
 def test_who_watches_sees_memories(machine):

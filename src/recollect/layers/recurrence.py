@@ -154,7 +154,7 @@ class Recurrence(SequenceLayer[H]):
 
     def _by_kernel(self, kernel: str, x: Tensor, memory: H, valid: Tensor | None) -> tuple[Tensor, H] | None:
         """Read with one of our kernels, where one can and pays; not where a weight is made of others at every call."""
-        if torch.compiler.is_compiling() or len(self._parameters) < 4:
+        if torch.compiler.is_compiling() or len(self._parameters) != 4:
             return None
         if persistent.takes(kernel, x, self.hidden):
             return self._walk_on_gpu(kernel, x, memory, valid)
@@ -170,11 +170,12 @@ class Recurrence(SequenceLayer[H]):
 
     def _walk_on_gpu(self, kernel: str, x: Tensor, memory: H | None, valid: Tensor | None) -> tuple[Tensor, H]:
         y, hidden, cell = persistent.read(kernel, self._given(x, memory), valid)
-        return y, self._remember(hidden, cell)
+        return y, self._remember(memory, hidden, cell)
 
-    def _remember(self, hidden: Tensor, cell: Tensor | None) -> H:
-        memory: H = self.remembers(hidden=hidden) if cell is None else self.remembers(hidden=hidden, cell=cell)
-        return memory
+    def _remember(self, before: H | None, hidden: Tensor, cell: Tensor | None) -> H:
+        """Give a memory of the kind that was given."""
+        kind: type[H] = self.remembers if before is None else type(before)
+        return kind(hidden=hidden) if cell is None else kind(hidden=hidden, cell=cell)  # type: ignore[call-arg]
 
     def read_both_ways(
         self, other: SequenceLayer[Any], x: Tensor, memories: tuple[H | None, Any], valid: Tensor | None
@@ -212,7 +213,7 @@ class Recurrence(SequenceLayer[H]):
 
     def _is_like(self, other: SequenceLayer[Any]) -> bool:
         """Whether one kernel can read with both: the same kind and sizes, weights of their own, and nobody watches."""
-        if type(other) is not type(self) or len(self._parameters) < 4 or len(other._parameters) < 4:
+        if type(other) is not type(self) or len(self._parameters) != 4 or len(other._parameters) != 4:
             return False
         same = all(getattr(self, name) == getattr(other, name) for name in ("kernel", "hidden"))
         return same and self._home() == other._home() and not is_watched(self, other)
@@ -236,7 +237,10 @@ class Recurrence(SequenceLayer[H]):
         if self.kernel is None or len({given.is_kept() for given in givens}) > 1:  # what is frozen stays so
             return None
         found = persistent.read_several(self.kernel, givens, valid, **how)
-        return [(None if y is None else fill_invalid(y, valid), self._remember(h, c)) for y, h, c in found]
+        return [
+            (None if y is None else fill_invalid(y, valid), self._remember(memory, h, c))
+            for (y, h, c), memory in zip(found, memories, strict=True)
+        ]
 
     def _walk_on_cpu(self, kernel: str, x: Tensor, memory: H, valid: Tensor | None) -> tuple[Tensor, H] | None:
         given = self._given(x, memory)
