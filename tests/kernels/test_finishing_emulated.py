@@ -34,10 +34,12 @@ def compare(machine, cell, width, hidden, pairs, dtype, wanted, pieces=1):
     d_bias = torch.randn(pairs, hidden, slots)
     plan = next(offer("backward", cell, dtype == torch.float16, 2 * pairs, hidden, Chip()))
     dtypes = NOTHING._replace(**wanted)
-    products = WeightProducts(flat, hidden * slots, width, hidden, dtypes, pieces)
+    total = dtype if pieces == 1 else torch.float32
+    parts = zip((dtypes.w_ih, dtypes.w_hh), (width, hidden), strict=True)
+    products = WeightProducts(*(torch.empty(hidden * slots, n, dtype=total) if wants else None for wants, n in parts))
     for rows in torch.arange(11).tensor_split(pieces):
         products.add(flat[rows], x[rows], before[rows])
-    found = weight_gradients(machine, plan, products, d_bias, (width, hidden), dtypes)
+    found = weight_gradients(machine, plan, products, d_bias.flatten(1), (width, hidden), dtypes)
     multiply = (lambda a, b: a.t() @ b) if pieces == 1 else (lambda a, b: a.double().t() @ b.double())
     exact = {
         "w_ih": from_slots(multiply(flat, x).view(hidden, slots, -1), INPUT_SLOTS[cell]),

@@ -112,6 +112,6 @@ KERNEL(THREADS) prepare(const Prepare a) {
             const float from_x = bias_at(a.b_ih, input_gate(slot), unit, a.units);
             a.bias[i] = from_x + bias_at(a.b_hh, hidden_gate(slot), unit, a.units);
         });
-    if (a.first_h) share(states, [&](u32 i) { a.first_h[i] = wide_at(a.h, i); });
-    if (a.first_c) share(states, [&](u32 i) { a.first_c[i] = wide_at(a.c, i); });
+    if (a.first_h) share(states, [&](u32 i) { a.first_h[i] = a.h.data ? wide_at(a.h, i) : 0.0f; });
+    if (a.first_c) share(states, [&](u32 i) { a.first_c[i] = a.c.data ? wide_at(a.c, i) : 0.0f; });
 }
