@@ -10,7 +10,15 @@ import torch
 from emulated import COMPILER, Emulator
 
 from recollect.kernels.launching import sizes
-from recollect.kernels.packing import INPUT_SLOTS, SENT_GATES, join_biases, pack_backward, pack_forward, to_slots
+from recollect.kernels.packing import (
+    INPUT_SLOTS,
+    SENT_GATES,
+    join_biases,
+    pack_backward,
+    pack_forward,
+    round_to_tf32,
+    to_slots,
+)
 from recollect.kernels.plans import CELLS, Chip, offer
 from recollect.kernels.preparing import prepare_backward, prepare_forward
 from recollect.kernels.recurrences import Given
@@ -22,7 +30,7 @@ pytestmark = [
 
 BATCH, STEPS = 9, 3
 SHAPES = [(5, 30), (16, 72), (7, 513)]  # width, hidden; the last goes through the cache
-NARROW = {"bf16": torch.bfloat16, "fp16": torch.float16}
+DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "tf32": torch.float32}
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +49,13 @@ def draw(cell, width, hidden, dtype, *, bias=True):
 
 
 def plan_for(direction, cell, dtype, hidden):
-    return next(offer(direction, cell, dtype == torch.float16, BATCH, hidden, Chip()))
+    kind = {"half": dtype == torch.float16, "tf32": dtype == torch.float32}
+    return next(offer(direction, cell, batch=BATCH, hidden=hidden, chip=Chip(), **kind))
+
+
+def factors(t, dtype):
+    """What products take of a tensor."""
+    return round_to_tf32(t.float()) if dtype == torch.float32 else t.to(dtype)
 
 
 def lying_at(address, shape, dtype):
@@ -56,9 +70,9 @@ def check_forward(machine, cell, given, dtype):
     hidden = given.h.shape[1]
     plan = plan_for("forward", cell, dtype, hidden)
     ready, by_time, slotted = prepare_forward(machine, plan, given, dtype)
-    assert torch.equal(by_time.view(steps, batch, width), given.x.transpose(0, 1).to(dtype))
-    assert torch.equal(slotted, to_slots(given.w_ih.to(dtype), INPUT_SLOTS[cell]).flatten(0, 1))
-    packed = pack_forward(given.w_hh.to(dtype), plan)
+    assert torch.equal(by_time.view(steps, batch, width), factors(given.x.transpose(0, 1), dtype))
+    assert torch.equal(slotted, to_slots(factors(given.w_ih, dtype), INPUT_SLOTS[cell]).flatten(0, 1))
+    packed = pack_forward(factors(given.w_hh, dtype), plan)
     assert torch.equal(lying_at(ready.weights, packed.shape, dtype), packed)
     check_zeros(ready, plan)
     assert torch.equal(lying_at(ready.hidden, given.h.shape, torch.float32), given.h.float())
@@ -77,10 +91,10 @@ def check_zeros(ready, plan):
 
 
 @pytest.mark.parametrize(("width", "hidden"), SHAPES)
-@pytest.mark.parametrize("dtype", NARROW)
+@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("cell", CELLS)
 def test_forward(machine, cell, dtype, width, hidden):
-    check_forward(machine, cell, draw(cell, width, hidden, NARROW[dtype]), NARROW[dtype])
+    check_forward(machine, cell, draw(cell, width, hidden, DTYPES[dtype]), DTYPES[dtype])
 
 
 @pytest.mark.parametrize("given", [torch.float32, torch.float16])
@@ -112,8 +126,18 @@ def test_backward(machine, cell, given, hidden):
     weight = draw(cell, 1, hidden, given).w_hh
     plan = plan_for("backward", cell, dtype, hidden)
     ready = prepare_backward(machine, plan, weight, BATCH, dtype)
-    packed = pack_backward(weight.to(dtype), plan)
+    packed = pack_backward(factors(weight, dtype), plan)
     assert torch.equal(lying_at(ready.weights, packed.shape, dtype), packed)
+    check_zeros(ready, plan)
+
+
+@pytest.mark.parametrize("hidden", [30, 72, 513])
+@pytest.mark.parametrize("cell", CELLS)
+def test_backward_in_tf32(machine, cell, hidden):
+    weight, plan = draw(cell, 1, hidden, torch.float32).w_hh, plan_for("backward", cell, torch.float32, hidden)
+    ready = prepare_backward(machine, plan, weight, BATCH, torch.float32)
+    packed = pack_backward(factors(weight, torch.float32), plan)
+    assert torch.equal(lying_at(ready.weights, packed.shape, torch.float32), packed)
     check_zeros(ready, plan)
 
 
