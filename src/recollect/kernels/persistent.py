@@ -1,8 +1,8 @@
 """Recurrent layers in one launch: a kernel keeps W_hh in registers and walks all steps (Diamos et al. 2016).
 
 W_ih x of all steps is one large product before the walk, and the gradients of weights and inputs are large products
-after it, or beside it. For Hopper GPUs, in bf16 and fp16. `REASONS` says why it is not used where it is not; who reads
-beside whom, and how, stands in `side_by_side.py`.
+after it, or beside it. For Hopper GPUs, in bf16, fp16, and float32 where tf32 is allowed (`tf32.py`). `REASONS` says
+why it is not used where it is not; who reads beside whom, and how, stands in `side_by_side.py`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from recollect.kernels import nvrtc, side_by_side, slower
+from recollect.kernels import nvrtc, side_by_side, slower, tf32
 from recollect.kernels.driver import Cuda, DriverError
 from recollect.kernels.launching import Machine
 from recollect.kernels.nvrtc import NoCudaCompiler
@@ -65,10 +65,17 @@ def takes(cell: str, x: Tensor, hidden: int) -> bool:
     if forward_ad._current_level >= 0:
         return False
     dtype, trains = compute_dtype(x), torch.is_grad_enabled()
-    if dtype not in NARROW or slower.plain_is_faster(cell, dtype, len(x), hidden, trains=trains):
+    if not _is_read(dtype, x.device) or slower.plain_is_faster(cell, dtype, len(x), hidden, trains=trains):
         return False
     directions = ("forward", "backward") if trains else ("forward",)
     return all(find_plan(d, cell, dtype, len(x), hidden, x.device) for d in directions)
+
+
+def _is_read(dtype: torch.dtype, device: torch.device) -> bool:
+    """Whether kernels read it: float32 as tf32, where that is allowed; on a CPU nobody asks why not."""
+    if dtype is torch.float32:
+        return (device.type == "cuda" or device in _machines) and tf32.is_allowed()
+    return dtype in NARROW
 
 
 def takes_several(cell: str, x: Tensor, hidden: int, many: int, *, is_pile: bool) -> bool:
@@ -119,7 +126,8 @@ def find_plan(
         return None
     if key not in _plans:
         try:
-            plans = offer(direction, cell, dtype == torch.float16, batch, hidden, machine.chip)
+            kind = {"half": dtype is torch.float16, "tf32": dtype is torch.float32}
+            plans = offer(direction, cell, batch=batch, hidden=hidden, chip=machine.chip, **kind)
             _plans[key] = next((plan for plan in plans if machine.fits(plan, copies)), None)
         except (NoCudaCompiler, DriverError, OSError) as error:
             _plans[key], REASONS[str(device)] = None, str(error)

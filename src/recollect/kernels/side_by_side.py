@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from recollect.kernels import tf32
 from recollect.kernels.finishing import WeightProducts, weight_gradients
 from recollect.kernels.lanes import Schedule, Task, perform
 from recollect.kernels.launching import Backward, Forward, Machine, Seen
@@ -240,8 +241,9 @@ def backward_tasks(layers: int, pieces: int, at_once: int, *, is_pile: bool) -> 
     return Schedule(tasks + later)
 
 
-def _perform(schedule: Schedule, layers: Sequence[Any], device: torch.device, at_once: int) -> None:
-    perform(schedule, lambda do: getattr(layers[do.layer], do.name)(do.piece), device, urgency(at_once))
+def _perform(schedule: Schedule, layers: Sequence[Any], dtype: torch.dtype, device: torch.device, at_once: int) -> None:
+    with tf32.lent(dtype):
+        perform(schedule, lambda do: getattr(layers[do.layer], do.name)(do.piece), device, urgency(at_once))
 
 
 def _waves(layers: int, pieces: int, *, is_pile: bool) -> list[list[tuple[int, int]]]:
@@ -269,7 +271,8 @@ def _ahead(setting: Setting, lengths: Tensor | None, givens: Sequence[Given]) ->
         how: Any = {"steps": givens[0].x.shape[1], "from_end": setting.both_ways and bool(readings)}
         readings.append(Reading(setting, given, lengths, x, **how))
     many = len(readings), readings[0].rows.pieces, setting.ahead.at_once
-    _perform(forward_tasks(*many, is_pile=setting.is_pile), readings, givens[0].x.device, setting.ahead.at_once)
+    where = setting.dtype, givens[0].x.device
+    _perform(forward_tasks(*many, is_pile=setting.is_pile), readings, *where, setting.ahead.at_once)
     shown = range(len(givens))[-1:] if setting.is_pile else range(len(givens))
     return readings, [
         one.found(given, has_y=i in shown) for i, (one, given) in enumerate(zip(readings, givens, strict=True))
@@ -309,5 +312,6 @@ class _Read(torch.autograd.Function):
             returnings.append(Returning(*own, is_above=is_above, from_end=setting.both_ways and layer > 0))
         returnings.reverse()
         many = len(returnings), returnings[0].rows.pieces, setting.back.at_once
-        _perform(backward_tasks(*many, is_pile=setting.is_pile), returnings, kept[0].y.device, setting.back.at_once)
+        where = setting.dtype, kept[0].y.device
+        _perform(backward_tasks(*many, is_pile=setting.is_pile), returnings, *where, setting.back.at_once)
         return None, None, *(t for one in returnings for t in one.found())
