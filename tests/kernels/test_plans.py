@@ -53,6 +53,14 @@ def test_tf32_takes_twice_the_registers_and_what_is_left_goes_through_the_cache(
     assert first.share_bytes == 512 * 16 * 4
 
 
+@pytest.mark.parametrize(("direction", "laid"), [("forward", 20), ("backward", 16)])
+def test_what_registers_have_no_room_for_lies_in_shared_memory(direction, laid):
+    plan = next(offer(direction, "lstm", False, 64, 1024, H200, tf32=True))
+    assert (plan.rows, plan.groups, plan.blocks, plan.depth, plan.laid) == (32, 2, 64, 64, laid)
+    assert next(offer(direction, "lstm", False, 16, 1024, H200, tf32=True)).batch == 16
+    assert not list(offer(direction, "lstm", False, 1000, 1024, H200, tf32=True))  # so many launches are not worth it
+
+
 @pytest.mark.parametrize("direction", ["forward", "backward"])
 @pytest.mark.parametrize("cell", CELLS)
 def test_tf32_plans_hold_every_unit(direction, cell):

@@ -9,6 +9,7 @@ import pytest
 import torch
 from emulated import COMPILER, Emulator
 
+from recollect.kernels import plans
 from recollect.kernels.launching import sizes
 from recollect.kernels.packing import (
     INPUT_SLOTS,
@@ -139,6 +140,19 @@ def test_backward_in_tf32(machine, cell, hidden):
     packed = pack_backward(factors(weight, torch.float32), plan)
     assert torch.equal(lying_at(ready.weights, packed.shape, torch.float32), packed)
     check_zeros(ready, plan)
+
+
+@pytest.mark.parametrize("cell", CELLS)
+def test_weights_that_are_laid_down(machine, monkeypatch, cell):
+    monkeypatch.setattr(plans, "FEWER_REGISTERS", 40)
+    given = draw(cell, 7, 513, torch.float32)
+    assert plan_for("forward", cell, torch.float32, 513).laid > 0
+    check_forward(machine, cell, given, torch.float32)
+    plan = plan_for("backward", cell, torch.float32, 513)
+    assert plan.laid > 0
+    packed = pack_backward(factors(given.w_hh, torch.float32), plan)
+    ready = prepare_backward(machine, plan, given.w_hh, BATCH, torch.float32)
+    assert torch.equal(lying_at(ready.weights, packed.shape, torch.float32), packed)
 
 
 def test_a_fault_is_seen(tmp_path):

@@ -78,6 +78,16 @@ def test_many_rows(emulate, monkeypatch, rows):
     assert {p.rows for p in machine.launched} == {rows}
 
 
+@pytest.mark.parametrize("kind", ["lstm", "gru"])
+@pytest.mark.parametrize("rows", [8, 16, 32])
+def test_weights_that_registers_have_no_room_for(emulate, monkeypatch, kind, rows):
+    monkeypatch.setattr(plans, "FEWER_REGISTERS", 8 + rows // 2)
+    monkeypatch.setattr(plans, "ROWS", (rows,))
+    machine = emulate(20, through_l2=True, tf32=True)
+    check(kind, 5, 72, rows, 4)
+    assert all(0 < p.laid < p.depth for p in machine.launched)
+
+
 def test_pieces_are_summed(emulate, in_pieces):
     machine = emulate(12, tf32=True)
     in_pieces(3)
@@ -96,13 +106,15 @@ FAULTS = {
         "= factor(either(runs, sent[s], 0.0f));",
         "= narrow(either(runs, sent[s], 0.0f));",
     ),
+    "weights that are laid elsewhere": ("warpgroup * LAID * 128;", "(1 - warpgroup) * LAID * 128;"),
     "tiles of k in another order": ("at % FOLD * 8 + k, to)", "(1 - at % FOLD) * 8 + k, to)"),
 }
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_the_emulator_sees(emulate, fault):
-    machine = emulate(12, tf32=True)
+def test_the_emulator_sees(emulate, monkeypatch, fault):
+    monkeypatch.setattr(plans, "FEWER_REGISTERS", 12)
+    machine = emulate(20, through_l2=True, tf32=True)
     machine.fault = FAULTS[fault]
     with pytest.raises(AssertionError):
         check("lstm", 5, 72, 8, 4)

@@ -16,7 +16,7 @@ Backward sends four gates instead of one state. If every block read all of them,
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple
 
 import torch
@@ -25,6 +25,9 @@ CELLS = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 SENT = {"lstm": 4, "gru": 3, "rnn_tanh": 1, "rnn_relu": 1}  # slots of a unit that W_hh multiplies in backward
 ROWS = (8, 16, 32, 64)  # rows of a group: the columns of a product
 REGISTERS = 208  # of a thread's 255, for weights and sums: more leave no room for the rest
+FEWER_REGISTERS = 192  # enough in tf32, whose elements take more: above, weights go to shared memory as far as they fit
+LAID_BYTES = 2048  # of a tile of weights
+MOST_LAUNCHES = 2  # in tf32, where registers alone cannot hold the weights: more are not worth it, as far as is known
 WIDEST = 512  # hidden units that one cluster of 16 blocks can hold
 COUNTER_GAP = 32
 CHUNK_BYTES = 8192  # at least: the product begins when the first chunk is there, and every chunk has its price
@@ -57,6 +60,7 @@ class Plan:
     tiles: int = 1  # sixteens of units of a block
     high: int = 1  # backward: tiles of 64 units of a warpgroup
     tf32: bool = False  # float32, multiplied as tf32
+    laid: int = 0  # tiles of weights of a warpgroup in shared memory, where registers have no room
 
     @property
     def dtype(self) -> torch.dtype:
@@ -89,7 +93,7 @@ class Plan:
     @property
     def registers(self) -> int:
         """Registers for weights and sums."""
-        return 4 * self.weight_tiles + self.high * self.rows // 2
+        return 4 * (self.weight_tiles - self.laid) + self.high * self.rows // 2
 
     @property
     def threads(self) -> int:
@@ -120,7 +124,8 @@ class Plan:
             sums = groups * columns * 2048 if self.deep > 1 else 0
         else:
             sums = 2 * self.cluster * self.deep * self.tiles * columns * 512
-        return buffers * self.share_bytes + sums + 8 * (2 + self.deep * self.chunks)
+        laid = groups * self.laid * LAID_BYTES
+        return buffers * self.share_bytes + sums + laid + 8 * (2 + self.deep * self.chunks)
 
     @property
     def exchange_bytes(self) -> int:
@@ -236,7 +241,17 @@ def _through_l2(wanted: Wanted, chip: Chip) -> Iterator[Plan]:
         if wanted.tf32:  # registers are dear: as little of the last chunk as can be is empty
             chunks = min(range(1, chunks + 1), key=lambda n: (n * _ceil(share, 2 * n), -n))
         per_chunk = _ceil(share, 2 * chunks)
-        yield wanted.plan(rows, groups, blocks, cluster, True, wide=1, deep=2, chunks=chunks, per_chunk=per_chunk)
+        plan = wanted.plan(rows, groups, blocks, cluster, True, wide=1, deep=2, chunks=chunks, per_chunk=per_chunk)
+        if plan.registers <= FEWER_REGISTERS or not wanted.tf32:
+            yield plan
+        elif plan.registers <= REGISTERS or _ceil(wanted.batch, plan.batch) <= MOST_LAUNCHES:
+            yield _lay_down(plan, chip)
+
+
+def _lay_down(plan: Plan, chip: Chip) -> Plan:
+    """Leave weights in shared memory, as many as registers are short of or as there is room for."""
+    room = (chip.shared_bytes - plan.shared_bytes) // (plan.wide * plan.deep * LAID_BYTES)
+    return replace(plan, laid=max(0, min(room, _ceil(plan.registers - FEWER_REGISTERS, 4))))
 
 
 def _slices(batch: int, most: int) -> list[tuple[int, int]]:

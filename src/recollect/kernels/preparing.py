@@ -32,7 +32,7 @@ class PrepareArguments(ctypes.Structure):
         *((name, ctypes.c_void_p) for name in POINTERS),
         *((name, ctypes.c_uint64) for name in ("step_stride", "row_stride", "zero_count")),
         *((name, ctypes.c_int) for name in ("steps", "batch", "width", "units")),
-        *((name, ctypes.c_int) for name in ("parts", "wide", "deep", "depth", "high", "cluster", "span")),
+        *((name, ctypes.c_int) for name in ("parts", "wide", "deep", "depth", "high", "laid", "cluster", "span")),
     )
 
 

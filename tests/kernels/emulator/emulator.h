@@ -44,6 +44,7 @@ struct Product {  // one wgmma as one thread asked for it
     u32 a[4];
     u64 b;
     bool adds, committed;
+    u64 laid;  // where a lies, if not in registers
 };
 
 struct Meeting {  // threads that wait for each other
@@ -287,9 +288,9 @@ inline void store_async(u32 to, const u32* four, u32 barrier) {
 }
 
 // --- tensor cores --------------------------------------------------------------------------------------------------
-inline u64 describe(u32 address) {
+inline u64 describe(u32 address, int rows = ROWS) {
     const u32 offset = address & ((1u << emulator::RANK_SHIFT) - 1);
-    return (u64)((offset >> 4) & 0x3fff) | (u64)ROWS << 16 | (u64)(128 >> 4) << 32;
+    return (u64)((offset >> 4) & 0x3fff) | (u64)rows << 16 | (u64)(128 >> 4) << 32;
 }
 inline void settle(float&) {}
 inline void wgmma_fence() {}
@@ -297,9 +298,14 @@ inline void wgmma_commit() {
     for (auto& product : emulator::chip->now->products) product.committed = true;
 }
 inline void wgmma(float* d, const u32* a, u64 b, bool adds) {
-    emulator::chip->now->products.push_back({d, {a[0], a[1], a[2], a[3]}, b, adds, false});
+    emulator::chip->now->products.push_back({d, {a[0], a[1], a[2], a[3]}, b, adds, false, 0});
     if (!adds)
         for (int i = 0; i < ROWS / 2; ++i) d[i] = NAN;  // until it is waited for
+}
+inline void wgmma_laid(float* d, u64 a, u64 b, bool adds) {
+    const u32 none[4] = {};
+    wgmma(d, none, b, adds);
+    emulator::chip->now->products.back().laid = a;
 }
 
 namespace emulator {
@@ -317,26 +323,32 @@ inline float taken(u32 bits, int which) {
 #endif
 }
 
-// Do the i-th product that the 128 threads of a warpgroup have asked for.
-inline void multiply(Block* block, int warpgroup, size_t i) {
-    static float a[64][K], b[K][ROWS];
-    const u64 description = block->threads[warpgroup * 128]->products[i].b;
-    const u32 start = (description & 0x3fff) << 4;
+// What lies in shared memory as core matrices of 8 rows x 16 bytes: to[k * rows + row].
+inline void read_matrix(Block* block, u64 description, int rows, float* to) {
+    const u32 start = (description & 0x3fff) << 4, size = sizeof(Number);
     const u32 along_k = (description >> 16 & 0x3fff) << 4, along_rows = (description >> 32 & 0x3fff) << 4;
     for (int k = 0; k < K; ++k)
-        for (int row = 0; row < ROWS; ++row) {
+        for (int row = 0; row < rows; ++row) {
             u32 bits = 0;
-            const u32 size = sizeof(Number);
             const u32 address = start + k / NEAR * along_k + row / 8 * along_rows + row % 8 * 16 + k % NEAR * size;
             std::memcpy(&bits, at(block, address | (u32)block->rank << RANK_SHIFT, size), size);
-            b[k][row] = taken(bits, 0);
+            to[k * rows + row] = taken(bits, 0);
         }
+}
+
+// Do the i-th product that the 128 threads of a warpgroup have asked for.
+inline void multiply(Block* block, int warpgroup, size_t i) {
+    static float a[K][64], b[K][ROWS];
+    const Product& first = block->threads[warpgroup * 128]->products[i];
+    read_matrix(block, first.b, ROWS, &b[0][0]);
+    if (first.laid) read_matrix(block, first.laid, 64, &a[0][0]);
     for (int t = 0; t < 128; ++t) {
         const auto& product = block->threads[warpgroup * 128 + t]->products[i];
-        if (product.b != description || !product.committed) broken("threads that ask wgmma for different things");
-        for (int r = 0; r < 4; ++r)
+        if (product.b != first.b || product.laid != first.laid || !product.committed)
+            broken("threads that ask wgmma for different things");
+        for (int r = 0; r < 4 && !first.laid; ++r)
             for (int e = 0; e < NEAR / 4; ++e)
-                a[t / 32 * 16 + t % 32 / 4 + r % 2 * 8][t % 4 * (NEAR / 4) + r / 2 * NEAR + e] = taken(product.a[r], e);
+                a[t % 4 * (NEAR / 4) + r / 2 * NEAR + e][t / 32 * 16 + t % 32 / 4 + r % 2 * 8] = taken(product.a[r], e);
     }
     for (int t = 0; t < 128; ++t) {
         const auto& product = block->threads[warpgroup * 128 + t]->products[i];
@@ -344,7 +356,7 @@ inline void multiply(Block* block, int warpgroup, size_t i) {
             for (int r = 0; r < 4; ++r) {
                 const int row = t / 32 * 16 + t % 32 / 4 + r / 2 * 8, column = j * 8 + t % 4 * 2 + r % 2;
                 float sum = product.adds ? product.to[j * 4 + r] : 0.0f;
-                for (int k = 0; k < K; ++k) sum += a[row][k] * b[k][column];
+                for (int k = 0; k < K; ++k) sum += a[k][row] * b[k][column];
                 product.to[j * 4 + r] = sum;
             }
     }

@@ -12,6 +12,7 @@
 constexpr int SENT = CELL == 0 ? 4 : CELL == 1 ? 3 : 1;  // slots that W_hh multiplies
 constexpr int UNITS = TILES * 16;
 constexpr int DEPTH = (THROUGH_L2 ? CHUNKS * PER_CHUNK : 1) * TILES * SENT * FOLD;  // tiles of k for a warpgroup
+constexpr int KEPT = HIGH * DEPTH - LAID;  // tiles of weights in registers; LAID only where HIGH is 1
 constexpr int PIECES = THROUGH_L2 ? CHUNKS : 1, PIECE = DEPTH / PIECES;
 constexpr int CHAINS = ROWS == 8 && HIGH == 1 && PIECE > 1 ? 2 : 1;
 constexpr int SHARE_BYTES = DEEP * DEPTH * TILE_BYTES;  // a block's share of k
@@ -185,8 +186,8 @@ DEVICE void begin(const Backward& a, const Place& me, const First& first, int i,
 }
 
 struct Shared {
-    u8 *share, *sums;  // BUFFERS shares of k, two boards of partial sums
-    u32 share_address, sums_address, barriers;
+    u8 *share, *sums, *laid;  // BUFFERS shares of k, two boards of partial sums, weights
+    u32 share_address, sums_address, laid_address, barriers;
 };
 
 DEVICE u32 sums_barrier(const Shared& shared, int turn) { return shared.barriers + turn % 2 * 8; }
@@ -279,6 +280,7 @@ DEVICE void multiply(const Backward& a, const Place& me, const Shared& shared, G
                      int turn, float (*sums)[COLUMN_TILES * 4]) {
     const u32 buffer = shared.share_address + turn % BUFFERS * SHARE_BYTES;
     const u64 share = describe(buffer + me.part * DEPTH * TILE_BYTES);
+    const u64 laid = LAID ? describe(shared.laid_address + me.warpgroup * LAID * 2048, 64) : 0;
     auto use = [&](int piece) {
         wgmma_fence();
 #pragma unroll
@@ -286,8 +288,8 @@ DEVICE void multiply(const Backward& a, const Place& me, const Shared& shared, G
 #pragma unroll
             for (int high = 0; high < HIGH; ++high) {
                 const int tile = piece * PIECE + i;
-                wgmma(sums[high * CHAINS + i % CHAINS], weights[high * DEPTH + tile],
-                      share + (u64)(tile * TILE_BYTES >> 4), piece > 0 || i >= CHAINS);
+                multiply_tile<KEPT>(sums[high * CHAINS + i % CHAINS], weights, laid, high * DEPTH + tile,
+                                    share + (u64)(tile * TILE_BYTES >> 4), piece > 0 || i >= CHAINS);
             }
         }
         wgmma_commit();
@@ -337,7 +339,9 @@ DEVICE Shared lay_out(u8* memory) {
     shared.sums = memory + BUFFERS * SHARE_BYTES;
     shared.share_address = of_warp(shared_address(memory));
     shared.sums_address = shared.share_address + BUFFERS * SHARE_BYTES;
-    shared.barriers = shared.sums_address + 2 * SUMS_BYTES;
+    shared.laid = shared.sums + 2 * SUMS_BYTES;
+    shared.laid_address = shared.sums_address + 2 * SUMS_BYTES;
+    shared.barriers = shared.laid_address + LAID_BYTES;
     if (thread_index() == 0) {
         for (int i = 0; i < 2; ++i) barrier_init(sums_barrier(shared, i), 1);
         for (int i = 0; i < DEEP * CHUNKS && THROUGH_L2; ++i) barrier_init(chunk_barrier(shared, i), 1);
@@ -370,8 +374,12 @@ KERNEL(THREADS) recurrent_backward(const Backward a) {
     const First first = find_first(a, me);
     const Shared shared = lay_out(memory);
     Guard guard = {a.failed, a.told, false};
-    u32 weights[HIGH * DEPTH][4];
-    load_weights<HIGH * DEPTH>(weights, a.weights, me.block);
+    u32 weights[KEPT][4];
+    load_weights<KEPT, HIGH * DEPTH>(weights, a.weights, me.block);
+#if LAID
+    lay_weights<HIGH * DEPTH>(shared.laid, a.weights, me.block);
+    fence_for_products();
+#endif
     Element mine[MINE][2];
     Seen seen[MINE][2];
     float d_bias[MINE][SLOTS] = {};

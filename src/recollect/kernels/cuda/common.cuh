@@ -9,6 +9,7 @@
 //   CLUSTER     blocks of a cluster
 //   THROUGH_L2  1: blocks exchange through the second-level cache, 0: a group is one cluster and exchanges inside it
 //   WIDE, DEEP  warpgroups that split the product's rows, and its depth k
+//   LAID        tiles of weights of a warpgroup that lie in shared memory: its last ones, in tf32
 //   CHUNKS      pieces in which a warpgroup awaits its share of k; PER_CHUNK blocks fill one
 #pragma once
 #include "hardware.cuh"
@@ -18,6 +19,7 @@ constexpr int COLUMN_TILES = ROWS / 8;
 constexpr int BESIDE = 16 / sizeof(Number);  // of k, side by side in memory: 8 or 4
 constexpr int FOLD = TF32 ? 2 : 1;           // tiles of k in sixteen units
 constexpr int TILE_BYTES = ROWS * 32;        // a tile of k for all rows, 16 or 8 of it
+constexpr int LAID_BYTES = WIDE * DEEP * LAID * 2048;
 constexpr int WARPGROUPS = WIDE * DEEP, THREADS = WARPGROUPS * 128;
 constexpr int COUNTER_GAP = 32;  // words between counters, so that each has its own line
 constexpr int AHEAD = 4;  // steps after which values that are brought near are loaded
@@ -95,15 +97,33 @@ struct Guard {
 };
 
 // The weights of this thread, for as long as the kernel runs: tiles of 64 x 16 or 64 x 8, in the order of wgmma's fragments.
-template <int COUNT>
+template <int COUNT, int ALL>
 DEVICE void load_weights(u32 (*weights)[4], const Number* packed, int block) {
     const int warpgroup = thread_index() / 128, thread = thread_index() % 128;
-    const u32* from = (const u32*)packed + ((u64)(block * WARPGROUPS + warpgroup) * COUNT * 128 + thread) * 4;
+    const u32* from = (const u32*)packed + ((u64)(block * WARPGROUPS + warpgroup) * ALL * 128 + thread) * 4;
 #pragma unroll
     for (int i = 0; i < COUNT; ++i) {
 #pragma unroll
         for (int r = 0; r < 4; ++r) weights[i][r] = from[i * 512 + r];
     }
+}
+
+// Those of a warpgroup that registers have no room for, where products read them: [k / BESIDE][row of 64][BESIDE] each.
+template <int ALL>
+DEVICE void lay_weights(u8* laid, const Number* packed, int block) {
+    const int warpgroup = thread_index() / 128, thread = thread_index() % 128;
+    const float4* from = (const float4*)packed + ((u64)(block * WARPGROUPS + warpgroup) * ALL + ALL - LAID) * 128;
+    float4* to = (float4*)laid + warpgroup * LAID * 128;
+    for (int i = 0; i < LAID; ++i) to[i * 128 + thread] = from[i * 128 + thread];
+}
+
+// One tile's product, with the weights in registers or in shared memory.
+template <int KEPT>
+DEVICE void multiply_tile(float* sums, const u32 (*weights)[4], u64 laid, int tile, u64 b, bool adds) {
+#if LAID
+    if (tile >= KEPT) return wgmma_laid(sums, laid + (u64)((tile - KEPT) * 2048 >> 4), b, adds);
+#endif
+    wgmma(sums, weights[tile], b, adds);
 }
 
 // How many blocks fill a chunk: the last ones may lie beyond the group.

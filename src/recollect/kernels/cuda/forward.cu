@@ -14,6 +14,7 @@
 
 constexpr int UNITS = WIDE * 16;
 constexpr int DEPTH = (THROUGH_L2 ? CHUNKS * PER_CHUNK * WIDE : BLOCKS * WIDE) * FOLD;  // tiles of k for a warpgroup
+constexpr int KEPT = DEPTH - LAID;  // tiles of weights in registers
 constexpr int PIECES = THROUGH_L2 ? CHUNKS : 1, PIECE = DEPTH / PIECES;
 constexpr int CHAINS = ROWS == 8 && PIECE > 1 ? 2 : 1;  // small products follow each other sooner in two sums
 constexpr int MINE = (COLUMN_TILES + DEEP - 1) / DEEP;  // column tiles whose elements a thread finishes
@@ -115,8 +116,8 @@ DEVICE void load_first_state(const Forward& a, const Place& me, Number* state) {
 }
 
 struct Shared {
-    u8 *state, *sums;
-    u32 state_address, barriers;  // of 8 bytes each
+    u8 *state, *sums, *laid;
+    u32 state_address, laid_address, barriers;  // of 8 bytes each
 };
 
 DEVICE u32 state_barrier(const Shared& shared, int i) { return shared.barriers + 8 * i; }
@@ -168,12 +169,14 @@ DEVICE void multiply(const Forward& a, const Place& me, const Shared& shared, Gu
                      int step, float (*sums)[COLUMN_TILES * 4]) {
     const u32 buffer = shared.state_address + step % BUFFERS * STATE_BYTES;
     const u64 state = describe(buffer + me.part * DEPTH * TILE_BYTES);
+    const u64 laid = LAID ? describe(shared.laid_address + me.warpgroup * LAID * 2048, 64) : 0;
     auto use = [&](int piece) {
         wgmma_fence();
 #pragma unroll
         for (int i = 0; i < PIECE; ++i) {
             const int tile = piece * PIECE + i;
-            wgmma(sums[i % CHAINS], weights[tile], state + (u64)(tile * TILE_BYTES >> 4), piece > 0 || i >= CHAINS);
+            multiply_tile<KEPT>(sums[i % CHAINS], weights, laid, tile, state + (u64)(tile * TILE_BYTES >> 4),
+                                piece > 0 || i >= CHAINS);
         }
         wgmma_commit();
     };
@@ -282,7 +285,9 @@ DEVICE Shared lay_out(u8* memory) {
     shared.state = memory;
     shared.sums = memory + BUFFERS * STATE_BYTES;
     shared.state_address = of_warp(shared_address(memory));
-    shared.barriers = shared.state_address + BUFFERS * STATE_BYTES + SUMS_BYTES;
+    shared.laid = shared.sums + SUMS_BYTES;
+    shared.laid_address = shared.state_address + BUFFERS * STATE_BYTES + SUMS_BYTES;
+    shared.barriers = shared.laid_address + LAID_BYTES;
     const int count = THROUGH_L2 ? DEEP * CHUNKS : 2;
     if (thread_index() == 0) {
         for (int i = 0; i < count; ++i) barrier_init(state_barrier(shared, i), 1);
@@ -299,8 +304,11 @@ KERNEL(THREADS) recurrent_forward(const Forward a) {
     const Place me = find_place(a);
     const Shared shared = lay_out(memory);
     Guard guard = {a.failed, a.told, false};
-    u32 weights[DEPTH][4];
-    load_weights<DEPTH>(weights, a.weights, me.block);
+    u32 weights[KEPT][4];
+    load_weights<KEPT, DEPTH>(weights, a.weights, me.block);
+#if LAID
+    lay_weights<DEPTH>(shared.laid, a.weights, me.block);
+#endif
     Element mine[MINE];
     begin(a, me, mine);
     load_first_state(a, me, (Number*)shared.state);

@@ -19,7 +19,7 @@ struct Prepare {
     Sixteen* zeros;
     u64 step_stride, row_stride, zero_count;  // of x; of sixteens
     int steps, batch, width, units;           // width: D; units: H
-    int parts, wide, deep, depth, high, cluster, span;  // sixteens of W_hh packed; a plan's; units of a cluster
+    int parts, wide, deep, depth, high, laid, cluster, span;  // sixteens of W_hh packed; a plan's; units of a cluster
 };
 
 DEVICE float wide_at(const Source& from, u64 at) {
@@ -66,32 +66,45 @@ DEVICE u32 word_of(float value) { return bits_of(value); }
 DEVICE u32 word_of(u16 value) { return value; }
 #endif
 
+struct Tile {  // which, of W_hh packed
+    int block, deep, wide, high, number;
+};
+
+// A number of a tile: row 16 warp + 8 eight + quad, one of its k.
+DEVICE Number number_of(const Prepare& a, const Tile& tile, int warp, int eight, int quad, int k) {
+#if BACKWARD
+    const int of = ((tile.wide * a.high + tile.high) * 4 + warp) * 16 + eight * 8 + quad;  // a unit of the cluster
+    const int at = (tile.block % a.cluster * a.deep + tile.deep) * a.depth + tile.number;
+    const int sent = at / FOLD;  // sixteen units and a gate
+    const int to = of < a.span ? tile.block / a.cluster * a.span + of : a.units;
+    return weight_at(a, sent % SENT, sent / SENT * 16 + at % FOLD * 8 + k, to);
+#else
+    const int unit = ((tile.block * a.wide + tile.wide) * 4 + warp) * 4 + quad / 2;
+    const int from = (tile.deep * a.depth + tile.number) * (16 / FOLD) + k;
+    return weight_at(a, hidden_gate(eight * 2 + quad % 2), unit, from);
+#endif
+}
+
 // What one thread of a walk holds of one tile: eight halves, of half the tile's k, of eight of its rows, of a pair. In tf32
-// a number takes the place of a pair.
+// a number takes the place of a pair; and the last tiles lie in shared memory, where sixteen bytes have a row's k.
 DEVICE void pack(const Prepare& a, int part) {
     const int pair = part % 4, quad = part / 4 % 8, warp = part / 32 % 4;
     int rest = part / 128;
-    const int tile = rest % a.depth;
-    const int high = (rest /= a.depth) % a.high;
-    const int wide = (rest /= a.high) % a.wide;
-    const int deep = (rest /= a.wide) % a.deep;
-    const int block = rest / a.deep;
+    Tile tile;
+    tile.number = rest % a.depth;
+    tile.high = (rest /= a.depth) % a.high;
+    tile.wide = (rest /= a.high) % a.wide;
+    tile.deep = (rest /= a.wide) % a.deep;
+    tile.block = rest / a.deep;
+    const bool is_laid = TF32 && tile.number >= a.depth - a.laid;
     u32 words[4];
     for (int half = 0; half < 2; ++half) {
         for (int eight = 0; eight < 2; ++eight) {
             u32 both = 0;
             for (int which = 0; which < PAIR; ++which) {
-                const int k = (half * 4 + pair) * PAIR + which;  // within the tile
-#if BACKWARD
-                const int row = ((wide * a.high + high) * 4 + warp) * 16 + eight * 8 + quad;  // a unit of the cluster
-                const int at = (block % a.cluster * a.deep + deep) * a.depth + tile, sent = at / FOLD;  // sixteen units and a gate
-                const int to = row < a.span ? block / a.cluster * a.span + row : a.units;
-                const Number value = weight_at(a, sent % SENT, sent / SENT * 16 + at % FOLD * 8 + k, to);
-#else
-                const int unit = ((block * a.wide + wide) * 4 + warp) * 4 + quad / 2;
-                const int from = (deep * a.depth + tile) * (16 / FOLD) + k;
-                const Number value = weight_at(a, hidden_gate(eight * 2 + quad % 2), unit, from);
-#endif
+                const int k = (half * 4 + pair) * PAIR + which, other = part / 64 % 2 * 4 + half * 2 + eight;
+                const Number value = is_laid ? number_of(a, tile, part / 16 % 4, part / 8 % 2, part % 8, other)
+                                             : number_of(a, tile, warp, eight, quad, k);
                 both |= word_of(value) << 16 * which;
             }
             words[half * 2 + eight] = both;
