@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from recollect.kernels import nvrtc
@@ -46,10 +48,26 @@ def test_plans_in_tf32_compile_without_spilling(direction, cell, hidden):
     check_plan(next(offer(direction, cell, False, 64, hidden, Chip(), tf32=True)))
 
 
-def check_plan(plan):
+@needs_nvrtc
+@pytest.mark.parametrize("direction", ["forward", "backward"])
+def test_weights_in_shared_memory_leave_registers_nearly_enough(direction):
+    plan = next(offer(direction, "lstm", False, 64, 1024, Chip(), tf32=True))
+    assert plan.laid > 0
+    _, log = compile_plan(plan)
+    stores, loads = map(int, re.search(r"(\d+) bytes spill stores, (\d+) bytes spill loads", log).groups())
+    assert stores <= 48
+    assert loads <= 40
+    assert "serialized" not in log
+
+
+def compile_plan(plan):
     macros = [f"-D{name}={value}" for name, value in plan.macros.items()]
     options = ["-arch=sm_90a", *nvrtc.OPTIONS, "--ptxas-options=-v", *macros]
-    code, log = nvrtc.compile_source(sources(), f"{plan.direction}.cu", options)
+    return nvrtc.compile_source(sources(), f"{plan.direction}.cu", options)
+
+
+def check_plan(plan):
+    code, log = compile_plan(plan)
     assert code[1:4] == b"ELF"
     assert "0 bytes spill stores, 0 bytes spill loads" in log
     assert "serialized" not in log  # products wait for each other only where they must

@@ -21,6 +21,7 @@ STEPS = 40
 SIZES = [(1, 64), (3, 72), (16, 128), (64, 200), (64, 256), (20, 512), (128, 512), (64, 650), (16, 1024), (64, 1024)]
 SIZES += [(128, 1024), (40, 1500)]
 TF32_SIZES = [(1, 64), (3, 72), (16, 128), (64, 200), (64, 256), (64, 384), (20, 512), (128, 512), (64, 640)]
+TF32_SIZES += [(64, 768), (16, 1024), (64, 1024)]  # the last ones have weights in shared memory
 UNITS = {torch.bfloat16: 2**-7, torch.float16: 2**-10, torch.float32: 2**-12}  # of one rounding; of half a tf32's
 KINDS = {"lstm": LSTM, "gru": GRU, "rnn_tanh": RNN, "rnn_relu": lambda *s, **k: RNN(*s, nonlinearity="relu", **k)}
 
@@ -102,6 +103,10 @@ def test_float32_stays_whole_where_tf32_is_not_allowed(monkeypatch):
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
     layer, x, *_ = make("lstm", 16, 256, torch.float32, ragged=False)
     assert not persistent.takes(layer.kernel, x, layer.hidden)
+
+
+def test_a_thousand_steps_by_tf32_stay_right():
+    compare(*make("lstm", 64, 1024, torch.float32, ragged=False, width=64, steps=1000))
 
 
 def test_large_products_are_lent_tf32_and_it_is_given_back():

@@ -9,6 +9,7 @@ import pytest
 import torch
 from emulated import COMPILER
 from test_persistent_emulated import KINDS, draw, read, worst
+from torch.utils.flop_counter import FlopCounterMode
 
 from recollect import LSTM
 from recollect.kernels import persistent, plans, tf32
@@ -143,6 +144,20 @@ def test_only_where_torch_allows_it(emulate, monkeypatch):
     assert not persistent.takes("lstm", x, 30)
     layer(x)
     assert not machine.launched
+
+
+def test_what_others_follow_is_read_plainly(emulate):
+    machine = emulate(12, tf32=True)
+    layer, x = LSTM(5, 30), torch.randn(3, 4, 5)
+    named = dict(layer.named_parameters())
+    found = torch.func.grad(lambda p: torch.func.functional_call(layer, p, (x,))[0].sum())(named)
+    with FlopCounterMode(display=False):
+        layer(x)
+    assert not machine.launched
+    layer(x)[0].sum().backward()
+    assert len(machine.launched) == 2
+    for name, p in named.items():
+        assert torch.allclose(p.grad, found[name], atol=0.02), name
 
 
 def test_a_cpu_is_not_asked_why(monkeypatch):

@@ -13,7 +13,7 @@ from threading import local
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.autograd import forward_ad
 
 from recollect.kernels import nvrtc, side_by_side, slower, tf32
@@ -62,13 +62,23 @@ def takes(cell: str, x: Tensor, hidden: int) -> bool:
     """Whether a kernel can read x (B, T, D), and pays."""
     if torch.compiler.is_compiling() or not _switch.on or x.shape[1] < FEWEST_STEPS or x.numel() == 0:
         return False
-    if forward_ad._current_level >= 0:
+    if _is_followed() or type(x) not in (Tensor, nn.Parameter):
         return False
     dtype, trains = compute_dtype(x), torch.is_grad_enabled()
     if not _is_read(dtype, x.device) or slower.plain_is_faster(cell, dtype, len(x), hidden, trains=trains):
         return False
     directions = ("forward", "backward") if trains else ("forward",)
     return all(find_plan(d, cell, dtype, len(x), hidden, x.device) for d in directions)
+
+
+def _is_followed() -> bool:
+    """Whether anybody but autograd follows what is done: a kernel is nothing that they know."""
+    return (
+        forward_ad._current_level >= 0
+        or torch._C._are_functorch_transforms_active()
+        or torch._C._get_tracing_state() is not None
+        or torch._C._len_torch_dispatch_stack() > 0
+    )
 
 
 def _is_read(dtype: torch.dtype, device: torch.device) -> bool:
