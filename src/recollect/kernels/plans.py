@@ -9,6 +9,8 @@ What a step costs on an H200, in µs (measured parts: all blocks of a chip meet 
     through the cache   0.95 + max(copy, product) + 0.1 for the first chunk + 0.3 for what follows the product
     inside a cluster    0.3 + product + 0.3
 
+In tf32 a product takes twice as long, and so does a copy of as many numbers.
+
 Backward sends four gates instead of one state. If every block read all of them, 32 rows at H 1024 would be 256 KB and
 2.3 µs; a cluster of 4 blocks that share k read 64 KB each and add 0.3 for partial sums inside the cluster.
 """
