@@ -6,6 +6,7 @@ import os
 from copy import deepcopy
 
 import pytest
+import readings
 import torch
 from emulated import COMPILER
 from test_persistent_emulated import KINDS, draw, read, worst
@@ -94,6 +95,24 @@ def test_pieces_are_summed(emulate, in_pieces):
     in_pieces(3)
     check("lstm", 5, 40, 4, 8)
     assert [p.direction for p in machine.launched].count("backward") > 1
+
+
+@pytest.mark.parametrize(("depth", "bidirectional"), [(3, False), (1, True)])
+@pytest.mark.parametrize("ragged", [False, True])
+def test_walks_that_share_the_chip(emulate, in_pieces, depth, bidirectional, ragged):
+    machine = emulate(12, tf32=True)
+    in_pieces(4)
+    torch.manual_seed(depth)
+    layer = LSTM.stack(5, 40, depth, bidirectional=bidirectional)
+    given = readings.draw(layer, 3, 12, ragged=ragged)
+    x, memory, valid, weighs = given[0].float(), given[1].to(torch.float32), *given[2:]
+    found = readings.read(deepcopy(layer), x, memory, valid, weighs)
+    with readable():
+        exact = readings.read(deepcopy(layer).double(), x.double(), memory.to(torch.float64), valid, weighs)
+    assert {p.tf32 for p in machine.launched} == {True}
+    assert len(machine.launched) >= 4
+    errors = worst(found, exact)
+    assert max(errors.values()) <= ALLOWED, errors
 
 
 def test_bfloat16_would_not_do(emulate):
