@@ -3,7 +3,8 @@
 Same weights and inputs; contenders take turns; CUDA events; µs per time step. A call finds the GPU idle; at the goals'
 sizes four calls in a row are timed as well, as a training makes them: the host prepares one while the GPU works on
 another. Errors are relative, against torch.nn in float64, of all outputs, of dx and of the first layer's dW_hh. `walk`
-is the kernel alone, without the large products before and after it. `chosen` says whether our kernels read, or the
+is the kernel alone, without the large products before and after it. float32 is multiplied in tf32, as cuDNN is allowed
+to by default: ours and torch.nn's. `chosen` says whether our kernels read, or the
 plain path where that is faster. The goals' sizes read 1024 steps, the rest of the grid 256. Rows are printed and saved
 as they come; a trial's are not saved.
 
@@ -112,7 +113,8 @@ def compile_ahead(found: list[Case]) -> None:
 def kernels_for(case: Case, chip: plans.Chip) -> Iterator[tuple[str, tuple[tuple[str, int], ...]]]:
     """Give the sources and macros of the two plans that are offered first, for each direction."""
     for direction in ("forward", "backward"):
-        offered = plans.offer(direction, case.cell, case.dtype == "float16", case.batch, case.hidden, chip)
+        kind = {"half": case.dtype == "float16", "tf32": case.dtype == "float32"}
+        offered = plans.offer(direction, case.cell, batch=case.batch, hidden=case.hidden, chip=chip, **kind)
         yield from ((f"{direction}.cu", tuple(plan.macros.items())) for plan in islice(offered, 2))
 
 

@@ -26,15 +26,16 @@ def folder(tmp_path_factory):
 
 @pytest.fixture
 def emulate(folder, monkeypatch):
-    """Put a chip of so many multiprocessors in the CPU's place."""
+    """Put a chip of so many multiprocessors in the CPU's place; float32 is read by it where tf32 is asked for."""
 
-    def start(multiprocessors, through_l2=False):
+    def start(multiprocessors, through_l2=False, tf32=False):
         machine = Emulator(folder, plans.Chip(multiprocessors))
         monkeypatch.setattr(persistent, "_machines", {CPU: machine})
         monkeypatch.setattr(persistent, "_plans", {})
         monkeypatch.setattr(persistent, "REASONS", {})
         monkeypatch.setattr(persistent, "FEWEST_STEPS", 1)
         monkeypatch.setattr(slower, "PLAIN_IS_FASTER", frozenset())
+        monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", tf32)
         if through_l2:
             monkeypatch.setattr(plans, "WIDEST", 0)
         return machine

@@ -46,10 +46,9 @@ class WeightProducts:
 
 
 def _add_product(total: Tensor, left: Tensor, right: Tensor, *, is_first: bool) -> None:
-    """Write, or add to what is there, a product of narrow numbers."""
+    """Write, or add to what is there, a product of numbers that may be narrower than their sum."""
     if total.dtype is left.dtype:
-        assert is_first
-        torch.mm(left, right, out=total)
+        _ = torch.mm(left, right, out=total) if is_first else total.addmm_(left, right)
     elif total.device.type != "cuda":  # no such product
         total.addmm_(left.float(), right.float(), beta=int(not is_first))
     elif is_first:
@@ -79,7 +78,7 @@ def weight_gradients(
     `d_bias` (pairs, H·S) has sums over the steps; `shape` is that of a row's x and h, D and H.
     """
     width, units = shape
-    rows, narrow = units * len(SENT_GATES[plan.cell]), torch.float16 if plan.half else torch.bfloat16
+    rows, narrow = units * len(SENT_GATES[plan.cell]), plan.dtype
     shapes = ((rows, width), (rows, units), (rows,), (rows,))
     made = [
         None if dtype is None else d_bias.new_empty(shape, dtype=dtype if dtype is narrow else torch.float32)

@@ -53,7 +53,7 @@ def sizes(plan: Plan) -> Sizes:
     """Reckon it once."""
     exchange, counters = plan.exchange_bytes, 4 * plan.counters
     parts = plan.blocks * plan.wide * plan.deep * plan.weight_tiles * 128
-    shape = {name: getattr(plan, name) for name in ("wide", "deep", "depth", "high", "cluster")}
+    shape = {name: getattr(plan, name) for name in ("wide", "deep", "depth", "high", "laid", "cluster")}
     packing = {"parts": parts, **shape, "span": plan.cluster * plan.units}
     space = -(-(exchange + counters + 16) // 128) * 128
     return Sizes(exchange, counters, space, parts, packing, Chore.all_of(plan))

@@ -1,8 +1,8 @@
 """Recurrent layers in one launch: a kernel keeps W_hh in registers and walks all steps (Diamos et al. 2016).
 
 W_ih x of all steps is one large product before the walk, and the gradients of weights and inputs are large products
-after it, or beside it. For Hopper GPUs, in bf16 and fp16. `REASONS` says why it is not used where it is not; who reads
-beside whom, and how, stands in `side_by_side.py`.
+after it, or beside it. For Hopper GPUs, in bf16, fp16, and float32 where tf32 is allowed (`tf32.py`). `REASONS` says
+why it is not used where it is not; who reads beside whom, and how, stands in `side_by_side.py`.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from threading import local
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.autograd import forward_ad
 
-from recollect.kernels import nvrtc, side_by_side, slower
+from recollect.kernels import nvrtc, side_by_side, slower, tf32
 from recollect.kernels.driver import Cuda, DriverError
 from recollect.kernels.launching import Machine
 from recollect.kernels.nvrtc import NoCudaCompiler
@@ -63,10 +63,10 @@ def takes(cell: str, x: Tensor, hidden: int) -> bool:
     """Whether a kernel can read x (B, T, D), and pays."""
     if torch.compiler.is_compiling() or not _switch.on or x.shape[1] < FEWEST_STEPS or x.numel() == 0:
         return False
-    if forward_ad._current_level >= 0:
+    if _is_followed() or type(x) not in (Tensor, nn.Parameter):
         return False
     dtype, device = compute_dtype(x), x.device
-    if dtype not in NARROW:
+    if not _is_read(dtype, device):
         return False
     machine = find_machine(device)
     return machine is not None and _pays(machine, cell, dtype, x.shape[0], hidden, device, torch.is_grad_enabled())
@@ -81,6 +81,23 @@ def _pays(
         return False
     directions = ("forward", "backward") if trains else ("forward",)
     return all(find_plan(direction, cell, dtype, batch, hidden, device) for direction in directions)
+
+
+def _is_followed() -> bool:
+    """Whether anybody but autograd follows what is done: a kernel is nothing that they know."""
+    return (
+        forward_ad._current_level >= 0
+        or torch._C._are_functorch_transforms_active()
+        or torch._C._get_tracing_state() is not None
+        or torch._C._len_torch_dispatch_stack() > 0
+    )
+
+
+def _is_read(dtype: torch.dtype, device: torch.device) -> bool:
+    """Whether kernels read it: float32 as tf32, where that is allowed; on a CPU nobody asks why not."""
+    if dtype is torch.float32:
+        return (device.type == "cuda" or device in _machines) and tf32.is_allowed()
+    return dtype in NARROW
 
 
 def takes_several(cell: str, x: Tensor, hidden: int, many: int, *, is_pile: bool) -> bool:
@@ -132,7 +149,8 @@ def find_plan(
         return None
     if key not in _plans:
         try:
-            plans = offer(direction, cell, dtype == torch.float16, batch, hidden, machine.chip)
+            kind = {"half": dtype is torch.float16, "tf32": dtype is torch.float32}
+            plans = offer(direction, cell, batch=batch, hidden=hidden, chip=machine.chip, **kind)
             _plans[key] = next((plan for plan in plans if machine.fits(plan, copies)), None)
         except (NoCudaCompiler, DriverError, OSError) as error:
             _plans[key], REASONS[str(device)] = None, str(error)

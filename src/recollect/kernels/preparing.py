@@ -35,7 +35,7 @@ class PrepareArguments(ctypes.Structure):
         ("pointers", ctypes.c_uint64 * len(POINTERS)),
         *((name, ctypes.c_uint64) for name in ("step_stride", "row_stride", "zero_count")),
         *((name, ctypes.c_int) for name in ("steps", "batch", "width", "units")),
-        *((name, ctypes.c_int) for name in ("parts", "wide", "deep", "depth", "high", "cluster", "span")),
+        *((name, ctypes.c_int) for name in ("parts", "wide", "deep", "depth", "high", "laid", "cluster", "span")),
     )
 
 

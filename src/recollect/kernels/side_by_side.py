@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from recollect.kernels import tf32
 from recollect.kernels.lanes import Schedule, Task, perform
 from recollect.kernels.recurrences import Given
 from recollect.kernels.rooms import Extent
@@ -104,7 +105,8 @@ def _waves(layers: int, pieces: int, *, is_pile: bool) -> list[list[tuple[int, i
 def read(setting: Setting, lengths: Tensor | None, givens: Sequence[Given]) -> list[Found]:
     """Read with several layers of the same shape: y, the last h and c of each; in a pile only the top one's y."""
     if setting.back is None:
-        return _ahead(setting, lengths, givens)[1]
+        with tf32.lent(setting.dtype):
+            return _ahead(setting, lengths, givens)[1]
     flat = (t for given in givens for t in given)
     found = _Read.apply(setting, lengths, *flat)  # type: ignore[no-untyped-call]
     return [tuple(found[i : i + 3]) for i in range(0, len(found), 3)]
@@ -139,7 +141,8 @@ class _Read(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, setting: Setting, lengths: Tensor | None, *tensors: Any) -> tuple[Any, ...]:
         givens = [Given(*tensors[i : i + FIELDS]) for i in range(0, len(tensors), FIELDS)]
-        readings, found = _ahead(setting, lengths, givens)
+        with tf32.lent(setting.dtype):
+            readings, found = _ahead(setting, lengths, givens)
         dtypes = [t.dtype if wants else None for t, wants in zip(tensors, ctx.needs_input_grad[2:], strict=True)]
         ctx.setting, ctx.wanted = setting, [Given(*dtypes[i : i + FIELDS]) for i in range(0, len(dtypes), FIELDS)]  # type: ignore[arg-type]
         ctx.set_materialize_grads(False)
@@ -163,5 +166,7 @@ class _Read(torch.autograd.Function):
             returnings.append(Returning(*own, *upon, is_above=is_above, from_end=setting.both_ways and layer > 0))
         returnings.reverse()
         many = len(returnings), returnings[0].rows.pieces, setting.back.at_once
-        _perform(backward_tasks(*many, is_pile=setting.is_pile), returnings, kept[0].y.device, setting.back.at_once)
-        return None, None, *(t for one in returnings for t in one.found())
+        with tf32.lent(setting.dtype):
+            schedule = backward_tasks(*many, is_pile=setting.is_pile)
+            _perform(schedule, returnings, kept[0].y.device, setting.back.at_once)
+            return None, None, *(t for one in returnings for t in one.found())
