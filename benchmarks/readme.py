@@ -269,11 +269,15 @@ def markov_row(row: Result, say: Say) -> list[str]:
 
 
 def characters_block(result: Result, say: Say) -> str:
-    head = ["model", "read", "products", "parameters", "tokens read", "nats", "nanoGPT's estimate"]
+    words = ("model", "read", "products", "parameters", "tokens read", "nats", "nanoGPT's estimate")
     rows = [characters_row(row, say) for row in sorted(result["rows"], key=lambda row: row["whole_set_loss"])]
     rows.append([say("6-gram"), say("carried"), "", "", "", f"{result['six_gram']:.4f}", ""])
-    head = [say(word) for word in head]
-    return join(table(head, rows, texts=3), say(CHARACTERS_NOTE).format(median=result["median"]), result, say)
+    return join(
+        table([say(word) for word in words], rows, texts=3),
+        say(CHARACTERS_NOTE).format(median=result["median"]),
+        result,
+        say,
+    )
 
 
 def characters_row(row: Result, say: Say) -> list[str]:

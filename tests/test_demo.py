@@ -7,6 +7,7 @@ import json
 import signal
 import subprocess
 import sys
+from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 
@@ -89,9 +90,20 @@ def test_seconds_that_cannot_be_are_refused(seconds):
         Demo(Path("demo"), seconds)
 
 
+@contextmanager
+def hearing_ctrl_c():
+    """Begin processes that hear Ctrl-C, though this one may have been begun not to, as by a script in background."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 def test_ctrl_c_stops_it_and_says_how_to_begin_again(tmp_path):
     command = [sys.executable, "-u", "-m", "recollect", "demo", "--seconds", "1000", "--out", str(tmp_path / "demo")]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with hearing_ctrl_c(), subprocess.Popen(command, **pipes) as process:
         assert process.stdout
         assert process.stdout.readline().startswith("markov")
         process.send_signal(signal.SIGINT)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from torch import Tensor
 
 from recollect.generate.c_source import Share, Source, type_of
+from recollect.generate.c_threads import PIECE
 
 COLUMNS = 64  # of a matrix that lies the other way, summed side by side
 SHARED = 1 << 14  # elements from which on threads share the work
-PIECE = 1 << 16  # bytes of a matrix that a thread takes at once
 
 
 def product(source: Source, out: Tensor, x: Tensor, y: Tensor, bias: Tensor | None = None) -> None:

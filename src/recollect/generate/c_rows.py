@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from string import Template
 
+from recollect.generate.c_threads import PIECE
+
 _TEMPLATE = Template("""
 static void some_rows_$S(char *const *p, long begin, long end) {
     const $T *w = (void *)p[0], *x = (void *)p[1];
@@ -15,11 +17,10 @@ static void some_rows_$S(char *const *p, long begin, long end) {
     for (long h = begin; h < end; h++) z[h] = dot_$S(x, w + h * depth, depth);
 }
 void multiply_$S($T *w, $T *x, $T *z, int64_t rows, int64_t depth, int threads) { /* z (H) = W (H, D) x (D) */
-    enum { PIECE = 1 << 16 }; /* bytes of a matrix that a thread takes at once */
     char *const given[] = {(char *)w, (char *)x, (char *)z, (char *)(intptr_t)depth};
     team *t = take(threads);
-    share(t, some_rows_$S, given, rows, PIECE / (depth * (long)sizeof($T)) + 1);
+    share(t, some_rows_$S, given, rows, $PIECE / (depth * (long)sizeof($T)) + 1);
     leave(t);
 }
 """)
-ROWS = "".join(_TEMPLATE.substitute(T=kind, S=kind[0]) for kind in ("float", "double"))
+ROWS = "".join(_TEMPLATE.substitute(T=kind, S=kind[0], PIECE=PIECE) for kind in ("float", "double"))

@@ -9,6 +9,8 @@ alone. Which thread did a piece changes no bit.
 
 from __future__ import annotations
 
+PIECE = 1 << 16  # bytes of a matrix that a thread takes at once
+
 # Known to every source: how a step gives out work.
 TEAM = """
 typedef void piece(char *const *p, long begin, long end); /* does part of a whole */
