@@ -42,6 +42,7 @@ from recollect.capture import as_graph
 from recollect.kernels import launching, nvrtc, persistent, plans, preparing, slower
 from recollect.kernels.driver import sources
 from recollect.kernels.recurrences import Given
+from recollect.kernels.rooms import Extent
 from recurrent_cases import PASSES, Case, Effort, effort_for, line, merge, summarise
 
 STEPS, DEVICE = 1024, torch.device("cuda", 0)
@@ -198,7 +199,8 @@ def tune_pieces(rounds: int) -> int:
         for at_once, pieces in product((1, 2, 3, 4) if case.is_stack else (1,), (1, 2, 4, 8, 16)):
             persistent.AT_ONCE = {"forward": at_once, "backward": at_once}
             persistent.MOST_PIECES = persistent.MOST_BESIDE = pieces
-            persistent.SHORTEST_PIECE, persistent.WORTH_A_PIECE = STEPS // pieces, 1
+            persistent.SHORTEST_PIECE, persistent.WORTH_A_PIECE = STEPS // pieces, {"forward": 1, "backward": 1}
+            persistent.find_way.cache_clear(), persistent._most_at_once.cache_clear()
             jobs = {which: as_graph(job(layer, x, weigh, trains=which != "forward")) for which in PASSES}
             times = interleave_events(jobs, Effort(STEPS, rounds, 0.0, 2))
             persistent.check()
@@ -222,18 +224,15 @@ def job(layer: nn.Module, x: Tensor, weigh: Tensor, *, trains: bool) -> Callable
 
 
 def walk(layer: Any, cell: str, batch: int, dtype: torch.dtype, *, back: bool) -> Callable[[], Any]:
-    """The walk forward alone, or the walk back alone."""
-    slots = 1 if cell.startswith("rnn") else 4
-    logits = torch.randn(STEPS, batch, layer.hidden, slots, device=DEVICE).to(dtype)
-    hidden = torch.zeros(batch, layer.hidden, device=DEVICE)
-    state = torch.zeros_like(hidden) if cell == "lstm" else None
-    weight = layer.weight_hh.detach()
-    given = Given(logits.new_empty(batch, STEPS, 0), hidden, state, weight[:, :0], weight, None, None)
+    """The walk forward alone, or the walk back alone, through logits that are whatever lies there."""
+    weight, nothing = layer.weight_hh.detach(), Given(*[None] * len(Given._fields))
+    given = nothing._replace(x=weight.new_empty(batch, STEPS, 0), w_ih=weight[:, :0], w_hh=weight)
+    extent = Extent(cell, STEPS, batch, 0, layer.hidden, dtype)
     forward, machine = persistent._ready("forward", cell, dtype, batch, layer.hidden, DEVICE)
 
     def ahead() -> Any:
-        ready, _, _ = preparing.prepare_forward(machine, forward, given, dtype)
-        own = launching.Forward(machine, forward, logits, ready, None, keeps=back)
+        rooms = preparing.prepare_forward(machine, forward, given, extent, keeps=back)
+        own = launching.Forward(machine, forward, extent, rooms, None, keeps=back, size=STEPS)
         own.walk(0)
         return own
 
@@ -244,8 +243,8 @@ def walk(layer: Any, cell: str, batch: int, dtype: torch.dtype, *, back: bool) -
     backward, _ = persistent._ready("backward", cell, dtype, batch, layer.hidden, DEVICE)
 
     def astern() -> Any:
-        ready = preparing.prepare_backward(machine, backward, weight, batch, dtype)
-        launching.Backward(machine, backward, seen, ready, d_y, (None, None)).walk(0)
+        room = preparing.prepare_backward(machine, backward, weight, extent, nothing)
+        launching.Backward(machine, backward, extent, seen, room, d_y, (None, None), size=STEPS).walk(0)
 
     return astern
 
@@ -253,7 +252,9 @@ def walk(layer: Any, cell: str, batch: int, dtype: torch.dtype, *, back: bool) -
 def plan(case: Case, *, trains: bool) -> str:
     cell, name, batch, hidden, *many = case
     direction = "backward" if trains else "forward"
-    p, at_once = persistent._most_at_once(direction, cell, getattr(torch, name), batch, hidden, DEVICE, max(many))
+    extent = Extent(cell, STEPS, batch, hidden, hidden, getattr(torch, name))
+    machine, is_pile = persistent.find_machine(DEVICE), case.layers > 1
+    _, p, at_once, _ = persistent.find_way(direction, machine, extent, DEVICE, max(many), is_pile)
     layout = f"{p.groups} x {p.blocks} blocks, {p.rows} rows, clusters of {p.cluster}{', L2' if p.through_l2 else ''}"
     return f"{at_once} of {layout}" if at_once > 1 else layout
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from emulated import Emulator
 
-from recollect.kernels import persistent, plans, slower
+from recollect.kernels import persistent, plans, slower, tf32 as tf32_module
 
 CPU = torch.device("cpu")
 
@@ -36,6 +36,8 @@ def emulate(folder, monkeypatch):
         monkeypatch.setattr(persistent, "FEWEST_STEPS", 1)
         monkeypatch.setattr(slower, "PLAIN_IS_FASTER", frozenset())
         monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", tf32)
+        monkeypatch.setattr(tf32_module, "FEWEST_ROWS", 1)
+        monkeypatch.setattr(tf32_module, "FEWEST_UNITS", dict.fromkeys(plans.CELLS, 1))
         if through_l2:
             monkeypatch.setattr(plans, "WIDEST", 0)
         return machine
@@ -53,7 +55,7 @@ def in_pieces(monkeypatch):
         monkeypatch.setattr(persistent, "MOST_BESIDE", most)
         monkeypatch.setattr(persistent, "FEWEST_PILED", 2 * size)
         monkeypatch.setattr(persistent, "FEWEST_BESIDE", 1)
-        monkeypatch.setattr(persistent, "WORTH_A_PIECE", 1)
+        monkeypatch.setattr(persistent, "WORTH_A_PIECE", {"forward": 1, "backward": 1})
         persistent.find_way.cache_clear()  # found with other numbers
 
     return cut

@@ -159,8 +159,16 @@ def test_only_where_torch_allows_it(emulate, monkeypatch):
     assert persistent.takes("lstm", x, 30)
     assert not persistent.takes("lstm", x.double(), 30)
     assert not persistent.takes("lstm", x, 4096)
+    monkeypatch.setattr(tf32, "FEWEST_UNITS", {"lstm": 31})
+    persistent._pays.cache_clear()
+    assert not persistent.takes("lstm", x, 30)  # torch.nn is exact there
+    assert persistent.takes("lstm", x, 31)
+    monkeypatch.setattr(tf32, "FEWEST_ROWS", 4)
+    persistent._pays.cache_clear()
+    assert not persistent.takes("lstm", x, 31)
+    assert persistent.takes("lstm", torch.randn(4, 4, 5), 31)
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
-    assert not persistent.takes("lstm", x, 30)
+    assert not persistent.takes("lstm", torch.randn(4, 4, 5), 31)
     layer(x)
     assert not machine.launched
 

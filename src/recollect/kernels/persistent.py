@@ -31,7 +31,8 @@ NARROW = (torch.bfloat16, torch.float16)
 FEWEST_STEPS = 16  # below, packing and launching cost more than the library's steps
 FEWEST_BESIDE, FEWEST_PILED = 64, 256  # below, streams and events cost more than walks side by side gain
 SHORTEST_PIECE, MOST_PIECES = 64, 12  # of time, where it is cut; a launch costs as much as some steps
-MOST_BESIDE, WORTH_A_PIECE = 8, 100_000_000_000  # pieces for products alone; operations of one, 150 µs of a whole chip
+MOST_BESIDE = 8  # pieces for products alone
+WORTH_A_PIECE = {"forward": 30_000_000_000, "backward": 100_000_000_000}  # operations; 50 and 150 µs of a whole chip
 AT_ONCE = {"forward": 3, "backward": 3}  # walks
 
 _machines: dict[torch.device, Machine] = {}
@@ -76,7 +77,9 @@ def takes(cell: str, x: Tensor, hidden: int) -> bool:
 def _pays(
     machine: Machine, cell: str, dtype: torch.dtype, batch: int, hidden: int, device: torch.device, trains: bool
 ) -> bool:
-    """Whether there are plans, and the library was not faster."""
+    """Whether there are plans, and the library was neither faster nor more exact."""
+    if dtype is torch.float32 and not tf32.is_as_right(cell, batch, hidden):
+        return False
     if slower.plain_is_faster(cell, dtype, batch, hidden, trains=trains):
         return False
     directions = ("forward", "backward") if trains else ("forward",)
@@ -204,7 +207,7 @@ def find_way(
     if is_pile and at_once > 1:
         return Way(machine, plan, at_once, piece_size(extent.steps, MOST_PIECES))
     leaves_room = 3 * at_once * plan.grid <= 2 * machine.chip.multiprocessors  # for products beside the walks
-    pieces = _worth_pieces(extent) if direction == "backward" and leaves_room else 1
+    pieces = _worth_pieces(direction, extent) if leaves_room else 1
     return Way(machine, plan, at_once, piece_size(extent.steps, pieces))
 
 
@@ -228,11 +231,11 @@ def _most_at_once(
     return _ready(direction, *shape)[0], 1
 
 
-def _worth_pieces(extent: Extent) -> int:
+def _worth_pieces(direction: str, extent: Extent) -> int:
     """Cut time into as many pieces as have products that are worth a launch."""
-    rows = extent.batch * extent.steps
-    operations = 2 * rows * extent.columns * (2 * extent.width + extent.units)  # dx, dW_ih and dW_hh
-    return min(MOST_BESIDE, operations // WORTH_A_PIECE)
+    deep = extent.width if direction == "forward" else 2 * extent.width + extent.units  # back: dx, dW_ih and dW_hh
+    operations = 2 * extent.batch * extent.steps * extent.columns * deep
+    return min(MOST_BESIDE, operations // WORTH_A_PIECE[direction])
 
 
 def piece_size(steps: int, most: int) -> int:
