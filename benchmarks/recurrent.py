@@ -3,7 +3,8 @@
 Same weights and inputs; contenders take turns; CUDA events; µs per time step. A call finds the GPU idle; at the goals'
 sizes four calls in a row are timed as well, as a training makes them: the host prepares one while the GPU works on
 another. Errors are relative, against torch.nn in float64, of all outputs, of dx and of the first layer's dW_hh. `walk`
-is the kernel alone, without the large products before and after it. `chosen` says whether our kernels read, or the
+is the kernel alone, without the large products before and after it. float32 is multiplied in tf32, as cuDNN is allowed
+to by default: ours and torch.nn's. `chosen` says whether our kernels read, or the
 plain path where that is faster. The goals' sizes read 1024 steps, the rest of the grid 256. Rows are printed and saved
 as they come; a trial's are not saved.
 
@@ -41,6 +42,7 @@ from recollect.capture import as_graph
 from recollect.kernels import launching, nvrtc, persistent, plans, preparing, slower
 from recollect.kernels.driver import sources
 from recollect.kernels.recurrences import Given
+from recollect.kernels.rooms import Extent
 from recurrent_cases import PASSES, Case, Effort, effort_for, line, merge, summarise
 
 STEPS, DEVICE = 1024, torch.device("cuda", 0)
@@ -112,7 +114,8 @@ def compile_ahead(found: list[Case]) -> None:
 def kernels_for(case: Case, chip: plans.Chip) -> Iterator[tuple[str, tuple[tuple[str, int], ...]]]:
     """Give the sources and macros of the two plans that are offered first, for each direction."""
     for direction in ("forward", "backward"):
-        offered = plans.offer(direction, case.cell, case.dtype == "float16", case.batch, case.hidden, chip)
+        kind = {"half": case.dtype == "float16", "tf32": case.dtype == "float32"}
+        offered = plans.offer(direction, case.cell, batch=case.batch, hidden=case.hidden, chip=chip, **kind)
         yield from ((f"{direction}.cu", tuple(plan.macros.items())) for plan in islice(offered, 2))
 
 
@@ -196,7 +199,8 @@ def tune_pieces(rounds: int) -> int:
         for at_once, pieces in product((1, 2, 3, 4) if case.is_stack else (1,), (1, 2, 4, 8, 16)):
             persistent.AT_ONCE = {"forward": at_once, "backward": at_once}
             persistent.MOST_PIECES = persistent.MOST_BESIDE = pieces
-            persistent.SHORTEST_PIECE, persistent.WORTH_A_PIECE = STEPS // pieces, 1
+            persistent.SHORTEST_PIECE, persistent.WORTH_A_PIECE = STEPS // pieces, {"forward": 1, "backward": 1}
+            persistent.find_way.cache_clear(), persistent._most_at_once.cache_clear()
             jobs = {which: as_graph(job(layer, x, weigh, trains=which != "forward")) for which in PASSES}
             times = interleave_events(jobs, Effort(STEPS, rounds, 0.0, 2))
             persistent.check()
@@ -220,18 +224,15 @@ def job(layer: nn.Module, x: Tensor, weigh: Tensor, *, trains: bool) -> Callable
 
 
 def walk(layer: Any, cell: str, batch: int, dtype: torch.dtype, *, back: bool) -> Callable[[], Any]:
-    """The walk forward alone, or the walk back alone."""
-    slots = 1 if cell.startswith("rnn") else 4
-    logits = torch.randn(STEPS, batch, layer.hidden, slots, device=DEVICE).to(dtype)
-    hidden = torch.zeros(batch, layer.hidden, device=DEVICE)
-    state = torch.zeros_like(hidden) if cell == "lstm" else None
-    weight = layer.weight_hh.detach()
-    given = Given(logits.new_empty(batch, STEPS, 0), hidden, state, weight[:, :0], weight, None, None)
+    """The walk forward alone, or the walk back alone, through logits that are whatever lies there."""
+    weight, nothing = layer.weight_hh.detach(), Given(*[None] * len(Given._fields))
+    given = nothing._replace(x=weight.new_empty(batch, STEPS, 0), w_ih=weight[:, :0], w_hh=weight)
+    extent = Extent(cell, STEPS, batch, 0, layer.hidden, dtype)
     forward, machine = persistent._ready("forward", cell, dtype, batch, layer.hidden, DEVICE)
 
     def ahead() -> Any:
-        ready, _, _ = preparing.prepare_forward(machine, forward, given, dtype)
-        own = launching.Forward(machine, forward, logits, ready, None, keeps=back)
+        rooms = preparing.prepare_forward(machine, forward, given, extent, keeps=back)
+        own = launching.Forward(machine, forward, extent, rooms, None, keeps=back, size=STEPS)
         own.walk(0)
         return own
 
@@ -242,8 +243,8 @@ def walk(layer: Any, cell: str, batch: int, dtype: torch.dtype, *, back: bool) -
     backward, _ = persistent._ready("backward", cell, dtype, batch, layer.hidden, DEVICE)
 
     def astern() -> Any:
-        ready = preparing.prepare_backward(machine, backward, weight, batch, dtype)
-        launching.Backward(machine, backward, seen, ready, d_y, (None, None)).walk(0)
+        room = preparing.prepare_backward(machine, backward, weight, extent, nothing)
+        launching.Backward(machine, backward, extent, seen, room, d_y, (None, None), size=STEPS).walk(0)
 
     return astern
 
@@ -251,7 +252,9 @@ def walk(layer: Any, cell: str, batch: int, dtype: torch.dtype, *, back: bool) -
 def plan(case: Case, *, trains: bool) -> str:
     cell, name, batch, hidden, *many = case
     direction = "backward" if trains else "forward"
-    p, at_once = persistent._most_at_once(direction, cell, getattr(torch, name), batch, hidden, DEVICE, max(many))
+    extent = Extent(cell, STEPS, batch, hidden, hidden, getattr(torch, name))
+    machine, is_pile = persistent.find_machine(DEVICE), case.layers > 1
+    _, p, at_once, _ = persistent.find_way(direction, machine, extent, DEVICE, max(many), is_pile)
     layout = f"{p.groups} x {p.blocks} blocks, {p.rows} rows, clusters of {p.cluster}{', L2' if p.through_l2 else ''}"
     return f"{at_once} of {layout}" if at_once > 1 else layout
 

@@ -42,10 +42,11 @@ class Effort(NamedTuple):
     warmup: int
 
 
-GOALS = [Case("lstm", "bfloat16", 64, hidden) for hidden in (1024, 512, 256)]
+GOALS = [Case("lstm", dtype, 64, hidden) for dtype in ("bfloat16", "float32") for hidden in (1024, 512, 256)]
 GOALS += [Case("gru", "bfloat16", 64, 1024), Case("lstm", "float16", 16, 1024), Case("rnn_tanh", "float16", 64, 256)]
 GOALS += [Case("lstm", "bfloat16", 64, 512, layers=4), Case("lstm", "bfloat16", 64, 512, directions=2)]
 GRID = [Case(cell, "bfloat16", batch, hidden) for cell, batch, hidden in product(KINDS, BATCH, HIDDEN)]
+GRID += [Case("lstm", "float32", batch, hidden) for batch, hidden in product(BATCH, HIDDEN)]  # tf32
 ALL = [*GOALS, *(case for case in GRID if case not in GOALS)]
 FOR_GOALS, FOR_GRID = Effort(1024, 30, 0.0, warmup=3), Effort(256, 5, 0.1, warmup=1)
 

@@ -25,9 +25,10 @@ def row_of(case, which="forward", ratio=2.0, in_graphs=1.5, chosen=True):
 def test_goals_and_grid_are_all_there_once():
     assert len(set(cases.ALL)) == len(cases.ALL)
     assert set(cases.ALL) == set(cases.GOALS) | set(cases.GRID)
-    assert len(cases.GRID) == 3 * 8 * 4
+    assert len(cases.GRID) == 4 * 8 * 4
     assert {(case.layers, case.directions) for case in cases.GOALS} == {(1, 1), (4, 1), (1, 2)}
-    assert {case.dtype for case in cases.GRID} == {"bfloat16"}
+    assert {case.dtype for case in cases.GRID if case.cell != "lstm"} == {"bfloat16"}
+    assert {case.dtype for case in cases.GRID if case.cell == "lstm"} == {"bfloat16", "float32"}
 
 
 def test_goals_are_measured_longer():

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from recollect.entry import ContractError, check_input, check_memory, check_valid, fill_invalid
 from recollect.memory import Both, Layers, Memory
-from recollect.observe import is_readable
+from recollect.observe import is_readable, is_watched
 
 M = TypeVar("M", bound=Memory)
 
@@ -34,6 +34,7 @@ class SequenceLayer(nn.Module, Generic[M]):
     width_out: int
     growth: str = "constant"
     vocab_size: int  # where the inputs are ids
+    begins_bare: bool = False  # whether `fast_along` and `read_both_ways` take None for memories, at the beginning
 
     @property
     def streams(self) -> bool:
@@ -52,6 +53,10 @@ class SequenceLayer(nn.Module, Generic[M]):
         """Read, in the form made for speed: the same outputs, memory and gradients."""
         return self.read(x, memory, valid)
 
+    def fast_from_nothing(self, x: Tensor, valid: Tensor | None) -> tuple[Tensor, M] | None:
+        """Read from the beginning without an initial memory, which costs time to make. None: with one, as always."""
+        return None
+
     def fast_along(
         self, others: Sequence[SequenceLayer[Any]], x: Tensor, memories: Sequence[Memory], valid: Tensor | None
     ) -> tuple[Tensor, list[Memory]] | None:
@@ -67,29 +72,36 @@ class SequenceLayer(nn.Module, Generic[M]):
         `valid` (B, T) is True at real steps, a prefix of each row. Elsewhere outputs are zero and the memory
         does not move.
         """
-        x, memory = self.enter(x, memory, valid)
-        y, memory = self.read(x, memory, valid) if is_readable() else self.fast(x, memory, valid)
+        x, is_fast = self.enter(x, valid), not is_readable()
+        found = self.fast_from_nothing(x, valid) if memory is None and is_fast else None
+        if found is None:
+            memory = self._begin(x, memory)
+            found = self.fast(x, memory, valid) if is_fast else self.read(x, memory, valid)
+        y, memory = found
         return fill_invalid(y, valid), memory
 
-    def enter(self, x: Tensor, memory: M | None, valid: Tensor | None) -> tuple[Tensor, M]:
-        """Check what comes in, and give x with zeros at padding, and a memory."""
+    def enter(self, x: Tensor, valid: Tensor | None) -> Tensor:
+        """Check what comes in, and give x with zeros at padding."""
         dtype, device = self._home()
         check_input(x, self.width, dtype, device)
-        if memory is None:
-            memory = self.initial_memory(len(x), like=x)
-        else:
-            self._check_memory(memory, x)
         if valid is not None:
             check_valid(valid, x)
             x = fill_invalid(x, valid)
-        return x, memory
+        return x
+
+    def _begin(self, x: Tensor, memory: M | None) -> M:
+        """Check the memory to go on from, or give the first one."""
+        if memory is None:
+            return self.initial_memory(len(x), like=x)
+        self._check_memory(memory, x)
+        return memory
 
     def read_both_ways(
-        self, other: SequenceLayer[Any], x: Tensor, memories: tuple[M, Any], valid: Tensor | None
+        self, other: SequenceLayer[Any], x: Tensor, memories: tuple[M | None, Any], valid: Tensor | None
     ) -> list[tuple[Tensor, Any]] | None:
         """Read forwards with this layer and at the same time backwards with another, all outputs in the order of x.
 
-        None: they read one after the other, as always.
+        `memories` may both be None, at the beginning. None: they read one after the other, as always.
         """
         return None
 
@@ -184,14 +196,22 @@ class Stack(SequenceLayer[Layers]):
 
     def fast(self, x: Tensor, memory: Layers, valid: Tensor | None) -> tuple[Tensor, Layers]:
         """The same, in which layers may read together."""
-        if torch.compiler.is_compiling():
-            return self.read(x, memory, valid)
+        return self.read(x, memory, valid) if torch.compiler.is_compiling() else self._fast(x, memory.layers, valid)
+
+    def fast_from_nothing(self, x: Tensor, valid: Tensor | None) -> tuple[Tensor, Layers] | None:
+        """Let every layer begin by itself; not in autocast, where a layer's x may be narrower than its memory."""
+        if torch.compiler.is_compiling() or torch.is_autocast_enabled(x.device.type) or is_watched(*self):
+            return None
+        return self._fast(x, [None] * len(self), valid) if any(layer.begins_bare for layer in self) else None
+
+    def _fast(self, x: Tensor, memories: Sequence[Any], valid: Tensor | None) -> tuple[Tensor, Layers]:
         layers: list[SequenceLayer[Any]] = list(self)
         after: list[Memory] = []
         while len(after) < len(layers):
             layer, *others = layers[len(after) :]
-            own = memory.layers[len(after) :]
-            found = layer.fast_along(others, x, own, valid)
+            own = memories[len(after) :]
+            may_join = own[0] is not None or layer.begins_bare
+            found = layer.fast_along(others, x, own, valid) if may_join else None
             if found is None:
                 x, alone = layer(x, own[0], valid=valid)
                 after.append(alone)
@@ -250,6 +270,7 @@ class Bidirectional(SequenceLayer[Both]):
         self.forwards, self.backwards = forward, backward
         self.width, self.width_out = forward.width, forward.width_out + backward.width_out
         self.growth = strongest_growth([forward, backward])
+        self.begins_bare = forward.begins_bare and backward.begins_bare
         if self.width is None:
             self.vocab_size = forward.vocab_size
 
@@ -273,9 +294,17 @@ class Bidirectional(SequenceLayer[Both]):
 
     def fast(self, x: Tensor, memory: Both, valid: Tensor | None) -> tuple[Tensor, Both]:
         """Read in both directions at the same time where the layers know how."""
-        found = self.forwards.read_both_ways(self.backwards, x, (memory.forward, memory.backward), valid)
+        found = self._at_once(x, (memory.forward, memory.backward), valid)
+        return self.read(x, memory, valid) if found is None else found
+
+    def fast_from_nothing(self, x: Tensor, valid: Tensor | None) -> tuple[Tensor, Both] | None:
+        """Let both begin by themselves, where they read at the same time."""
+        return self._at_once(x, (None, None), valid) if self.begins_bare else None
+
+    def _at_once(self, x: Tensor, memories: tuple[Any, Any], valid: Tensor | None) -> tuple[Tensor, Both] | None:
+        found = self.forwards.read_both_ways(self.backwards, x, memories, valid)
         if found is None:
-            return self.read(x, memory, valid)
+            return None
         (ahead, after), (back, before) = found
         return torch.cat([ahead, back], dim=-1), Both(forward=after, backward=before)
 

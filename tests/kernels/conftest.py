@@ -6,7 +6,7 @@ import pytest
 import torch
 from emulated import Emulator
 
-from recollect.kernels import persistent, plans, slower
+from recollect.kernels import persistent, plans, slower, tf32 as tf32_module
 
 CPU = torch.device("cpu")
 
@@ -26,15 +26,18 @@ def folder(tmp_path_factory):
 
 @pytest.fixture
 def emulate(folder, monkeypatch):
-    """Put a chip of so many multiprocessors in the CPU's place."""
+    """Put a chip of so many multiprocessors in the CPU's place; float32 is read by it where tf32 is asked for."""
 
-    def start(multiprocessors, through_l2=False):
+    def start(multiprocessors, through_l2=False, tf32=False):
         machine = Emulator(folder, plans.Chip(multiprocessors))
         monkeypatch.setattr(persistent, "_machines", {CPU: machine})
         monkeypatch.setattr(persistent, "_plans", {})
         monkeypatch.setattr(persistent, "REASONS", {})
         monkeypatch.setattr(persistent, "FEWEST_STEPS", 1)
         monkeypatch.setattr(slower, "PLAIN_IS_FASTER", frozenset())
+        monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", tf32)
+        monkeypatch.setattr(tf32_module, "FEWEST_ROWS", 1)
+        monkeypatch.setattr(tf32_module, "FEWEST_UNITS", dict.fromkeys(plans.CELLS, 1))
         if through_l2:
             monkeypatch.setattr(plans, "WIDEST", 0)
         return machine
@@ -52,6 +55,7 @@ def in_pieces(monkeypatch):
         monkeypatch.setattr(persistent, "MOST_BESIDE", most)
         monkeypatch.setattr(persistent, "FEWEST_PILED", 2 * size)
         monkeypatch.setattr(persistent, "FEWEST_BESIDE", 1)
-        monkeypatch.setattr(persistent, "WORTH_A_PIECE", 1)
+        monkeypatch.setattr(persistent, "WORTH_A_PIECE", {"forward": 1, "backward": 1})
+        persistent.find_way.cache_clear()  # found with other numbers
 
     return cut

@@ -32,12 +32,15 @@ def compare(machine, cell, width, hidden, pairs, dtype, wanted, pieces=1):
     slots = len(INPUT_SLOTS[cell])
     flat, x, before = (torch.randn(11, n).to(dtype) for n in (hidden * slots, width, hidden))
     d_bias = torch.randn(pairs, hidden, slots)
-    plan = next(offer("backward", cell, dtype == torch.float16, 2 * pairs, hidden, Chip()))
+    kind = {"half": dtype == torch.float16, "tf32": dtype == torch.float32}
+    plan = next(offer("backward", cell, batch=2 * pairs, hidden=hidden, chip=Chip(), **kind))
     dtypes = NOTHING._replace(**wanted)
-    products = WeightProducts(flat, hidden * slots, width, hidden, dtypes, pieces)
+    total = dtype if pieces == 1 else torch.float32
+    parts = zip((dtypes.w_ih, dtypes.w_hh), (width, hidden), strict=True)
+    products = WeightProducts(*(torch.empty(hidden * slots, n, dtype=total) if wants else None for wants, n in parts))
     for rows in torch.arange(11).tensor_split(pieces):
         products.add(flat[rows], x[rows], before[rows])
-    found = weight_gradients(machine, plan, products, d_bias, (width, hidden), dtypes)
+    found = weight_gradients(machine, plan, products, d_bias.flatten(1), (width, hidden), dtypes)
     multiply = (lambda a, b: a.t() @ b) if pieces == 1 else (lambda a, b: a.double().t() @ b.double())
     exact = {
         "w_ih": from_slots(multiply(flat, x).view(hidden, slots, -1), INPUT_SLOTS[cell]),
@@ -56,7 +59,7 @@ def compare(machine, cell, width, hidden, pairs, dtype, wanted, pieces=1):
             torch.testing.assert_close(gradient, exact[name].to(gradient.dtype))
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
 @pytest.mark.parametrize("cell", CELLS)
 def test_all(machine, cell, dtype):
     for width, hidden, pairs in ((5, 30, 1), (16, 72, 21)):
@@ -72,6 +75,10 @@ def test_float32_parameters(machine, cell):
 @pytest.mark.parametrize("cell", ["lstm", "gru"])
 def test_pieces_are_summed_in_float32(machine, cell, wanted):
     compare(machine, cell, 16, 30, 3, torch.bfloat16, dict.fromkeys(NAMES, wanted), pieces=3)
+
+
+def test_pieces_in_tf32(machine):
+    compare(machine, "gru", 16, 30, 3, torch.float32, dict.fromkeys(NAMES, torch.float32), pieces=3)
 
 
 @pytest.mark.parametrize("name", NAMES)

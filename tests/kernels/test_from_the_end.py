@@ -61,7 +61,7 @@ def test_inside_clusters(watched, in_pieces, kind, size):
     in_pieces(size)
     compare(kind, 72, 9, 10, signs)
     assert {(p.through_l2, p.groups) for p in machine.launched} == {(False, 2)}
-    assert len(machine.launched) == 2 * (4 if size == 100 else 2 + 2 * 4)
+    assert len(machine.launched) == 2 * 4 * (1 if size == 100 else 4)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -70,7 +70,7 @@ def test_through_the_cache(watched, in_pieces, kind):
     in_pieces(2)
     compare(kind, 72, 9, 5, signs)
     assert all(p.through_l2 for p in machine.launched)
-    assert len(machine.launched) == 2 * (2 + 2 * 3)
+    assert len(machine.launched) == 2 * 4 * 3
 
 
 def test_several_launches_for_a_batch(watched, in_pieces, monkeypatch):

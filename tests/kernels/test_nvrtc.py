@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from recollect.kernels import nvrtc
@@ -34,21 +36,49 @@ def cache(tmp_path, monkeypatch):
 @pytest.mark.parametrize("hidden", [256, 512, 1024])
 @pytest.mark.parametrize("direction", ["forward", "backward"])
 def test_plans_compile_without_spilling(direction, hidden):
-    plan = next(offer(direction, "lstm", False, 64, hidden, Chip()))
+    check_plan(next(offer(direction, "lstm", False, 64, hidden, Chip())))
+
+
+@needs_nvrtc
+@pytest.mark.parametrize(
+    ("cell", "hidden"), [("lstm", 256), ("lstm", 512), ("lstm", 640), ("gru", 512), ("rnn_tanh", 650)]
+)
+@pytest.mark.parametrize("direction", ["forward", "backward"])
+def test_plans_in_tf32_compile_without_spilling(direction, cell, hidden):
+    check_plan(next(offer(direction, cell, False, 64, hidden, Chip(), tf32=True)))
+
+
+@needs_nvrtc
+@pytest.mark.parametrize("direction", ["forward", "backward"])
+def test_weights_in_shared_memory_leave_registers_nearly_enough(direction):
+    plan = next(offer(direction, "lstm", False, 64, 1024, Chip(), tf32=True))
+    assert plan.laid > 0
+    _, log = compile_plan(plan)
+    stores, loads = map(int, re.search(r"(\d+) bytes spill stores, (\d+) bytes spill loads", log).groups())
+    assert stores <= 48
+    assert loads <= 40
+    assert "serialized" not in log
+
+
+def compile_plan(plan):
     macros = [f"-D{name}={value}" for name, value in plan.macros.items()]
     options = ["-arch=sm_90a", *nvrtc.OPTIONS, "--ptxas-options=-v", *macros]
-    code, log = nvrtc.compile_source(sources(), f"{direction}.cu", options)
+    return nvrtc.compile_source(sources(), f"{plan.direction}.cu", options)
+
+
+def check_plan(plan):
+    code, log = compile_plan(plan)
     assert code[1:4] == b"ELF"
     assert "0 bytes spill stores, 0 bytes spill loads" in log
     assert "serialized" not in log  # products wait for each other only where they must
 
 
 @needs_nvrtc
-@pytest.mark.parametrize("half", [False, True])
+@pytest.mark.parametrize(("half", "tf32"), [(False, False), (True, False), (False, True)])
 @pytest.mark.parametrize("cell", CELLS)
 @pytest.mark.parametrize("direction", ["forward", "backward"])
-def test_chores_compile_without_spilling(direction, cell, half):
-    plan = next(offer(direction, cell, half, 64, 256, Chip()))
+def test_chores_compile_without_spilling(direction, cell, half, tf32):
+    plan = next(offer(direction, cell, half, 64, 256, Chip(), tf32=tf32))
     for chore in Chore.all_of(plan).values():
         macros = [f"-D{name}={value}" for name, value in chore.macros.items()]
         options = ["-arch=sm_90a", *nvrtc.OPTIONS, "--ptxas-options=-v", *macros]

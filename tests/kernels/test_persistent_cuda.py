@@ -20,6 +20,9 @@ pytestmark = pytest.mark.skipif(not HOPPER, reason="no Hopper GPU")
 STEPS = 40
 SIZES = [(1, 64), (3, 72), (16, 128), (64, 200), (64, 256), (20, 512), (128, 512), (64, 650), (16, 1024), (64, 1024)]
 SIZES += [(128, 1024), (40, 1500)]
+TF32_SIZES = [(16, 160), (64, 200), (64, 256), (64, 384), (20, 512), (128, 512), (64, 640)]
+TF32_SIZES += [(64, 768), (16, 1024), (64, 1024)]  # these have weights in shared memory
+UNITS = {torch.bfloat16: 2**-7, torch.float16: 2**-10, torch.float32: 2**-12}  # of one rounding; of half a tf32's
 KINDS = {"lstm": LSTM, "gru": GRU, "rnn_tanh": RNN, "rnn_relu": lambda *s, **k: RNN(*s, nonlinearity="relu", **k)}
 
 
@@ -69,8 +72,7 @@ def compare(layer, x, parts, valid, weighs):
         wide = {name: part.double() for name, part in parts.items()}
         exact = read(deepcopy(layer).double(), x.double(), wide, valid, weighs)
     ours, theirs = errors(found, exact), errors(library, exact)
-    unit = torch.finfo(x.dtype).eps
-    broken = {n: (e, theirs[n]) for n, e in ours.items() if not e <= max(1.3 * theirs[n], unit)}
+    broken = {n: (e, theirs[n]) for n, e in ours.items() if not e <= max(1.3 * theirs[n], UNITS[x.dtype])}
     assert not broken, broken
 
 
@@ -84,6 +86,45 @@ def test_lstm_over_the_grid(batch, hidden):
 @pytest.mark.parametrize(("batch", "hidden"), [(20, 200), (30, 520)])
 def test_every_cell_with_ragged_rows(kind, dtype, batch, hidden):
     compare(*make(kind, batch, hidden, dtype, ragged=True))
+
+
+@pytest.mark.parametrize(("batch", "hidden"), TF32_SIZES)
+def test_float32_by_tf32_over_its_grid(batch, hidden):
+    compare(*make("lstm", batch, hidden, torch.float32, ragged=False))
+
+
+@pytest.mark.parametrize("kind", ["lstm", "gru"])
+@pytest.mark.parametrize(("batch", "hidden"), [(20, 200), (30, 520)])
+def test_every_cell_by_tf32_with_ragged_rows(kind, batch, hidden):
+    compare(*make(kind, batch, hidden, torch.float32, ragged=True))
+
+
+def test_float32_stays_whole_where_tf32_is_not_allowed(monkeypatch):
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
+    layer, x, *_ = make("lstm", 16, 256, torch.float32, ragged=False)
+    assert not persistent.takes(layer.kernel, x, layer.hidden)
+
+
+EXACT = [("lstm", 1, 1024), ("lstm", 16, 128), ("gru", 64, 64), ("rnn_tanh", 64, 512), ("rnn_relu", 20, 200)]
+
+
+@pytest.mark.parametrize(("kind", "batch", "hidden"), EXACT)
+def test_float32_stays_whole_where_the_library_keeps_it_so(kind, batch, hidden):
+    layer, x, *_ = make(kind, batch, hidden, torch.float32, ragged=False)
+    assert not persistent.takes(layer.kernel, x, layer.hidden)
+
+
+def test_a_thousand_steps_by_tf32_stay_right():
+    compare(*make("lstm", 64, 1024, torch.float32, ragged=False, width=64, steps=1000))
+
+
+def test_large_products_are_lent_tf32_and_it_is_given_back():
+    layer, x, *_ = make("lstm", 64, 512, torch.float32, ragged=False)
+    before, a = torch.backends.cuda.matmul.allow_tf32, torch.randn(512, 512, device="cuda")
+    wanted = a @ a
+    layer(x.requires_grad_())[0].sum().backward()
+    assert torch.backends.cuda.matmul.allow_tf32 == before
+    assert torch.equal(a @ a, wanted)
 
 
 def test_a_thousand_steps_stay_right():
@@ -196,7 +237,7 @@ def test_a_walk_from_the_end(kind, batch, hidden, steps):
         kind, batch, hidden, 1, bidirectional=True, ragged=False, steps=steps, width=hidden
     )
     both = [layer[0].forwards, layer[0].backwards]
-    assert both[0]._is_taken(both, x, is_pile=False)
+    assert both[0]._is_taken(both, x, (None, None), is_pile=False)
     compare_stack(layer, x, memory, None, weighs)
     found = read_stack(deepcopy(layer), x, memory, None, weighs)
     turned = read_stack(deepcopy(layer), x, memory, torch.ones(x.shape[:2], dtype=torch.bool, device="cuda"), weighs)

@@ -44,6 +44,42 @@ def test_the_first_plan_reads_the_whole_batch_where_one_can():
     assert (first.rows, first.groups, first.cluster, first.through_l2) == (8, 8, 16, False)
 
 
+def test_tf32_takes_twice_the_registers_and_what_is_left_goes_through_the_cache():
+    inside = next(offer("forward", "lstm", False, 64, 256, H200, tf32=True))
+    assert (inside.rows, inside.cluster, inside.depth, inside.through_l2) == (8, 8, 32, False)
+    assert inside.depth == 2 * next(offer("forward", "lstm", False, 64, 256, H200)).depth
+    first = next(offer("forward", "lstm", False, 64, 512, H200, tf32=True))
+    assert (first.rows, first.groups, first.blocks, first.through_l2) == (16, 4, 32, True)
+    assert first.share_bytes == 512 * 16 * 4
+
+
+@pytest.mark.parametrize(("direction", "laid"), [("forward", 20), ("backward", 16)])
+def test_what_registers_have_no_room_for_lies_in_shared_memory(direction, laid):
+    plan = next(offer(direction, "lstm", False, 64, 1024, H200, tf32=True))
+    assert (plan.rows, plan.groups, plan.blocks, plan.depth, plan.laid) == (32, 2, 64, 64, laid)
+    assert next(offer(direction, "lstm", False, 16, 1024, H200, tf32=True)).batch == 16
+    assert not list(offer(direction, "lstm", False, 1000, 1024, H200, tf32=True))  # so many launches are not worth it
+
+
+@pytest.mark.parametrize("direction", ["forward", "backward"])
+@pytest.mark.parametrize("cell", CELLS)
+def test_tf32_plans_hold_every_unit(direction, cell):
+    for hidden in (size for size in HIDDEN if size <= 650):
+        for batch in BATCH:
+            found = list(offer(direction, cell, False, batch, hidden, H200, tf32=True))
+            assert found, (hidden, batch)
+            for plan in found:
+                assert plan.dtype is torch.float32
+                assert plan.blocks * plan.units >= hidden
+                assert plan.shared_bytes <= H200.shared_bytes
+                assert plan.registers <= REGISTERS
+                if plan.through_l2:
+                    shares = 1 if direction == "forward" else plan.cluster
+                    assert shares * plan.deep * plan.chunks * plan.per_chunk >= plan.blocks
+                elif direction == "forward":
+                    assert plan.wide * 2 * plan.rows * 32 <= 16 * plan.threads  # a slice is sent at once
+
+
 def test_what_is_too_large_has_no_plan():
     assert not list(offer("backward", "lstm", False, 8, 1600, H200))
     assert not list(offer("forward", "lstm", False, 8, 4096, H200))
@@ -51,13 +87,14 @@ def test_what_is_too_large_has_no_plan():
 
 @pytest.mark.parametrize("cell", CELLS)
 @pytest.mark.parametrize("hidden", [40, 520])
-def test_packing_keeps_every_weight_once(cell, hidden):
+@pytest.mark.parametrize("tf32", [False, True])
+def test_packing_keeps_every_weight_once(cell, hidden, tf32):
     gates = len([slot for slot in HIDDEN_SLOTS[cell] if slot is not None])
     weight = torch.arange(1.0, gates * hidden * hidden + 1, dtype=torch.float64).view(gates * hidden, hidden)
     for direction, pack in (("forward", pack_forward), ("backward", pack_backward)):
-        plan = next(offer(direction, cell, False, 8, hidden, H200))
+        plan = next(offer(direction, cell, False, 8, hidden, H200, tf32=tf32))
         packed = pack(weight, plan)
-        assert packed.numel() == plan.blocks * plan.wide * plan.deep * plan.weight_tiles * 128 * 8
+        assert packed.numel() == plan.blocks * plan.wide * plan.deep * plan.weight_tiles * 128 * 8 // plan.fold
         kept = packed[packed != 0].sort().values
         assert torch.equal(kept, weight.flatten())
 

@@ -9,11 +9,21 @@ import pytest
 import torch
 from emulated import COMPILER, Emulator
 
-from recollect.kernels.launching import sizes
-from recollect.kernels.packing import INPUT_SLOTS, SENT_GATES, join_biases, pack_backward, pack_forward, to_slots
+from recollect.kernels import plans
+from recollect.kernels.launches import sizes
+from recollect.kernels.packing import (
+    INPUT_SLOTS,
+    SENT_GATES,
+    join_biases,
+    pack_backward,
+    pack_forward,
+    round_to_tf32,
+    to_slots,
+)
 from recollect.kernels.plans import CELLS, Chip, offer
 from recollect.kernels.preparing import prepare_backward, prepare_forward
 from recollect.kernels.recurrences import Given
+from recollect.kernels.rooms import Extent
 
 pytestmark = [
     pytest.mark.skipif(COMPILER is None and os.environ.get("CI") != "true", reason="no g++"),
@@ -22,7 +32,8 @@ pytestmark = [
 
 BATCH, STEPS = 9, 3
 SHAPES = [(5, 30), (16, 72), (7, 513)]  # width, hidden; the last goes through the cache
-NARROW = {"bf16": torch.bfloat16, "fp16": torch.float16}
+NOTHING = Given(*[None] * 7)
+DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "tf32": torch.float32}
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +52,13 @@ def draw(cell, width, hidden, dtype, *, bias=True):
 
 
 def plan_for(direction, cell, dtype, hidden):
-    return next(offer(direction, cell, dtype == torch.float16, BATCH, hidden, Chip()))
+    kind = {"half": dtype == torch.float16, "tf32": dtype == torch.float32}
+    return next(offer(direction, cell, batch=BATCH, hidden=hidden, chip=Chip(), **kind))
+
+
+def factors(t, dtype):
+    """What products take of a tensor."""
+    return round_to_tf32(t.float()) if dtype == torch.float32 else t.to(dtype)
 
 
 def lying_at(address, shape, dtype):
@@ -51,36 +68,47 @@ def lying_at(address, shape, dtype):
     return t
 
 
-def check_forward(machine, cell, given, dtype):
+def check_forward(machine, cell, given, dtype, *, keeps=False):
     batch, steps, width = given.x.shape
-    hidden = given.h.shape[1]
+    hidden = given.w_hh.shape[1]
     plan = plan_for("forward", cell, dtype, hidden)
-    ready, by_time, slotted = prepare_forward(machine, plan, given, dtype)
-    assert torch.equal(by_time.view(steps, batch, width), given.x.transpose(0, 1).to(dtype))
-    assert torch.equal(slotted, to_slots(given.w_ih.to(dtype), INPUT_SLOTS[cell]).flatten(0, 1))
-    packed = pack_forward(given.w_hh.to(dtype), plan)
-    assert torch.equal(lying_at(ready.weights, packed.shape, dtype), packed)
-    check_zeros(ready, plan)
-    assert torch.equal(lying_at(ready.hidden, given.h.shape, torch.float32), given.h.float())
-    assert (ready.cell is None) == (given.c is None)
-    assert (ready.bias is None) == (given.b_ih is None)
-    if given.c is not None:
-        assert torch.equal(lying_at(ready.cell, given.c.shape, torch.float32), given.c.float())
+    extent = Extent(cell, steps, batch, width, hidden, dtype)
+    room, kept = prepare_forward(machine, plan, given, extent, keeps=keeps)
+    assert (room is kept) == (not keeps)
+    by_time = kept.matrix("by_time", steps * batch, width).view(steps, batch, width)
+    assert torch.equal(by_time, factors(given.x.transpose(0, 1), dtype))
+    slotted = to_slots(factors(given.w_ih, dtype), INPUT_SLOTS[cell]).flatten(0, 1)
+    assert torch.equal(kept.matrix("slotted", *slotted.shape), slotted)
+    assert torch.equal(kept.crossed("slotted", *slotted.shape), slotted.t())
+    check_packed(room, pack_forward(factors(given.w_hh, dtype), plan), plan)
+    assert ("bias" not in room.addresses) == (given.b_ih is None)
+    check_states(room, cell, given, batch, hidden)
     if given.b_ih is not None:
         bias = join_biases(cell, given.b_ih, given.b_hh)
-        assert torch.equal(lying_at(ready.bias, bias.shape, torch.float32), bias)
+        assert torch.equal(room.floats("bias", *bias.shape), bias)
 
 
-def check_zeros(ready, plan):
-    assert ready.weights - ready.zeros == sizes(plan).space * -(-BATCH // plan.batch)
-    assert not lying_at(ready.zeros, ready.weights - ready.zeros, torch.uint8).any()
+def check_states(room, cell, given, batch, hidden):
+    """States that nobody gave are zero."""
+    assert ("first_c" not in room.addresses) == (cell != "lstm")
+    states = {"first_h": given.h, "first_c": given.c} if cell == "lstm" else {"first_h": given.h}
+    for name, state in states.items():
+        wanted = torch.zeros(batch, hidden) if state is None else state.float()
+        assert torch.equal(room.floats(name, batch, hidden), wanted)
+
+
+def check_packed(room, packed, plan):
+    assert torch.equal(lying_at(room.addresses["packed"], packed.shape, packed.dtype), packed)
+    count = sizes(plan).space * -(-BATCH // plan.batch)
+    assert room.addresses["packed"] - room.addresses["zeros"] >= count
+    assert not lying_at(room.addresses["zeros"], count, torch.uint8).any()
 
 
 @pytest.mark.parametrize(("width", "hidden"), SHAPES)
-@pytest.mark.parametrize("dtype", NARROW)
+@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("cell", CELLS)
 def test_forward(machine, cell, dtype, width, hidden):
-    check_forward(machine, cell, draw(cell, width, hidden, NARROW[dtype]), NARROW[dtype])
+    check_forward(machine, cell, draw(cell, width, hidden, DTYPES[dtype]), DTYPES[dtype])
 
 
 @pytest.mark.parametrize("given", [torch.float32, torch.float16])
@@ -88,6 +116,17 @@ def test_forward(machine, cell, dtype, width, hidden):
 def test_autocast_narrows(machine, cell, given):
     for width, hidden in SHAPES[:2]:
         check_forward(machine, cell, draw(cell, width, hidden, given), torch.bfloat16)
+
+
+@pytest.mark.parametrize("cell", ["lstm", "gru"])
+def test_what_is_kept_has_a_room_of_its_own(machine, cell):
+    check_forward(machine, cell, draw(cell, 5, 30, torch.bfloat16), torch.bfloat16, keeps=True)
+
+
+@pytest.mark.parametrize("given", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("cell", CELLS)
+def test_states_that_nobody_gave(machine, cell, given):
+    check_forward(machine, cell, draw(cell, 5, 30, given)._replace(h=None, c=None), torch.bfloat16)
 
 
 def test_without_bias(machine):
@@ -104,6 +143,12 @@ def test_inputs_that_lie_otherwise(machine, dtype):
     check_forward(machine, "lstm", crossed, torch.bfloat16)
 
 
+def check_backward(machine, cell, weight, plan, dtype):
+    extent = Extent(cell, STEPS, BATCH, 1, weight.shape[1], dtype)
+    room = prepare_backward(machine, plan, weight, extent, NOTHING)
+    check_packed(room, pack_backward(factors(weight, dtype), plan), plan)
+
+
 @pytest.mark.parametrize("hidden", [30, 72, 513])
 @pytest.mark.parametrize("given", [torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("cell", CELLS)
@@ -111,10 +156,25 @@ def test_backward(machine, cell, given, hidden):
     dtype = torch.float16 if given == torch.float16 else torch.bfloat16
     weight = draw(cell, 1, hidden, given).w_hh
     plan = plan_for("backward", cell, dtype, hidden)
-    ready = prepare_backward(machine, plan, weight, BATCH, dtype)
-    packed = pack_backward(weight.to(dtype), plan)
-    assert torch.equal(lying_at(ready.weights, packed.shape, dtype), packed)
-    check_zeros(ready, plan)
+    check_backward(machine, cell, weight, plan, dtype)
+
+
+@pytest.mark.parametrize("hidden", [30, 72, 513])
+@pytest.mark.parametrize("cell", CELLS)
+def test_backward_in_tf32(machine, cell, hidden):
+    weight, plan = draw(cell, 1, hidden, torch.float32).w_hh, plan_for("backward", cell, torch.float32, hidden)
+    check_backward(machine, cell, weight, plan, torch.float32)
+
+
+@pytest.mark.parametrize("cell", CELLS)
+def test_weights_that_are_laid_down(machine, monkeypatch, cell):
+    monkeypatch.setattr(plans, "FEWER_REGISTERS", 40)
+    given = draw(cell, 7, 513, torch.float32)
+    assert plan_for("forward", cell, torch.float32, 513).laid > 0
+    check_forward(machine, cell, given, torch.float32)
+    plan = plan_for("backward", cell, torch.float32, 513)
+    assert plan.laid > 0
+    check_backward(machine, cell, given.w_hh, plan, torch.float32)
 
 
 def test_a_fault_is_seen(tmp_path):

@@ -101,20 +101,20 @@ class TestPieces:
 
     @pytest.mark.parametrize("ragged", [True, False])
     @pytest.mark.parametrize("kind", KINDS)
-    def test_products_beside_the_walk_back(self, emulate, in_pieces, shuffled, kind, ragged):
+    def test_products_beside_the_walks(self, emulate, in_pieces, shuffled, kind, ragged):
         machine = emulate(12)
         in_pieces(2)
         torch.manual_seed(1)
         compare(KINDS[kind](5, 30), 3, 7, ragged=ragged)
-        assert counts(machine) == [1, 4]  # the last piece is a step long
-        assert [s.lanes_used for s in shuffled] == [{0}, {0, 2}]
+        assert counts(machine) == [4, 4]  # the last piece is a step long
+        assert [s.lanes_used for s in shuffled] == [{0, 1}, {0, 2}]
 
     def test_pieces_through_the_cache(self, emulate, in_pieces, shuffled):
         machine = emulate(24, through_l2=True)
         in_pieces(2)
         torch.manual_seed(2)
         compare(LSTM(5, 72), 9, 5)
-        assert counts(machine) == [1, 3]
+        assert counts(machine) == [3, 3]
         assert all(p.through_l2 for p in machine.launched)
 
     def test_several_launches_for_a_piece(self, emulate, in_pieces, shuffled, monkeypatch):
@@ -148,11 +148,12 @@ class TestPieces:
     def test_small_products_are_not_worth_a_launch(self, emulate, in_pieces, monkeypatch):
         machine = emulate(12)
         in_pieces(2)
-        monkeypatch.setattr(persistent, "WORTH_A_PIECE", 2 * 3 * 7 * 30 * 4 * 40 // 2)
+        seven = 2 * 3 * 7 * 30 * 4  # operations for each column of what is multiplied
+        monkeypatch.setattr(persistent, "WORTH_A_PIECE", {"forward": seven * 5 // 2, "backward": seven * 40 // 2})
         layer = LSTM(5, 30).to(NARROW)
         for steps, launches in ((7, 2), (6, 1)):
             layer(torch.randn(3, steps, 5).to(NARROW))[0].sum().backward()
-            assert counts(machine) == [1, launches]
+            assert counts(machine) == [launches, launches]
             machine.launched.clear()
 
     def test_a_full_chip_is_not_shared(self, emulate, in_pieces):
@@ -173,7 +174,7 @@ class TestBeside:
         in_pieces(3)
         torch.manual_seed(5)
         compare(KINDS[kind].stack(5, 30, 1, bidirectional=True), 40, 7, ragged=ragged)
-        assert counts(machine) == [2, 6]
+        assert counts(machine) == [6, 6]
         assert [s.lanes_used for s in shuffled] == [{0, 1, 2}, {0, 1, 3}]
         assert {(p.rows, p.groups) for p in machine.launched} == {(16, 3)}  # 5 groups of 8 rows fit only once
 
@@ -194,7 +195,7 @@ class TestBeside:
             y, after = layer(x, memory, valid=valid)
             with persistent.disabled():
                 wanted, end = layer(x, memory, valid=valid)
-        assert counts(machine) == [2, 0]
+        assert counts(machine) == [6, 0]
         assert torch.allclose(y.float(), wanted.float(), atol=0.02)
         assert after.equals(end, 0.02)
 
@@ -238,11 +239,11 @@ class TestPile:
         torch.manual_seed(8)
         layer = LSTM.stack(5, 30, 2, dropout=0.5).eval()
         compare(layer, 3, 5, ragged=False)
-        assert counts(machine) == [2, 6]  # each by itself, in pieces on the way back alone
+        assert counts(machine) == [6, 6]  # each by itself
         mixed = type(LSTM.stack(5, 30, 1))(LSTM(5, 30), GRU(30, 30), GRU(30, 30))
         machine.launched.clear()
         compare(mixed, 3, 5, ragged=False)
-        assert [p.cell for p in machine.launched if p.direction == "forward"] == ["lstm", *["gru"] * 6]
+        assert [p.cell for p in machine.launched if p.direction == "forward"] == ["lstm"] * 3 + ["gru"] * 6
 
     def test_short_sequences_are_read_in_turn(self, emulate, in_pieces):
         machine = emulate(12)

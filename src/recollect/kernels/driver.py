@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import ctypes
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from functools import lru_cache
 from importlib.resources import files
 from threading import Lock, local
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -37,6 +35,9 @@ class _Config(ctypes.Structure):
         ("attributes", ctypes.POINTER(_Attribute)),
         ("attribute_count", ctypes.c_uint),
     )
+
+
+_Parameters = ctypes.c_void_p * 1
 
 
 class Cuda:
@@ -69,23 +70,25 @@ class Cuda:
         for chore in Chore.all_of(plan).values():
             self._kernel(chore)
         at_once = self._blocks_at_once(plan)
-        is_taken = at_once >= plan.grid and _start(*self._kernel(plan), ctypes.addressof(nothing)) == 0
+        here = torch.cuda.current_device()
+        is_taken = at_once >= plan.grid and _start(*self._kernel(plan), ctypes.addressof(nothing), here) == 0
         return at_once if is_taken else 0
 
     def launch(self, plan: Plan, arguments: ctypes.Structure) -> None:
         """Launch on the current stream."""
-        with self._here():
-            launch(*self._kernel(plan), arguments)
+        self._launch(*self._kernel(plan), arguments)
 
     def do(self, chore: Chore, count: int, arguments: ctypes.Structure) -> None:
         """Launch on the current stream: a thread for each thing, as long as the chip holds them at once."""
         blocks = max(1, min(-(-count // chore.threads), BLOCKS_AT_ONCE * self.chip.multiprocessors))
-        with self._here():
-            launch(self._kernel(chore)[0], Shape(blocks, chore.threads, chore.shared_bytes), arguments)
+        self._launch(self._kernel(chore)[0], Shape(blocks, chore.threads, chore.shared_bytes), arguments)
 
-    def _here(self) -> AbstractContextManager[Any]:
-        is_current = torch.cuda.current_device() == self.device.index
-        return nullcontext() if is_current else torch.cuda.device(self.device)
+    def _launch(self, function: ctypes.c_void_p, shape: Shape, arguments: ctypes.Structure) -> None:
+        if torch.cuda.current_device() == self.device.index:  # asked once: every question takes its time
+            launch(function, shape, arguments, self.device.index)
+        else:
+            with torch.cuda.device(self.device):
+                launch(function, shape, arguments, self.device.index)
 
     def _blocks_at_once(self, plan: Plan) -> int:
         count, (function, shape) = ctypes.c_int(), self._kernel(plan)
@@ -98,10 +101,11 @@ class Cuda:
         return 0 if status else count.value * plan.cluster  # a cluster that large may be refused
 
     def _kernel(self, kernel: Plan | Chore) -> tuple[ctypes.c_void_p, Shape]:
-        if kernel not in self._kernels:
+        found = self._kernels.get(kernel)
+        if found is None:
             with self._lock:
-                self._kernels[kernel] = self._kernels.get(kernel) or self._load(kernel)
-        return self._kernels[kernel]
+                found = self._kernels[kernel] = self._kernels.get(kernel) or self._load(kernel)
+        return found
 
     def _load(self, kernel: Plan | Chore) -> tuple[ctypes.c_void_p, Shape]:
         code = nvrtc.build(sources(), f"{kernel.source}.cu", kernel.macros, self.arch)
@@ -109,8 +113,7 @@ class Cuda:
         return load(code, kernel.entry, kernel.shared_bytes, wide=kernel.cluster > 8), shape
 
 
-@dataclass(frozen=True)
-class Shape:
+class Shape(NamedTuple):
     """How a kernel is started: blocks, threads in each, their shared memory, clusters, and whether all run at once."""
 
     blocks: int
@@ -132,18 +135,19 @@ def load(code: bytes, name: str, shared_bytes: int, *, wide: bool = False) -> ct
     return function
 
 
-def launch(function: ctypes.c_void_p, shape: Shape, arguments: ctypes.Structure) -> None:
-    """Start a kernel whose one argument is a structure, on the current device and stream."""
-    _check(_start(function, shape, ctypes.addressof(arguments)))
+def launch(function: ctypes.c_void_p, shape: Shape, arguments: ctypes.Structure, device: int) -> None:
+    """Start a kernel whose one argument is a structure, on the current device, which is given, and its stream."""
+    status = _start(function, shape, ctypes.addressof(arguments), device)
+    if status:
+        _check(status)
 
 
-def _start(function: ctypes.c_void_p, shape: Shape, arguments: int) -> int:
+def _start(function: ctypes.c_void_p, shape: Shape, arguments: int, device: int) -> int:
     _enter_context()
     kept = _configure(shape)
     config = _Config.from_buffer_copy(kept)  # its own: threads may launch at the same time
-    config.stream = torch._C._cuda_getCurrentRawStream(torch.cuda.current_device())
-    parameters = (ctypes.c_void_p * 1)(arguments)
-    status: int = _driver().cuLaunchKernelEx(ctypes.byref(config), function, parameters, None)
+    config.stream = torch._C._cuda_getCurrentRawStream(device)
+    status: int = _driver().cuLaunchKernelEx(ctypes.byref(config), function, _Parameters(arguments), None)
     return status
 
 

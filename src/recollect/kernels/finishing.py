@@ -9,7 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from recollect.kernels.launching import Machine, sizes
+from recollect.kernels.launches import sizes
+from recollect.kernels.launching import Machine
 from recollect.kernels.packing import SENT_GATES
 from recollect.kernels.plans import Plan
 from recollect.kernels.preparing import Source
@@ -29,13 +30,11 @@ class FinishArguments(ctypes.Structure):
 class WeightProducts:
     """dW_ih = Σ dlogits' x and dW_hh = Σ dlogits' h_{t-1}, slot by slot, of all steps at once or piece by piece.
 
-    Pieces are added up in float32, so that they cost no digits. `dtypes` has those that gradients are wanted in.
+    Pieces are added up in float32, so that they cost no digits.
     """
 
-    def __init__(self, like: Tensor, rows: int, width: int, units: int, dtypes: Any, pieces: int = 1) -> None:
-        dtype = like.dtype if pieces == 1 else torch.float32
-        self.ih = like.new_empty((rows, width), dtype=dtype) if dtypes.w_ih else None  # (H·S, D)
-        self.hh = like.new_empty((rows, units), dtype=dtype) if dtypes.w_hh else None  # (H·S, H)
+    def __init__(self, ih: Tensor | None, hh: Tensor | None) -> None:
+        self.ih, self.hh = ih, hh  # where they are written, (H·S, D) and (H·S, H)
         self._is_empty = True
 
     def add(self, flat: Tensor, x: Tensor, before: Tensor) -> None:
@@ -47,10 +46,9 @@ class WeightProducts:
 
 
 def _add_product(total: Tensor, left: Tensor, right: Tensor, *, is_first: bool) -> None:
-    """Write, or add to what is there, a product of narrow numbers."""
+    """Write, or add to what is there, a product of numbers that may be narrower than their sum."""
     if total.dtype is left.dtype:
-        assert is_first
-        torch.mm(left, right, out=total)
+        _ = torch.mm(left, right, out=total) if is_first else total.addmm_(left, right)
     elif total.device.type != "cuda":  # no such product
         total.addmm_(left.float(), right.float(), beta=int(not is_first))
     elif is_first:
@@ -77,10 +75,10 @@ def weight_gradients(
 ) -> tuple[Tensor | None, ...]:
     """Give dW_ih, dW_hh, db_ih and db_hh in torch's order, each where it has a dtype.
 
-    `d_bias` (pairs, H, S) has sums over the steps; `shape` is that of a row's x and h, D and H.
+    `d_bias` (pairs, H·S) has sums over the steps; `shape` is that of a row's x and h, D and H.
     """
     width, units = shape
-    rows, narrow = units * len(SENT_GATES[plan.cell]), torch.float16 if plan.half else torch.bfloat16
+    rows, narrow = units * len(SENT_GATES[plan.cell]), plan.dtype
     shapes = ((rows, width), (rows, units), (rows,), (rows,))
     made = [
         None if dtype is None else d_bias.new_empty(shape, dtype=dtype if dtype is narrow else torch.float32)

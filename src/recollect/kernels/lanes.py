@@ -87,9 +87,8 @@ class Streams:
 
     def __init__(self, device: torch.device, urgency: Sequence[int]) -> None:
         self.before = torch.cuda.current_device()
-        with torch.cuda.device(device):
-            self.streams = [_stream(device, lane, -urgent) for lane, urgent in enumerate(urgency)]
-            self.main = self.current = torch.cuda.current_stream(device)
+        self.streams = [_stream(device, lane, -urgent) for lane, urgent in enumerate(urgency)]
+        self.main = self.current = torch.cuda.current_stream(device)
 
     def begin(self, lanes: Sequence[int]) -> None:
         """Wait for the current stream."""

@@ -1,36 +1,38 @@
 """Recurrent layers in one launch: a kernel keeps W_hh in registers and walks all steps (Diamos et al. 2016).
 
 W_ih x of all steps is one large product before the walk, and the gradients of weights and inputs are large products
-after it, or beside it. For Hopper GPUs, in bf16 and fp16. `REASONS` says why it is not used where it is not; who reads
-beside whom, and how, stands in `side_by_side.py`.
+after it, or beside it. For Hopper GPUs, in bf16, fp16, and float32 where tf32 is allowed (`tf32.py`). `REASONS` says
+why it is not used where it is not; who reads beside whom, and how, stands in `side_by_side.py`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
 from threading import local
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.autograd import forward_ad
 
-from recollect.kernels import nvrtc, side_by_side, slower
+from recollect.kernels import nvrtc, side_by_side, slower, tf32
 from recollect.kernels.driver import Cuda, DriverError
 from recollect.kernels.launching import Machine
 from recollect.kernels.nvrtc import NoCudaCompiler
-from recollect.kernels.packing import INPUT_SLOTS
 from recollect.kernels.plans import Plan, offer
 from recollect.kernels.recurrences import Given
-from recollect.kernels.side_by_side import Found, Setting, Way
+from recollect.kernels.rooms import Extent
+from recollect.kernels.ways import Found, Setting, Way
 
 REASONS: dict[str, str] = {}  # by device: why the plain path is taken there
 NARROW = (torch.bfloat16, torch.float16)
 FEWEST_STEPS = 16  # below, packing and launching cost more than the library's steps
 FEWEST_BESIDE, FEWEST_PILED = 64, 256  # below, streams and events cost more than walks side by side gain
 SHORTEST_PIECE, MOST_PIECES = 64, 12  # of time, where it is cut; a launch costs as much as some steps
-MOST_BESIDE, WORTH_A_PIECE = 8, 100_000_000_000  # pieces for products alone; operations of one, 150 µs of a whole chip
+MOST_BESIDE = 8  # pieces for products alone
+WORTH_A_PIECE = {"forward": 30_000_000_000, "backward": 100_000_000_000}  # operations; 50 and 150 µs of a whole chip
 AT_ONCE = {"forward": 3, "backward": 3}  # walks
 
 _machines: dict[torch.device, Machine] = {}
@@ -62,13 +64,43 @@ def takes(cell: str, x: Tensor, hidden: int) -> bool:
     """Whether a kernel can read x (B, T, D), and pays."""
     if torch.compiler.is_compiling() or not _switch.on or x.shape[1] < FEWEST_STEPS or x.numel() == 0:
         return False
-    if forward_ad._current_level >= 0:
+    if _is_followed() or type(x) not in (Tensor, nn.Parameter):
         return False
-    dtype, trains = compute_dtype(x), torch.is_grad_enabled()
-    if dtype not in NARROW or slower.plain_is_faster(cell, dtype, len(x), hidden, trains=trains):
+    dtype, device = compute_dtype(x), x.device
+    if not _is_read(dtype, device):
+        return False
+    machine = find_machine(device)
+    return machine is not None and _pays(machine, cell, dtype, x.shape[0], hidden, device, torch.is_grad_enabled())
+
+
+@lru_cache(maxsize=1024)
+def _pays(
+    machine: Machine, cell: str, dtype: torch.dtype, batch: int, hidden: int, device: torch.device, trains: bool
+) -> bool:
+    """Whether there are plans, and the library was neither faster nor more exact."""
+    if dtype is torch.float32 and not tf32.is_as_right(cell, batch, hidden):
+        return False
+    if slower.plain_is_faster(cell, dtype, batch, hidden, trains=trains):
         return False
     directions = ("forward", "backward") if trains else ("forward",)
-    return all(find_plan(d, cell, dtype, len(x), hidden, x.device) for d in directions)
+    return all(find_plan(direction, cell, dtype, batch, hidden, device) for direction in directions)
+
+
+def _is_followed() -> bool:
+    """Whether anybody but autograd follows what is done: a kernel is nothing that they know."""
+    return (
+        forward_ad._current_level >= 0
+        or torch._C._are_functorch_transforms_active()
+        or torch._C._get_tracing_state() is not None
+        or torch._C._len_torch_dispatch_stack() > 0
+    )
+
+
+def _is_read(dtype: torch.dtype, device: torch.device) -> bool:
+    """Whether kernels read it: float32 as tf32, where that is allowed; on a CPU nobody asks why not."""
+    if dtype is torch.float32:
+        return (device.type == "cuda" or device in _machines) and tf32.is_allowed()
+    return dtype in NARROW
 
 
 def takes_several(cell: str, x: Tensor, hidden: int, many: int, *, is_pile: bool) -> bool:
@@ -77,7 +109,8 @@ def takes_several(cell: str, x: Tensor, hidden: int, many: int, *, is_pile: bool
         return False
     directions = ("forward", "backward") if torch.is_grad_enabled() else ("forward",)
     shape = (cell, compute_dtype(x), len(x), hidden, x.device)
-    return any(_most_at_once(direction, *shape, many)[1] > 1 for direction in directions)
+    machine = find_machine(x.device)
+    return any(_most_at_once(machine, direction, *shape, many)[1] > 1 for direction in directions)
 
 
 def compute_dtype(x: Tensor) -> torch.dtype:
@@ -119,7 +152,8 @@ def find_plan(
         return None
     if key not in _plans:
         try:
-            plans = offer(direction, cell, dtype == torch.float16, batch, hidden, machine.chip)
+            kind = {"half": dtype is torch.float16, "tf32": dtype is torch.float32}
+            plans = offer(direction, cell, batch=batch, hidden=hidden, chip=machine.chip, **kind)
             _plans[key] = next((plan for plan in plans if machine.fits(plan, copies)), None)
         except (NoCudaCompiler, DriverError, OSError) as error:
             _plans[key], REASONS[str(device)] = None, str(error)
@@ -155,27 +189,38 @@ def read_several(
     """
     check()
     lengths = None if valid is None else valid.sum(1, dtype=torch.int32)
-    keeps, many = any(given.is_kept() for given in givens), len(givens)
-    ahead = _find_way("forward", cell, givens[0], many, is_pile=is_pile)
-    back = _find_way("backward", cell, givens[0], many, is_pile=is_pile) if keeps else None
-    setting = Setting(compute_dtype(givens[0].x), ahead, back, is_pile, both_ways)
+    x, keeps, many = givens[0].x, any(given.is_kept() for given in givens), len(givens)
+    extent = Extent(cell, x.shape[1], x.shape[0], x.shape[2], givens[0].w_hh.shape[1], compute_dtype(x))
+    shape = (find_machine(x.device), extent, x.device, many, is_pile)
+    ahead, back = find_way("forward", *shape), find_way("backward", *shape) if keeps else None
+    setting = Setting(extent.dtype, ahead, back, is_pile, both_ways)
     return side_by_side.read(setting, lengths, givens)
 
 
-def _find_way(direction: str, cell: str, given: Given, many: int, *, is_pile: bool) -> Way:
+@lru_cache(maxsize=1024)
+def find_way(
+    direction: str, machine: Machine | None, extent: Extent, device: torch.device, many: int, is_pile: bool
+) -> Way:
     """Let as many walks run at once as fit, each with its whole batch; pieces where that lets something run beside."""
-    (batch, steps, _), hidden, device = given.x.shape, given.h.shape[1], given.x.device
-    shape = (cell, compute_dtype(given.x), batch, hidden, device)
-    machine, (plan, at_once) = _ready(direction, *shape)[1], _most_at_once(direction, *shape, many)
+    shape = (direction, extent.cell, extent.dtype, extent.batch, extent.units, device)
+    machine, (plan, at_once) = _ready(*shape)[1], _most_at_once(machine, *shape, many)
     if is_pile and at_once > 1:
-        return Way(machine, plan, at_once, piece_size(steps, MOST_PIECES))
+        return Way(machine, plan, at_once, piece_size(extent.steps, MOST_PIECES))
     leaves_room = 3 * at_once * plan.grid <= 2 * machine.chip.multiprocessors  # for products beside the walks
-    pieces = _worth_pieces(cell, given) if direction == "backward" and leaves_room else 1
-    return Way(machine, plan, at_once, piece_size(steps, pieces))
+    pieces = _worth_pieces(direction, extent) if leaves_room else 1
+    return Way(machine, plan, at_once, piece_size(extent.steps, pieces))
 
 
+@lru_cache(maxsize=1024)
 def _most_at_once(
-    direction: str, cell: str, dtype: torch.dtype, batch: int, hidden: int, device: torch.device, many: int
+    machine: Machine | None,
+    direction: str,
+    cell: str,
+    dtype: torch.dtype,
+    batch: int,
+    hidden: int,
+    device: torch.device,
+    many: int,
 ) -> tuple[Plan, int]:
     """Give a plan for each of many walks, and how many of them fit side by side, each with its whole batch."""
     shape = (cell, dtype, batch, hidden, device)
@@ -186,11 +231,11 @@ def _most_at_once(
     return _ready(direction, *shape)[0], 1
 
 
-def _worth_pieces(cell: str, given: Given) -> int:
+def _worth_pieces(direction: str, extent: Extent) -> int:
     """Cut time into as many pieces as have products that are worth a launch."""
-    (batch, steps, width), hidden = given.x.shape, given.h.shape[1]
-    operations = 2 * batch * steps * hidden * len(INPUT_SLOTS[cell]) * (2 * width + hidden)  # dx, dW_ih and dW_hh
-    return min(MOST_BESIDE, operations // WORTH_A_PIECE)
+    deep = extent.width if direction == "forward" else 2 * extent.width + extent.units  # back: dx, dW_ih and dW_hh
+    operations = 2 * extent.batch * extent.steps * extent.columns * deep
+    return min(MOST_BESIDE, operations // WORTH_A_PIECE[direction])
 
 
 def piece_size(steps: int, most: int) -> int:

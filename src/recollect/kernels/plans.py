@@ -9,6 +9,8 @@ What a step costs on an H200, in µs (measured parts: all blocks of a chip meet 
     through the cache   0.95 + max(copy, product) + 0.1 for the first chunk + 0.3 for what follows the product
     inside a cluster    0.3 + product + 0.3
 
+In tf32 a product takes twice as long, and so does a copy of as many numbers.
+
 Backward sends four gates instead of one state. If every block read all of them, 32 rows at H 1024 would be 256 KB and
 2.3 µs; a cluster of 4 blocks that share k read 64 KB each and add 0.3 for partial sums inside the cluster.
 """
@@ -16,13 +18,18 @@ Backward sends four gates instead of one state. If every block read all of them,
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import ClassVar
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, NamedTuple
+
+import torch
 
 CELLS = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 SENT = {"lstm": 4, "gru": 3, "rnn_tanh": 1, "rnn_relu": 1}  # slots of a unit that W_hh multiplies in backward
 ROWS = (8, 16, 32, 64)  # rows of a group: the columns of a product
 REGISTERS = 208  # of a thread's 255, for weights and sums: more leave no room for the rest
+FEWER_REGISTERS = 192  # enough in tf32, whose elements take more: above, weights go to shared memory as far as they fit
+LAID_BYTES = 2048  # of a tile of weights
+MOST_LAUNCHES = 2  # in tf32, where registers alone cannot hold the weights: more are not worth it, as far as is known
 WIDEST = 512  # hidden units that one cluster of 16 blocks can hold
 COUNTER_GAP = 32
 CHUNK_BYTES = 8192  # at least: the product begins when the first chunk is there, and every chunk has its price
@@ -54,6 +61,13 @@ class Plan:
     per_chunk: int = 1
     tiles: int = 1  # sixteens of units of a block
     high: int = 1  # backward: tiles of 64 units of a warpgroup
+    tf32: bool = False  # float32, multiplied as tf32
+    laid: int = 0  # tiles of weights of a warpgroup in shared memory, where registers have no room
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of the tensors that it reads and gives."""
+        return torch.float32 if self.tf32 else torch.float16 if self.half else torch.bfloat16
 
     @property
     def units(self) -> int:
@@ -61,12 +75,17 @@ class Plan:
         return 16 * self.tiles
 
     @property
+    def fold(self) -> int:
+        """Tiles of k in sixteen units: a tile has 32 bytes of a row."""
+        return 2 if self.tf32 else 1
+
+    @property
     def depth(self) -> int:
         """Tiles of k that a warpgroup multiplies."""
-        sent = 1 if self.direction == "forward" else SENT[self.cell]
+        own = self.tiles * self.fold * (1 if self.direction == "forward" else SENT[self.cell])
         if self.through_l2:
-            return self.chunks * self.per_chunk * self.tiles * sent
-        return (self.blocks if self.direction == "forward" else 1) * self.tiles * sent
+            return self.chunks * self.per_chunk * own
+        return (self.blocks if self.direction == "forward" else 1) * own
 
     @property
     def weight_tiles(self) -> int:
@@ -76,7 +95,7 @@ class Plan:
     @property
     def registers(self) -> int:
         """Registers for weights and sums."""
-        return 4 * self.weight_tiles + self.high * self.rows // 2
+        return 4 * (self.weight_tiles - self.laid) + self.high * self.rows // 2
 
     @property
     def threads(self) -> int:
@@ -107,7 +126,8 @@ class Plan:
             sums = groups * columns * 2048 if self.deep > 1 else 0
         else:
             sums = 2 * self.cluster * self.deep * self.tiles * columns * 512
-        return buffers * self.share_bytes + sums + 8 * (2 + self.deep * self.chunks)
+        laid = groups * self.laid * LAID_BYTES
+        return buffers * self.share_bytes + sums + laid + 8 * (2 + self.deep * self.chunks)
 
     @property
     def exchange_bytes(self) -> int:
@@ -146,6 +166,7 @@ class Chore:
     direction: str
     cell: str
     half: bool
+    tf32: bool = False
 
     threads: ClassVar[int] = 256
     grid: ClassVar[int] = 1  # at least
@@ -157,7 +178,7 @@ class Chore:
     def all_of(cls, plan: Plan) -> dict[str, Chore]:
         """Give the chores that go with a plan, by name."""
         names = ("prepare",) if plan.direction == "forward" else ("prepare", "finish")
-        return {name: cls(name, plan.direction, plan.cell, plan.half) for name in names}
+        return {name: cls(name, plan.direction, plan.cell, plan.half, plan.tf32) for name in names}
 
     @property
     def entry(self) -> str:
@@ -167,37 +188,72 @@ class Chore:
     @property
     def macros(self) -> dict[str, int]:
         """What the source is compiled with: sizes are arguments, so that few are compiled."""
-        backward = int(self.direction == "backward")
-        return {"CELL": CELLS.index(self.cell), "HALF": int(self.half), "BACKWARD": backward, "THREADS": self.threads}
+        kind = {"CELL": CELLS.index(self.cell), "HALF": int(self.half), "TF32": int(self.tf32)}
+        return {**kind, "BACKWARD": int(self.direction == "backward"), "THREADS": self.threads}
 
 
-def offer(direction: str, cell: str, half: bool, batch: int, hidden: int, chip: Chip) -> Iterator[Plan]:
+class Wanted(NamedTuple):
+    """What a plan is asked for."""
+
+    direction: str
+    cell: str
+    half: bool
+    tf32: bool
+    batch: int
+    hidden: int
+
+    @property
+    def sent(self) -> int:
+        """Slots of a unit that W_hh multiplies."""
+        return 1 if self.direction == "forward" else SENT[self.cell]
+
+    def plan(self, rows: int, groups: int, blocks: int, cluster: int, through_l2: bool, **rest: Any) -> Plan:
+        """Lay it out."""
+        kind = self.direction, self.cell, self.half
+        return Plan(*kind, rows, groups, blocks, cluster, through_l2, tf32=self.tf32, **rest)
+
+
+def offer(
+    direction: str, cell: str, half: bool, batch: int, hidden: int, chip: Chip, *, tf32: bool = False
+) -> Iterator[Plan]:
     """Give the plans that the chip has memory for, the fastest first; none where `hidden` is too large."""
-    inside = _inside_cluster(direction, cell, half, batch, hidden) if hidden <= WIDEST else iter(())
-    for plan in (*inside, *_through_l2(direction, cell, half, batch, hidden, chip)):
+    wanted = Wanted(direction, cell, half, tf32, batch, hidden)
+    inside = _inside_cluster(wanted) if hidden <= WIDEST else iter(())
+    for plan in (*inside, *_through_l2(wanted, chip)):
         if plan.shared_bytes <= chip.shared_bytes and plan.registers <= REGISTERS:
             yield plan
 
 
-def _inside_cluster(direction: str, cell: str, half: bool, batch: int, hidden: int) -> Iterator[Plan]:
-    blocks = max(2, _ceil(hidden, 32))  # a cluster of one may not send to itself
-    high = 1 if direction == "forward" else _ceil(blocks, 4)
-    for rows in ROWS:
-        yield Plan(
-            direction, cell, half, rows, _ceil(batch, rows), blocks, blocks, False, wide=2, deep=1, tiles=2, high=high
-        )
-        if rows >= batch:
+def _inside_cluster(wanted: Wanted) -> Iterator[Plan]:
+    blocks = max(2, _ceil(wanted.hidden, 32))  # a cluster of one may not send to itself
+    high = 1 if wanted.direction == "forward" else _ceil(blocks, 4)
+    for rows in ROWS[:-1] if wanted.tf32 else ROWS:  # a thread sends 16 bytes of its block's slice, at most
+        yield wanted.plan(rows, _ceil(wanted.batch, rows), blocks, blocks, False, wide=2, deep=1, tiles=2, high=high)
+        if rows >= wanted.batch:
             return
 
 
-def _through_l2(direction: str, cell: str, half: bool, batch: int, hidden: int, chip: Chip) -> Iterator[Plan]:
-    cluster = 1 if direction == "forward" else 4
-    blocks = _ceil(_ceil(hidden, 16), cluster) * cluster
+def _through_l2(wanted: Wanted, chip: Chip) -> Iterator[Plan]:
+    cluster = 1 if wanted.direction == "forward" else 4
+    blocks = _ceil(_ceil(wanted.hidden, 16), cluster) * cluster
     share = blocks // cluster  # blocks that fill a block's share of k
-    tiles = share * (1 if direction == "forward" else SENT[cell]) // 2  # of k, for a warpgroup
-    for rows, groups in _slices(batch, most=chip.multiprocessors // blocks):
+    tiles = share * wanted.sent * (2 if wanted.tf32 else 1) // 2  # of k, for a warpgroup
+    for rows, groups in _slices(wanted.batch, most=chip.multiprocessors // blocks):
         chunks = max(1, min(4, tiles * rows * 32 // CHUNK_BYTES, share // 2))
-        yield Plan(direction, cell, half, rows, groups, blocks, cluster, True, 1, 2, chunks, _ceil(share, 2 * chunks))
+        if wanted.tf32:  # registers are dear: as little of the last chunk as can be is empty
+            chunks = min(range(1, chunks + 1), key=lambda n: (n * _ceil(share, 2 * n), -n))
+        per_chunk = _ceil(share, 2 * chunks)
+        plan = wanted.plan(rows, groups, blocks, cluster, True, wide=1, deep=2, chunks=chunks, per_chunk=per_chunk)
+        if plan.registers <= FEWER_REGISTERS or not wanted.tf32:
+            yield plan
+        elif plan.registers <= REGISTERS or _ceil(wanted.batch, plan.batch) <= MOST_LAUNCHES:
+            yield _lay_down(plan, chip)
+
+
+def _lay_down(plan: Plan, chip: Chip) -> Plan:
+    """Leave weights in shared memory, as many as registers are short of or as there is room for."""
+    room = (chip.shared_bytes - plan.shared_bytes) // (plan.wide * plan.deep * LAID_BYTES)
+    return replace(plan, laid=max(0, min(room, _ceil(plan.registers - FEWER_REGISTERS, 4))))
 
 
 def _slices(batch: int, most: int) -> list[tuple[int, int]]:

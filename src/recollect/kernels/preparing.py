@@ -6,16 +6,19 @@ Nothing is kept from call to call: weights change without notice, and fused opti
 from __future__ import annotations
 
 import ctypes
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from recollect.kernels.launching import Machine, Ready, Sizes, launches_of, sizes
-from recollect.kernels.packing import INPUT_SLOTS
-from recollect.kernels.plans import Plan
+from recollect.kernels.launches import launches_of, sizes
+from recollect.kernels.launching import Machine
+from recollect.kernels.plans import Chore, Plan
 from recollect.kernels.recurrences import Given
+from recollect.kernels.rooms import Extent, Layout, Room, backward_parts, forward_parts, kept_parts, lay_out
 
-POINTERS = ("by_time", "slotted", "packed", "bias", "first_h", "first_c", "zeros")
+POINTERS = ("by_time", "slotted", "packed", "bias", "first_h", "first_c", "zeros")  # named as the parts of rooms
 
 
 class Source(ctypes.Structure):
@@ -25,77 +28,91 @@ class Source(ctypes.Structure):
 
 
 class PrepareArguments(ctypes.Structure):
-    """`Prepare` of prepare.cu."""
+    """`Prepare` of prepare.cu; its first words are set at once, since each name takes its time."""
 
     _fields_ = (
-        *((name, Source) for name in Given._fields),
-        *((name, ctypes.c_void_p) for name in POINTERS),
+        ("sources", ctypes.c_uint64 * (2 * len(Given._fields))),  # in the order of `Given`
+        ("pointers", ctypes.c_uint64 * len(POINTERS)),
         *((name, ctypes.c_uint64) for name in ("step_stride", "row_stride", "zero_count")),
         *((name, ctypes.c_int) for name in ("steps", "batch", "width", "units")),
-        *((name, ctypes.c_int) for name in ("parts", "wide", "deep", "depth", "high", "cluster", "span")),
+        *((name, ctypes.c_int) for name in ("parts", "wide", "deep", "depth", "high", "laid", "cluster", "span")),
     )
+
+
+class Form(NamedTuple):
+    """All of a preparation that hangs on sizes alone."""
+
+    chore: Chore
+    things: int  # to be shared by threads
+    arguments: PrepareArguments  # to be copied
+    room: Layout
+    kept: Layout | None = None  # None: all lies in one room
 
 
 def prepare_forward(
-    machine: Machine, plan: Plan, given: Given, dtype: torch.dtype, pieces: int = 1
-) -> tuple[Ready, Tensor, Tensor]:
-    """Lay out what the walk forward reads; also x step by step (T·B, D) and W_ih slot by slot (H·S, D)."""
-    given = Given(*(None if t is None else _readable(t, dtype) for t in given))  # type: ignore[arg-type]
-    x, (batch, steps, width), units = given.x, given.x.shape, given.h.shape[1]
-    by_time = x.new_empty((steps * batch, width), dtype=dtype)
-    slotted = x.new_empty((units * len(INPUT_SLOTS[plan.cell]), width), dtype=dtype)
-    size, states = sizes(plan), 4 * batch * units
-    launches = pieces * launches_of(plan, batch)
-    room, zeros, packed, rest = _make_room(size, x, launches, 2 * states + 4 * len(slotted))
-    bias = None if given.b_ih is None else rest + 2 * states
-    ready = Ready(room, zeros, packed, bias, rest, None if given.c is None else rest + states)
+    machine: Machine, plan: Plan, given: Given, extent: Extent, pieces: int = 1, *, keeps: bool = False
+) -> tuple[Room, Room]:
+    """Lay out what the walk forward reads, in a room for as long as it goes on, and in one that is kept.
+
+    Where nothing is kept for a walk back, both are the same.
+    """
+    form = _forward_form(plan, extent, pieces, given.b_ih is not None, keeps)
+    given = given if extent.has_x else given._replace(x=None)  # type: ignore[arg-type]
+    sources = [None if t is None else _readable(t, extent.dtype) for t in given]
+    room = Room.make(given.w_hh, extent.dtype, form.room)
+    kept = room if form.kept is None else Room.make(given.w_hh, extent.dtype, form.kept)
+    _launch(machine, form, sources, room.addresses if kept is room else room.addresses | kept.addresses)
+    return room, kept
+
+
+def prepare_backward(machine: Machine, plan: Plan, w_hh: Tensor, extent: Extent, wanted: Any, pieces: int = 1) -> Room:
+    """Lay out what the walk back reads, in a room that has place for all that comes of it.
+
+    `wanted` has, in the order of `Given`, the dtypes of the gradients that are wanted.
+    """
+    form = _backward_form(plan, extent, pieces, wanted.w_ih is not None, wanted.w_hh is not None)
+    room = Room.make(w_hh, extent.dtype, form.room)
+    sources = [_readable(w_hh, extent.dtype) if name == "w_hh" else None for name in Given._fields]
+    _launch(machine, form, sources, room.addresses)
+    return room
+
+
+def _launch(machine: Machine, form: Form, sources: list[Tensor | None], addresses: dict[str, int]) -> None:
+    arguments = PrepareArguments.from_buffer_copy(form.arguments)
+    pairs = [(0, False) if t is None else (t.data_ptr(), t.dtype is torch.float32) for t in sources]
+    arguments.sources[:] = [word for pair in pairs for word in pair]
+    arguments.pointers[:] = [addresses.get(name, 0) for name in POINTERS]
+    if sources[0] is not None:
+        arguments.row_stride, arguments.step_stride, _ = sources[0].stride()
+    machine.do(form.chore, form.things, arguments)
+
+
+@lru_cache(maxsize=1024)
+def _forward_form(plan: Plan, extent: Extent, pieces: int, has_bias: bool, keeps: bool) -> Form:
+    size, launches = sizes(plan), pieces * launches_of(plan, extent.batch)
+    steps = extent.steps if extent.has_x else 0
     arguments = PrepareArguments(
-        *((0, 0) if t is None else (t.data_ptr(), t.dtype is torch.float32) for t in given),
-        by_time=by_time.data_ptr(),
-        slotted=slotted.data_ptr(),
-        packed=packed,
-        bias=bias,
-        first_h=ready.hidden,
-        first_c=ready.cell,
-        zeros=zeros,
-        zero_count=(packed - zeros) // 16,
-        step_stride=x.stride(1),
-        row_stride=x.stride(0),
+        zero_count=launches * size.space // 16,
         steps=steps,
-        batch=batch,
-        width=width,
-        units=units,
+        batch=extent.batch,
+        width=extent.width,
+        units=extent.units,
         **size.packing,
     )
-    things = max(size.parts, by_time.numel() // 8, slotted.numel() // 8)
-    machine.do(size.chores["prepare"], things, arguments)
-    return ready, by_time, slotted
+    eights = extent.width * max(steps * extent.batch, extent.columns) // 8
+    room = forward_parts(extent, launches * size.space, 16 * size.parts, pieces, has_bias=has_bias)
+    kept = kept_parts(extent, keeps=keeps)
+    layouts = (lay_out(room), lay_out(kept)) if keeps else (lay_out(room | kept),)
+    return Form(size.chores["prepare"], max(size.parts, eights), arguments, *layouts)
 
 
-def prepare_backward(
-    machine: Machine, plan: Plan, w_hh: Tensor, batch: int, dtype: torch.dtype, pieces: int = 1
-) -> Ready:
-    """Lay out what the walk back reads."""
-    w_hh, size = _readable(w_hh, dtype), sizes(plan)
-    room, zeros, packed, _ = _make_room(size, w_hh, pieces * launches_of(plan, batch), 0)
-    arguments = PrepareArguments(
-        w_hh=(w_hh.data_ptr(), w_hh.dtype is torch.float32),
-        packed=packed,
-        zeros=zeros,
-        zero_count=(packed - zeros) // 16,
-        units=w_hh.shape[1],
-        **size.packing,
-    )
-    machine.do(size.chores["prepare"], size.parts, arguments)
-    return Ready(room, zeros, packed)
-
-
-def _make_room(size: Sizes, like: Tensor, launches: int, more: int) -> tuple[Tensor, int, int, int]:
-    """Give memory, and where in it lie zeros for every launch, packed weights, and what else is wanted."""
-    zero_bytes, packed_bytes = launches * size.space, 16 * size.parts
-    room = like.new_empty(zero_bytes + packed_bytes + more, dtype=torch.uint8)
-    start = room.data_ptr()
-    return room, start, start + zero_bytes, start + zero_bytes + packed_bytes
+@lru_cache(maxsize=1024)
+def _backward_form(plan: Plan, extent: Extent, pieces: int, wants_ih: bool, wants_hh: bool) -> Form:
+    size, launches = sizes(plan), pieces * launches_of(plan, extent.batch)
+    arguments = PrepareArguments(zero_count=launches * size.space // 16, units=extent.units, **size.packing)
+    wants = {"wants_ih": wants_ih, "wants_hh": wants_hh}
+    room = backward_parts(extent, launches * size.space, 16 * size.parts, pieces, **wants)
+    return Form(size.chores["prepare"], size.parts, arguments, lay_out(room))
 
 
 def _readable(t: Tensor, dtype: torch.dtype) -> Tensor:

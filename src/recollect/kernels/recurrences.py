@@ -31,7 +31,7 @@ class Given(NamedTuple):
     """What is read, from where, and with which weights, in torch's layout."""
 
     x: Tensor  # (B, T, D)
-    h: Tensor  # (B, H)
+    h: Tensor | None  # (B, H); None: zeros, where a kernel writes them itself
     c: Tensor | None  # an LSTM's
     w_ih: Tensor  # (G·H, D)
     w_hh: Tensor  # (G·H, H)
@@ -103,6 +103,7 @@ def _walk(kind: str, given: Given, lengths: Tensor | None, gates: Tensor | None 
     if gates is None:
         gates = F.linear(given.x, given.w_ih, given.b_ih).contiguous()  # (B, T, G·H)
     c = None if given.c is None else given.c.contiguous()
+    assert given.h is not None
     return Walk(kind, library, lengths, gates, given.h.contiguous(), c)
 
 
@@ -145,6 +146,7 @@ def _gradients(
     d_cell: Tensor | None,
 ) -> list[Tensor | None]:
     """Give the gradients of all that was given, in its order, from those of every step's two products."""
+    assert given.h is not None
     from_x = d_gates.flatten(0, 1)  # (B·T, G·H)
     from_h = [from_x] if d_inner is None else [from_x[:, : 2 * y.shape[2]], d_inner.flatten(0, 1)]  # side by side
     before = torch.cat([given.h[:, None], y[:, :-1]], dim=1).flatten(0, 1)  # (B·T, H)

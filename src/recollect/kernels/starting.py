@@ -48,7 +48,8 @@ class CudaLauncher:
         """On the current stream; the driver refuses what could not run together."""
         with torch.cuda.device(device):
             shape = driver.Shape(kernel.blocks, kernel.threads, kernel.shared_bytes, cooperative=kernel.at_once)
-            driver.launch(_function(kernel, torch.cuda.current_device()), shape, arguments)
+            index = torch.cuda.current_device()
+            driver.launch(_function(kernel, index), shape, arguments, index)
 
 
 @lru_cache(maxsize=256)

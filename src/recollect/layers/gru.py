@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import _VF, Tensor
 
-from recollect.layers.recurrence import Hidden, Recurrence, last_valid, like_state
+from recollect.layers.recurrence import Hidden, Recurrence, begins_with_zeros, last_valid, like_state
 
 
 class GRU(Recurrence[Hidden]):
@@ -40,6 +40,7 @@ class GRU(Recurrence[Hidden]):
         self.reset = reset
         self.kernel = "gru" if reset == "after" else None
 
+    @begins_with_zeros
     def initial_memory(self, batch_size: int, like: Tensor | None = None) -> Hidden:
         """Begin with h_0 = 0."""
         return Hidden(hidden=torch.zeros(batch_size, self.hidden, **self._like(like)))

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import _VF, Tensor
 
 from recollect.entry import fill_invalid
-from recollect.layers.recurrence import HiddenCell, Recurrence, last_valid, like_state
+from recollect.layers.recurrence import HiddenCell, Recurrence, begins_with_zeros, last_valid, like_state
 
 SHUT = -1e4  # a gate's logit at which the sigmoid is exactly 0, and at +1e4 exactly 1, in every dtype
 
@@ -26,7 +26,7 @@ class LSTM(Recurrence[HiddenCell]):
     has no effect.
     """
 
-    gates, kernel = 4, "lstm"
+    gates, kernel, remembers = 4, "lstm", HiddenCell
 
     def __init__(self, width: int, hidden: int, *, bias: bool = True, forget_bias: float = 1.0, **factory: Any) -> None:
         self.forget_bias = forget_bias
@@ -41,6 +41,7 @@ class LSTM(Recurrence[HiddenCell]):
                 self.bias_ih[forget] = self.forget_bias
                 self.bias_hh[forget] = 0
 
+    @begins_with_zeros
     def initial_memory(self, batch_size: int, like: Tensor | None = None) -> HiddenCell:
         """Begin with h_0 = c_0 = 0."""
         kind = self._like(like)

@@ -6,7 +6,7 @@ import copy
 import math
 import warnings
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import takewhile, zip_longest
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -41,6 +41,14 @@ class HiddenCell(Hidden):
 
 
 H = TypeVar("H", bound=Hidden)
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+
+def begins_with_zeros(initial_memory: Method) -> Method:
+    """Mark an `initial_memory` that is zero throughout: kernels need not be given that."""
+    initial_memory.is_zero = True  # type: ignore[attr-defined]
+    return initial_memory
+
 
 # cuDNN compacts our separate weights at every call, which costs it less than a twelfth of the time, and warns of it.
 warnings.filterwarnings("ignore", message="RNN module weights are not part of single contiguous chunk")
@@ -55,6 +63,8 @@ class Recurrence(SequenceLayer[H]):
 
     gates: int  # G
     kernel: str | None = None  # the cell's name among our own kernels
+    remembers: type[Any] = Hidden
+    begins_bare = True
     bias_ih: nn.Parameter | None
     bias_hh: nn.Parameter | None
 
@@ -144,29 +154,39 @@ class Recurrence(SequenceLayer[H]):
 
     def _by_kernel(self, kernel: str, x: Tensor, memory: H, valid: Tensor | None) -> tuple[Tensor, H] | None:
         """Read with one of our kernels, where one can and pays; not where a weight is made of others at every call."""
-        if torch.compiler.is_compiling() or len(self._parameters) < 4:
+        if torch.compiler.is_compiling() or len(self._parameters) != 4:
             return None
         if persistent.takes(kernel, x, self.hidden):
             return self._walk_on_gpu(kernel, x, memory, valid)
         found: Any = step_recurrence(self, kernel, x, memory, valid)
         return self._walk_on_cpu(kernel, x, memory, valid) if found is None else found
 
-    def _walk_on_gpu(self, kernel: str, x: Tensor, memory: H, valid: Tensor | None) -> tuple[Tensor, H]:
+    def fast_from_nothing(self, x: Tensor, valid: Tensor | None) -> tuple[Tensor, H] | None:
+        """Walk on a GPU, where zeros to begin with are written on the way."""
+        if torch.compiler.is_compiling() or self.kernel is None or not _begin_with_zeros(self):
+            return None
+        is_taken = len(self._parameters) == 4 and persistent.takes(self.kernel, x, self.hidden)
+        return self._walk_on_gpu(self.kernel, x, None, valid) if is_taken else None
+
+    def _walk_on_gpu(self, kernel: str, x: Tensor, memory: H | None, valid: Tensor | None) -> tuple[Tensor, H]:
         y, hidden, cell = persistent.read(kernel, self._given(x, memory), valid)
-        return y, _replace(memory, [hidden] if cell is None else [hidden, cell])
+        return y, self._remember(memory, hidden, cell)
+
+    def _remember(self, before: H | None, hidden: Tensor, cell: Tensor | None) -> H:
+        """Give a memory of the kind that was given."""
+        kind: type[H] = self.remembers if before is None else type(before)
+        return kind(hidden=hidden) if cell is None else kind(hidden=hidden, cell=cell)  # type: ignore[call-arg]
 
     def read_both_ways(
-        self, other: SequenceLayer[Any], x: Tensor, memories: tuple[H, Any], valid: Tensor | None
+        self, other: SequenceLayer[Any], x: Tensor, memories: tuple[H | None, Any], valid: Tensor | None
     ) -> list[tuple[Tensor, Any]] | None:
         """Walk from both ends at the same time; ragged rows, each with an end of its own, are turned around for it."""
         layers, is_ragged = [self, other], valid is not None
-        if not self._is_taken(layers, x, is_pile=False):
+        if not self._is_taken(layers, x, memories, is_pile=False):
             return None
+        self._check_memories(layers, memories, x)
         xs = [x, reverse_rows(x, valid) if is_ragged else x]
-        pairs = [layer.enter(x, memory, valid) for layer, x, memory in zip(layers, xs, memories, strict=True)]
-        found = self._read_several(
-            layers, [x for x, _ in pairs], [m for _, m in pairs], valid, is_pile=False, both_ways=not is_ragged
-        )
+        found = self._read_several(layers, xs, memories, valid, is_pile=False, both_ways=not is_ragged)
         if found is not None and is_ragged:
             found[1] = reverse_rows(found[1][0], valid), found[1][1]
         return found
@@ -176,26 +196,39 @@ class Recurrence(SequenceLayer[H]):
     ) -> tuple[Tensor, list[Any]] | None:
         """Walk through x as a wave: each layer reads what the one below it has read a moment before."""
         layers: list[Any] = [self, *takewhile(self._is_like, others)]
-        if not self._is_taken(layers, x, is_pile=True):
+        if not self._is_taken(layers, x, memories, is_pile=True):
             return None
-        for layer, memory in zip(layers, memories, strict=False):
-            layer._check_memory(memory, x)
-        x, _ = self.enter(x, memories[0], valid)
+        self._check_memories(layers, memories, x)
+        x = self.enter(x, valid)
         found = self._read_several(layers, [x], memories[: len(layers)], valid, is_pile=True)
         return None if found is None else (found[-1][0], [memory for _, memory in found])
 
-    def _is_taken(self, layers: list[Any], x: Tensor, *, is_pile: bool) -> bool:
+    def _is_taken(self, layers: list[Any], x: Tensor, memories: Sequence[Any], *, is_pile: bool) -> bool:
         """Whether our kernels read with several layers at once."""
         if torch.compiler.is_compiling() or len(layers) < 2 or self.kernel is None or not self._is_like(layers[1]):
+            return False
+        if memories[0] is None and not _begin_with_zeros(*layers):
             return False
         return persistent.takes_several(self.kernel, x, self.hidden, len(layers), is_pile=is_pile)
 
     def _is_like(self, other: SequenceLayer[Any]) -> bool:
         """Whether one kernel can read with both: the same kind and sizes, weights of their own, and nobody watches."""
-        if type(other) is not type(self) or len(self._parameters) < 4 or len(other._parameters) < 4:
+        if type(other) is not type(self) or len(self._parameters) != 4 or len(other._parameters) != 4:
             return False
         same = all(getattr(self, name) == getattr(other, name) for name in ("kernel", "hidden"))
         return same and self._home() == other._home() and not is_watched(self, other)
+
+    def _check_memories(self, layers: list[Any], memories: Sequence[Any], x: Tensor) -> None:
+        for layer, memory in zip(layers, memories, strict=False):
+            if memory is not None:
+                layer._check_memory(memory, x)
+
+    def _check_memory(self, memory: H, x: Tensor) -> None:
+        """Let pass what is plainly right: to make a memory for comparison takes its time."""
+        is_known = type(memory) is self.remembers and _begin_with_zeros(self)
+        parts, wanted = memory.leaves() if is_known else [], (len(x), self.hidden)
+        if not parts or any(t.shape != wanted or t.dtype != x.dtype or t.device != x.device for t in parts):
+            super()._check_memory(memory, x)
 
     def _read_several(
         self, layers: list[Any], xs: list[Tensor], memories: Sequence[Any], valid: Tensor | None, **how: bool
@@ -204,10 +237,9 @@ class Recurrence(SequenceLayer[H]):
         if self.kernel is None or len({given.is_kept() for given in givens}) > 1:  # what is frozen stays so
             return None
         found = persistent.read_several(self.kernel, givens, valid, **how)
-        pairs = zip(found, memories, strict=True)
         return [
-            (None if y is None else fill_invalid(y, valid), _replace(memory, [h] if c is None else [h, c]))
-            for (y, h, c), memory in pairs
+            (None if y is None else fill_invalid(y, valid), self._remember(memory, h, c))
+            for (y, h, c), memory in zip(found, memories, strict=True)
         ]
 
     def _walk_on_cpu(self, kernel: str, x: Tensor, memory: H, valid: Tensor | None) -> tuple[Tensor, H] | None:
@@ -218,9 +250,10 @@ class Recurrence(SequenceLayer[H]):
         y, *last = recurrences.read(kernel, given, lengths, lambda given: self._plainly(given, memory, valid))
         return y, _replace(memory, last)
 
-    def _given(self, x: Tensor, memory: H) -> recurrences.Given:
+    def _given(self, x: Tensor, memory: H | None) -> recurrences.Given:
         weights: Any = self._parameters.values()  # in this order; asking for each by name takes longer
-        return recurrences.Given(x, memory.hidden, getattr(memory, "cell", None), *weights)
+        hidden = None if memory is None else memory.hidden
+        return recurrences.Given(x, hidden, getattr(memory, "cell", None), *weights)
 
     def _plainly(self, given: recurrences.Given, memory: H, valid: Tensor | None) -> list[Tensor]:
         """Read what is given, which may be other tensors than those of this layer and memory."""
@@ -247,6 +280,10 @@ class Recurrence(SequenceLayer[H]):
 
     def _weights(self) -> list[Tensor]:
         return [p for p in (self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh) if p is not None]
+
+
+def _begin_with_zeros(*layers: SequenceLayer[Any]) -> bool:
+    return all(getattr(layer.initial_memory, "is_zero", False) for layer in layers)
 
 
 def _bridge() -> Any:

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import _VF, Tensor
 
-from recollect.layers.recurrence import Hidden, Recurrence, last_valid
+from recollect.layers.recurrence import Hidden, Recurrence, begins_with_zeros, last_valid
 
 
 class RNN(Recurrence[Hidden]):
@@ -36,6 +36,7 @@ class RNN(Recurrence[Hidden]):
         self.nonlinearity = nonlinearity
         self.kernel = f"rnn_{nonlinearity}"
 
+    @begins_with_zeros
     def initial_memory(self, batch_size: int, like: Tensor | None = None) -> Hidden:
         """Begin with h_0 = 0."""
         return Hidden(hidden=torch.zeros(batch_size, self.hidden, **self._like(like)))

@@ -44,6 +44,7 @@ struct Product {  // one wgmma as one thread asked for it
     u32 a[4];
     u64 b;
     bool adds, committed;
+    u64 laid;  // where a lies, if not in registers
 };
 
 struct Meeting {  // threads that wait for each other
@@ -134,8 +135,6 @@ inline u8* at(Block* block, u32 address, u32 bytes) {
 
 inline Barrier& barrier_at(Block* block, u32 address);
 
-float widen(u16 bits);
-
 }  // namespace emulator
 
 #define KERNEL(threads) extern "C" void
@@ -182,6 +181,15 @@ inline u32 bits_of(float value) {
     std::memcpy(&bits, &value, 4);
     return bits;
 }
+#if TF32
+typedef float Number;
+inline float narrow(float value) { return value; }
+inline float widen(float value) { return value; }
+inline float factor(float value) {  // to ten bits after the point, half away from zero
+    return std::isfinite(value) ? float_of((bits_of(value) + 0x1000) & ~0x1fffu) : value;
+}
+#else
+typedef u16 Number;
 #if HALF
 inline u16 narrow(float value) {
     _Float16 half = (_Float16)value;
@@ -201,7 +209,9 @@ inline u16 narrow(float value) {
 }
 inline float widen(u16 bits) { return float_of((u32)bits << 16); }
 #endif
+inline Number factor(float value) { return narrow(value); }
 inline u32 narrow_pair(float low, float high) { return narrow(low) | (u32)narrow(high) << 16; }
+#endif
 inline float exp2_of(float x) { return std::exp2(x); }
 inline float tanh_of(float x) { return std::tanh(x); }
 inline float one_over_root(float x) { return 1.0f / std::sqrt(x); }
@@ -278,9 +288,9 @@ inline void store_async(u32 to, const u32* four, u32 barrier) {
 }
 
 // --- tensor cores --------------------------------------------------------------------------------------------------
-inline u64 describe(u32 address) {
+inline u64 describe(u32 address, int rows = ROWS) {
     const u32 offset = address & ((1u << emulator::RANK_SHIFT) - 1);
-    return (u64)((offset >> 4) & 0x3fff) | (u64)ROWS << 16 | (u64)(128 >> 4) << 32;
+    return (u64)((offset >> 4) & 0x3fff) | (u64)rows << 16 | (u64)(128 >> 4) << 32;
 }
 inline void settle(float&) {}
 inline void wgmma_fence() {}
@@ -288,32 +298,57 @@ inline void wgmma_commit() {
     for (auto& product : emulator::chip->now->products) product.committed = true;
 }
 inline void wgmma(float* d, const u32* a, u64 b, bool adds) {
-    emulator::chip->now->products.push_back({d, {a[0], a[1], a[2], a[3]}, b, adds, false});
+    emulator::chip->now->products.push_back({d, {a[0], a[1], a[2], a[3]}, b, adds, false, 0});
     if (!adds)
         for (int i = 0; i < ROWS / 2; ++i) d[i] = NAN;  // until it is waited for
+}
+inline void wgmma_laid(float* d, u64 a, u64 b, bool adds) {
+    const u32 none[4] = {};
+    wgmma(d, none, b, adds);
+    emulator::chip->now->products.back().laid = a;
 }
 
 namespace emulator {
 
+constexpr int NEAR = 16 / sizeof(Number), K = 2 * NEAR;  // numbers side by side, numbers of k
+
+// What the tensor cores take of a register: two numbers of two bytes, or one of four. They would cut the last bits of that
+// one off without a word; here that is a fault.
+inline float taken(u32 bits, int which) {
+#if TF32
+    if (bits & 0x1fff && std::isfinite(float_of(bits))) broken("a factor that was not rounded to tf32");
+    return float_of(bits);
+#else
+    return ::widen((u16)(bits >> 16 * which));
+#endif
+}
+
+// What lies in shared memory as core matrices of 8 rows x 16 bytes: to[k * rows + row].
+inline void read_matrix(Block* block, u64 description, int rows, float* to) {
+    const u32 start = (description & 0x3fff) << 4, size = sizeof(Number);
+    const u32 along_k = (description >> 16 & 0x3fff) << 4, along_rows = (description >> 32 & 0x3fff) << 4;
+    for (int k = 0; k < K; ++k)
+        for (int row = 0; row < rows; ++row) {
+            u32 bits = 0;
+            const u32 address = start + k / NEAR * along_k + row / 8 * along_rows + row % 8 * 16 + k % NEAR * size;
+            std::memcpy(&bits, at(block, address | (u32)block->rank << RANK_SHIFT, size), size);
+            to[k * rows + row] = taken(bits, 0);
+        }
+}
+
 // Do the i-th product that the 128 threads of a warpgroup have asked for.
 inline void multiply(Block* block, int warpgroup, size_t i) {
-    static float a[64][16], b[16][ROWS];
-    const u64 description = block->threads[warpgroup * 128]->products[i].b;
-    const u32 start = (description & 0x3fff) << 4;
-    const u32 along_k = (description >> 16 & 0x3fff) << 4, along_rows = (description >> 32 & 0x3fff) << 4;
-    for (int k = 0; k < 16; ++k)
-        for (int row = 0; row < ROWS; ++row) {
-            u16 bits;
-            const u32 address = start + k / 8 * along_k + row / 8 * along_rows + row % 8 * 16 + k % 8 * 2;
-            std::memcpy(&bits, at(block, address | (u32)block->rank << RANK_SHIFT, 2), 2);
-            b[k][row] = ::widen(bits);
-        }
+    static float a[K][64], b[K][ROWS];
+    const Product& first = block->threads[warpgroup * 128]->products[i];
+    read_matrix(block, first.b, ROWS, &b[0][0]);
+    if (first.laid) read_matrix(block, first.laid, 64, &a[0][0]);
     for (int t = 0; t < 128; ++t) {
         const auto& product = block->threads[warpgroup * 128 + t]->products[i];
-        if (product.b != description || !product.committed) broken("threads that ask wgmma for different things");
-        for (int r = 0; r < 4; ++r)
-            for (int e = 0; e < 2; ++e)
-                a[t / 32 * 16 + t % 32 / 4 + r % 2 * 8][t % 4 * 2 + r / 2 * 8 + e] = ::widen((u16)(product.a[r] >> 16 * e));
+        if (product.b != first.b || product.laid != first.laid || !product.committed)
+            broken("threads that ask wgmma for different things");
+        for (int r = 0; r < 4 && !first.laid; ++r)
+            for (int e = 0; e < NEAR / 4; ++e)
+                a[t % 4 * (NEAR / 4) + r / 2 * NEAR + e][t / 32 * 16 + t % 32 / 4 + r % 2 * 8] = taken(product.a[r], e);
     }
     for (int t = 0; t < 128; ++t) {
         const auto& product = block->threads[warpgroup * 128 + t]->products[i];
@@ -321,7 +356,7 @@ inline void multiply(Block* block, int warpgroup, size_t i) {
             for (int r = 0; r < 4; ++r) {
                 const int row = t / 32 * 16 + t % 32 / 4 + r / 2 * 8, column = j * 8 + t % 4 * 2 + r % 2;
                 float sum = product.adds ? product.to[j * 4 + r] : 0.0f;
-                for (int k = 0; k < 16; ++k) sum += a[row][k] * b[k][column];
+                for (int k = 0; k < K; ++k) sum += a[k][row] * b[k][column];
                 product.to[j * 4 + r] = sum;
             }
     }

@@ -11,12 +11,13 @@
 // HIGH: tiles of 64 rows (units) for a warpgroup. TILES: sixteens of units of a block.
 constexpr int SENT = CELL == 0 ? 4 : CELL == 1 ? 3 : 1;  // slots that W_hh multiplies
 constexpr int UNITS = TILES * 16;
-constexpr int DEPTH = THROUGH_L2 ? CHUNKS * PER_CHUNK * TILES * SENT : TILES * SENT;  // tiles of k for a warpgroup
+constexpr int DEPTH = (THROUGH_L2 ? CHUNKS * PER_CHUNK : 1) * TILES * SENT * FOLD;  // tiles of k for a warpgroup
+constexpr int KEPT = HIGH * DEPTH - LAID;  // tiles of weights in registers; LAID only where HIGH is 1
 constexpr int PIECES = THROUGH_L2 ? CHUNKS : 1, PIECE = DEPTH / PIECES;
 constexpr int CHAINS = ROWS == 8 && HIGH == 1 && PIECE > 1 ? 2 : 1;
 constexpr int SHARE_BYTES = DEEP * DEPTH * TILE_BYTES;  // a block's share of k
 constexpr int BUFFERS = THROUGH_L2 ? 1 : 2;
-constexpr int CHUNK_BYTES = THROUGH_L2 ? PER_CHUNK * TILES * SENT * TILE_BYTES : 0;
+constexpr int CHUNK_BYTES = THROUGH_L2 ? PER_CHUNK * TILES * SENT * FOLD * TILE_BYTES : 0;
 constexpr int SENDERS = CLUSTER * DEEP;
 constexpr int FRAGMENT_BYTES = COLUMN_TILES * 512;  // 16 units of partial sums from one sender
 constexpr int SUMS_BYTES = SENDERS * TILES * FRAGMENT_BYTES;
@@ -25,16 +26,16 @@ constexpr int MINE = (ITEMS + THREADS - 1) / THREADS;
 constexpr int SHARES = THROUGH_L2 ? CLUSTER * DEEP * CHUNKS : 1;  // chunks of a group
 
 struct Backward {
-    const u16* gates;             // (T, B, H, SLOTS), as forward.cu has walked through it
-    const u16 *cells, *outputs;   // (T + 1, B, H)
-    const u16* weights;           // packed
-    const int* lengths;           // (B,), or null
-    const u16* d_outputs;         // (T, B, H) by its strides, or null
+    const Number* gates;             // (T, B, H, SLOTS), as forward.cu has walked through it
+    const Number *cells, *outputs;   // (T + 1, B, H)
+    const Number* weights;           // packed
+    const int* lengths;              // (B,), or null
+    const Number* d_outputs;         // (T, B, H) by its strides, or null
     const float *d_last_hidden, *d_last_cell;  // (B, H), or null
-    u16* d_logits;                             // (T, B, H, SLOTS)
+    Number* d_logits;                          // (T, B, H, SLOTS)
     float *d_hidden, *d_cell;                  // (B, H)
     float* d_bias;                             // (pairs of rows, H, SLOTS), or null: summed over all steps
-    u16* exchange;                             // (2, groups, k / 8, ROWS, 8), zero
+    Number* exchange;                          // (2, groups, k / BESIDE, ROWS, BESIDE), zero
     u32 *counters, *failed, *told;             // zero
     i64 step_stride, row_stride;               // of d_outputs
     int steps, by_step, rows, width, groups;   // as forward.cu's
@@ -49,7 +50,7 @@ struct Element {
 
 struct Seen {  // of one step: read ahead
     Words gates;
-    u16 before, d_output;  // c_{t-1} for the LSTM, h_{t-1} for the GRU, h_t for the RNN
+    Number before, d_output;  // c_{t-1} for the LSTM, h_{t-1} for the GRU, h_t for the RNN
 };
 
 // From the gradient at h_t to those at the logits; `sent` is what W_hh multiplies.
@@ -134,8 +135,8 @@ DEVICE u64 d_place_of(const Backward& a, const First& first, int i, int r) {
 }
 
 struct Step {  // where one step's values lie: moved from step to step, as each multiplication in the loop costs
-    const u16 *gates, *before, *d_outputs;
-    u16* d_logits;
+    const Number *gates, *before, *d_outputs;
+    Number* d_logits;
 
     DEVICE Step(const Backward& a, int t) {
         const i64 size = (i64)a.by_step * a.width;
@@ -158,7 +159,7 @@ struct Step {  // where one step's values lie: moved from step to step, as each 
         if (a.d_outputs) seen.d_output = d_outputs[d_place_of(a, first, i, r)];
         return seen;
     }
-    // What `see` will load in some steps: four units lie side by side, one lane asks for them.
+    // What `see` will load in some steps: units lie side by side, one lane asks for 32 bytes of them.
     DEVICE void bring_near(const Backward& a, const First& first, int i, int r) const {
         const i64 size = (i64)a.by_step * a.width, at = place_of(a, first, i, r) - AHEAD * size;
         if (CELL < 2) prefetch(gates + at * SLOTS);
@@ -185,8 +186,8 @@ DEVICE void begin(const Backward& a, const Place& me, const First& first, int i,
 }
 
 struct Shared {
-    u8 *share, *sums;  // BUFFERS shares of k, two boards of partial sums
-    u32 share_address, sums_address, barriers;
+    u8 *share, *sums, *laid;  // BUFFERS shares of k, two boards of partial sums, weights
+    u32 share_address, sums_address, laid_address, barriers;
 };
 
 DEVICE u32 sums_barrier(const Shared& shared, int turn) { return shared.barriers + turn % 2 * 8; }
@@ -216,10 +217,10 @@ DEVICE void work(const Backward& a, const Place& me, const Shared& shared, int t
     float flow[2] = {0.0f, 0.0f};
     if (turn > 0) add_sums(shared, item, turn, flow);
 #if THROUGH_L2
-    u16* to = a.exchange + (u64)(turn % 2 * a.groups + me.group) * (CLUSTER * (SHARE_BYTES / 2));
+    Number* to = a.exchange + (u64)(turn % 2 * a.groups + me.group) * (CLUSTER * (SHARE_BYTES / sizeof(Number)));
     to += place((me.block * TILES + item.tile) * SENT * 16 + item.unit, item.row);
 #else
-    u16* to = (u16*)(shared.share + turn % 2 * SHARE_BYTES) + place(item.tile * SENT * 16 + item.unit, item.row);
+    Number* to = (Number*)(shared.share + turn % 2 * SHARE_BYTES) + place(item.tile * SENT * 16 + item.unit, item.row);
 #endif
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
@@ -235,7 +236,7 @@ DEVICE void work(const Backward& a, const Place& me, const Shared& shared, int t
 #pragma unroll
         for (int s = 0; s < SLOTS; ++s) d_logits[r][s] = either(runs, d_logits[r][s], 0.0f);
 #pragma unroll
-        for (int s = 0; s < SENT; ++s) to[place(s * 16, r)] = narrow(either(runs, sent[s], 0.0f));
+        for (int s = 0; s < SENT; ++s) to[place(s * 16, r)] = factor(either(runs, sent[s], 0.0f));
     }
 }
 
@@ -279,6 +280,7 @@ DEVICE void multiply(const Backward& a, const Place& me, const Shared& shared, G
                      int turn, float (*sums)[COLUMN_TILES * 4]) {
     const u32 buffer = shared.share_address + turn % BUFFERS * SHARE_BYTES;
     const u64 share = describe(buffer + me.part * DEPTH * TILE_BYTES);
+    const u64 laid = LAID ? describe(shared.laid_address + me.warpgroup * LAID * 2048, 64) : 0;
     auto use = [&](int piece) {
         wgmma_fence();
 #pragma unroll
@@ -286,8 +288,8 @@ DEVICE void multiply(const Backward& a, const Place& me, const Shared& shared, G
 #pragma unroll
             for (int high = 0; high < HIGH; ++high) {
                 const int tile = piece * PIECE + i;
-                wgmma(sums[high * CHAINS + i % CHAINS], weights[high * DEPTH + tile],
-                      share + (u64)(tile * TILE_BYTES >> 4), piece > 0 || i >= CHAINS);
+                multiply_tile<KEPT>(sums[high * CHAINS + i % CHAINS], weights, laid, high * DEPTH + tile,
+                                    share + (u64)(tile * TILE_BYTES >> 4), piece > 0 || i >= CHAINS);
             }
         }
         wgmma_commit();
@@ -337,7 +339,9 @@ DEVICE Shared lay_out(u8* memory) {
     shared.sums = memory + BUFFERS * SHARE_BYTES;
     shared.share_address = of_warp(shared_address(memory));
     shared.sums_address = shared.share_address + BUFFERS * SHARE_BYTES;
-    shared.barriers = shared.sums_address + 2 * SUMS_BYTES;
+    shared.laid = shared.sums + 2 * SUMS_BYTES;
+    shared.laid_address = shared.sums_address + 2 * SUMS_BYTES;
+    shared.barriers = shared.laid_address + LAID_BYTES;
     if (thread_index() == 0) {
         for (int i = 0; i < 2; ++i) barrier_init(sums_barrier(shared, i), 1);
         for (int i = 0; i < DEEP * CHUNKS && THROUGH_L2; ++i) barrier_init(chunk_barrier(shared, i), 1);
@@ -370,8 +374,12 @@ KERNEL(THREADS) recurrent_backward(const Backward a) {
     const First first = find_first(a, me);
     const Shared shared = lay_out(memory);
     Guard guard = {a.failed, a.told, false};
-    u32 weights[HIGH * DEPTH][4];
-    load_weights<HIGH * DEPTH>(weights, a.weights, me.block);
+    u32 weights[KEPT][4];
+    load_weights<KEPT, HIGH * DEPTH>(weights, a.weights, me.block);
+#if LAID
+    lay_weights<HIGH * DEPTH>(shared.laid, a.weights, me.block);
+    fence_for_products();
+#endif
     Element mine[MINE][2];
     Seen seen[MINE][2];
     float d_bias[MINE][SLOTS] = {};
@@ -396,7 +404,7 @@ KERNEL(THREADS) recurrent_backward(const Backward a) {
             for (int r = 0; r < 2; ++r) {
                 if (!mine[i][r].real) continue;
                 store_words(now.d_logits + (u64)place_of(a, first, i, r) * SLOTS, d_logits[i][r]);
-                if (t > AHEAD && me.lane / 2 % 4 == 0) now.bring_near(a, first, i, r);
+                if (t > AHEAD && me.lane / 2 % (TF32 ? 2 : 4) == 0) now.bring_near(a, first, i, r);
             }
         }
 #if THROUGH_L2

@@ -1,6 +1,6 @@
 // What the small kernels before and after a walk share: how threads divide the work, and which gate lies in which slot.
 //
-// The host sets CELL and HALF as for the walks, BACKWARD: 1 for the walk back, and THREADS, those of a block.
+// The host sets CELL, HALF and TF32 as for the walks, BACKWARD: 1 for the walk back, and THREADS, those of a block.
 #pragma once
 #define ROWS 8  // of products, which are not made here
 #include "hardware.cuh"

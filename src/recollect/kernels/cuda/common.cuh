@@ -3,18 +3,23 @@
 // The host sets, for each plan:
 //   CELL        0 LSTM, 1 GRU (reset after), 2 RNN with tanh, 3 RNN with relu
 //   HALF        0 bf16, 1 fp16
+//   TF32        1: float32, multiplied as tf32; HALF is 0
 //   ROWS        batch rows of a group, 8, 16, 32 or 64: the columns of every product
 //   BLOCKS      blocks of a group; each owns UNITS hidden units
 //   CLUSTER     blocks of a cluster
 //   THROUGH_L2  1: blocks exchange through the second-level cache, 0: a group is one cluster and exchanges inside it
 //   WIDE, DEEP  warpgroups that split the product's rows, and its depth k
+//   LAID        tiles of weights of a warpgroup that lie in shared memory: its last ones, in tf32
 //   CHUNKS      pieces in which a warpgroup awaits its share of k; PER_CHUNK blocks fill one
 #pragma once
 #include "hardware.cuh"
 
 constexpr int SLOTS = CELL < 2 ? 4 : 1;  // values of a unit that the input gives, in memory one beside the other
 constexpr int COLUMN_TILES = ROWS / 8;
-constexpr int TILE_BYTES = ROWS * 32;  // 16 of k for all rows
+constexpr int BESIDE = 16 / sizeof(Number);  // of k, side by side in memory: 8 or 4
+constexpr int FOLD = TF32 ? 2 : 1;           // tiles of k in sixteen units
+constexpr int TILE_BYTES = ROWS * 32;        // a tile of k for all rows, 16 or 8 of it
+constexpr int LAID_BYTES = WIDE * DEEP * LAID * 2048;
 constexpr int WARPGROUPS = WIDE * DEEP, THREADS = WARPGROUPS * 128;
 constexpr int COUNTER_GAP = 32;  // words between counters, so that each has its own line
 constexpr int AHEAD = 4;  // steps after which values that are brought near are loaded
@@ -22,7 +27,7 @@ constexpr u64 PATIENCE = 4000000000;  // nanoseconds after which a wait gives up
 
 // A multiprocessor evaluates 16 such functions a clock, which counts: ten for an LSTM's unit took 300 clocks of a step. The
 // chip's own tanh is one instead of two; it is right to 2^-11, enough where values keep 8 bits.
-#if HALF
+#if HALF || TF32
 DEVICE float sigmoid(float x) { return one_over(1.0f + exp2_of(-1.44269504f * x)); }
 DEVICE float hyperbolic(float x) { return 1.0f - 2.0f * one_over(1.0f + exp2_of(2.88539008f * x)); }
 #else
@@ -32,6 +37,17 @@ DEVICE float hyperbolic(float x) { return tanh_of(x); }
 
 // One unit's slots as they lie in memory. They are taken apart where they are used, not where they are loaded: the first use
 // waits for the load.
+#if TF32
+struct Words {
+#if CELL < 2
+    float4 all;
+    DEVICE float at(int slot) const { return slot == 0 ? all.x : slot == 1 ? all.y : slot == 2 ? all.z : all.w; }
+#else
+    float all;
+    DEVICE float at(int) const { return all; }
+#endif
+};
+#else
 struct Words {
 #if CELL < 2
     u64 all;
@@ -40,13 +56,16 @@ struct Words {
 #endif
     DEVICE float at(int slot) const { return widen((u16)(all >> 16 * slot)); }
 };
-DEVICE Words load_words(const u16* from) {
+#endif
+DEVICE Words load_words(const Number* from) {
     Words words;
     words.all = *(const decltype(words.all)*)from;
     return words;
 }
-DEVICE void store_words(u16* to, const float* values) {
-#if CELL < 2
+DEVICE void store_words(Number* to, const float* values) {
+#if CELL < 2 && TF32
+    *(float4*)to = make_float4(values[0], values[1], values[2], values[3]);
+#elif CELL < 2
     *(u64*)to = (u64)narrow_pair(values[2], values[3]) << 32 | narrow_pair(values[0], values[1]);
 #else
     *to = narrow(values[0]);
@@ -54,7 +73,7 @@ DEVICE void store_words(u16* to, const float* values) {
 }
 
 // Where element k of a row lies in the layout that products read.
-DEVICE u32 place(u32 k, u32 row) { return (k / 8 * ROWS + row) * 8 + k % 8; }
+DEVICE u32 place(u32 k, u32 row) { return (k / BESIDE * ROWS + row) * BESIDE + k % BESIDE; }
 
 // A wait that takes too long gives up: it says so, and from then on this thread waits for nothing. All threads still walk
 // to the end, so that no barrier is left short; what they write is rubbish, and the host raises.
@@ -77,16 +96,34 @@ struct Guard {
     }
 };
 
-// The weights of this thread, for as long as the kernel runs: tiles of 64 x 16, in the order of wgmma's fragments.
-template <int COUNT>
-DEVICE void load_weights(u32 (*weights)[4], const u16* packed, int block) {
+// The weights of this thread, for as long as the kernel runs: tiles of 64 x 16 or 64 x 8, in the order of wgmma's fragments.
+template <int COUNT, int ALL>
+DEVICE void load_weights(u32 (*weights)[4], const Number* packed, int block) {
     const int warpgroup = thread_index() / 128, thread = thread_index() % 128;
-    const u32* from = (const u32*)packed + ((u64)(block * WARPGROUPS + warpgroup) * COUNT * 128 + thread) * 4;
+    const u32* from = (const u32*)packed + ((u64)(block * WARPGROUPS + warpgroup) * ALL * 128 + thread) * 4;
 #pragma unroll
     for (int i = 0; i < COUNT; ++i) {
 #pragma unroll
         for (int r = 0; r < 4; ++r) weights[i][r] = from[i * 512 + r];
     }
+}
+
+// Those of a warpgroup that registers have no room for, where products read them: [k / BESIDE][row of 64][BESIDE] each.
+template <int ALL>
+DEVICE void lay_weights(u8* laid, const Number* packed, int block) {
+    const int warpgroup = thread_index() / 128, thread = thread_index() % 128;
+    const float4* from = (const float4*)packed + ((u64)(block * WARPGROUPS + warpgroup) * ALL + ALL - LAID) * 128;
+    float4* to = (float4*)laid + warpgroup * LAID * 128;
+    for (int i = 0; i < LAID; ++i) to[i * 128 + thread] = from[i * 128 + thread];
+}
+
+// One tile's product, with the weights in registers or in shared memory.
+template <int KEPT>
+DEVICE void multiply_tile(float* sums, const u32 (*weights)[4], u64 laid, int tile, u64 b, bool adds) {
+#if LAID
+    if (tile >= KEPT) return wgmma_laid(sums, laid + (u64)((tile - KEPT) * 2048 >> 4), b, adds);
+#endif
+    wgmma(sums, weights[tile], b, adds);
 }
 
 // How many blocks fill a chunk: the last ones may lie beyond the group.

@@ -3,6 +3,7 @@
 #include "chores.cuh"
 
 constexpr int WARPS = THREADS / 32;
+constexpr int WHOLE = TF32 ? 2 : 1;  // sixteens of bytes in eight numbers
 
 struct Target {
     void* data;  // null: not wanted
@@ -25,19 +26,19 @@ DEVICE void store(const Target& to, u64 at, float value) {
     if (to.is_float)
         ((float*)to.data)[at] = value;
     else
-        ((u16*)to.data)[at] = narrow(value);
+        ((Number*)to.data)[at] = narrow(value);
 }
 
 DEVICE float wide_at(const Product& from, u64 at) {
-    return from.is_float ? ((const float*)from.data)[at] : widen(((const u16*)from.data)[at]);
+    return from.is_float ? ((const float*)from.data)[at] : widen(((const Number*)from.data)[at]);
 }
 
 // Up to eight numbers of a row, sixteen bytes at once where they lie so.
 DEVICE void copy_eight(const Target& to, u64 at, const Product& from, u64 from_at, int count) {
-    u16* there = (u16*)to.data + at;
-    const u16* here = (const u16*)from.data + from_at;
-    if (!to.is_float && !from.is_float && count >= 8 && is_whole(there) && is_whole(here)) {
-        *(Sixteen*)there = *(const Sixteen*)here;
+    Number* there = (Number*)to.data + at;
+    const Number* here = (const Number*)from.data + from_at;
+    if ((TF32 || (!to.is_float && !from.is_float)) && count >= 8 && is_whole(there) && is_whole(here)) {
+        for (int i = 0; i < WHOLE; ++i) ((Sixteen*)there)[i] = ((const Sixteen*)here)[i];
     } else {
         for (int i = 0; i < count && i < 8; ++i) store(to, at + i, wide_at(from, from_at + i));
     }

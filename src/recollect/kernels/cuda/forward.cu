@@ -13,25 +13,26 @@
 #include "common.cuh"
 
 constexpr int UNITS = WIDE * 16;
-constexpr int DEPTH = THROUGH_L2 ? CHUNKS * PER_CHUNK * WIDE : BLOCKS * WIDE;  // tiles of k for a warpgroup
+constexpr int DEPTH = (THROUGH_L2 ? CHUNKS * PER_CHUNK * WIDE : BLOCKS * WIDE) * FOLD;  // tiles of k for a warpgroup
+constexpr int KEPT = DEPTH - LAID;  // tiles of weights in registers
 constexpr int PIECES = THROUGH_L2 ? CHUNKS : 1, PIECE = DEPTH / PIECES;
 constexpr int CHAINS = ROWS == 8 && PIECE > 1 ? 2 : 1;  // small products follow each other sooner in two sums
 constexpr int MINE = (COLUMN_TILES + DEEP - 1) / DEEP;  // column tiles whose elements a thread finishes
 constexpr int BUFFERS = THROUGH_L2 ? 1 : 2;
 constexpr int STATE_BYTES = DEEP * DEPTH * TILE_BYTES;
-constexpr int CHUNK_BYTES = THROUGH_L2 ? PER_CHUNK * WIDE * TILE_BYTES : 0;
-constexpr int SLICE_BYTES = WIDE * TILE_BYTES;
+constexpr int SLICE_BYTES = WIDE * FOLD * TILE_BYTES;
+constexpr int CHUNK_BYTES = THROUGH_L2 ? PER_CHUNK * SLICE_BYTES : 0;
 constexpr int SUMS_BYTES = DEEP > 1 ? WARPGROUPS * COLUMN_TILES * 2048 : 0;
 
 struct Forward {
-    u16* logits;         // (T, B, H, SLOTS): W_ih x, and the gates afterwards where `keeps`
-    const float* bias;   // (H, SLOTS), or null
-    const u16* weights;  // packed
-    const float *hidden, *cell;  // (B, H)
-    const int* lengths;          // (B,), or null
-    u16 *outputs, *cells;        // (T + 1, B, H), what was given first; cells only where `keeps`
+    Number* logits;         // (T, B, H, SLOTS): W_ih x, and the gates afterwards where `keeps`
+    const float* bias;      // (H, SLOTS), or null
+    const Number* weights;  // packed
+    const float *hidden, *cell;     // (B, H)
+    const int* lengths;             // (B,), or null
+    Number *outputs, *cells;        // (T + 1, B, H), what was given first; cells only where `keeps`
     float *last_hidden, *last_cell;  // (B, H)
-    u16* exchange;                   // (2, groups, k / 8, ROWS, 8), zero
+    Number* exchange;                // (2, groups, k / BESIDE, ROWS, BESIDE), zero
     u32 *counters, *failed, *told;   // zero
     int steps, by_step, rows, width, groups, keeps;  // by_step: the B rows of a step, or -B; rows: those of this launch
 };
@@ -107,16 +108,16 @@ DEVICE void begin(const Forward& a, const Place& me, Element* mine) {
 }
 
 // All of h_0, as every block needs it: no exchange yet.
-DEVICE void load_first_state(const Forward& a, const Place& me, u16* state) {
-    for (int i = thread_index(); i < STATE_BYTES / 2; i += THREADS) {
-        const int k = i / 8 / ROWS * 8 + i % 8, row = me.group * ROWS + i / 8 % ROWS;
-        state[i] = k < a.width && row < a.rows ? narrow(a.hidden[(u64)row * a.width + k]) : (u16)0;
+DEVICE void load_first_state(const Forward& a, const Place& me, Number* state) {
+    for (int i = thread_index(); i < STATE_BYTES / (int)sizeof(Number); i += THREADS) {
+        const int k = i / BESIDE / ROWS * BESIDE + i % BESIDE, row = me.group * ROWS + i / BESIDE % ROWS;
+        state[i] = k < a.width && row < a.rows ? factor(a.hidden[(u64)row * a.width + k]) : (Number)0;
     }
 }
 
 struct Shared {
-    u8 *state, *sums;
-    u32 state_address, barriers;  // of 8 bytes each
+    u8 *state, *sums, *laid;
+    u32 state_address, laid_address, barriers;  // of 8 bytes each
 };
 
 DEVICE u32 state_barrier(const Shared& shared, int i) { return shared.barriers + 8 * i; }
@@ -168,12 +169,14 @@ DEVICE void multiply(const Forward& a, const Place& me, const Shared& shared, Gu
                      int step, float (*sums)[COLUMN_TILES * 4]) {
     const u32 buffer = shared.state_address + step % BUFFERS * STATE_BYTES;
     const u64 state = describe(buffer + me.part * DEPTH * TILE_BYTES);
+    const u64 laid = LAID ? describe(shared.laid_address + me.warpgroup * LAID * 2048, 64) : 0;
     auto use = [&](int piece) {
         wgmma_fence();
 #pragma unroll
         for (int i = 0; i < PIECE; ++i) {
             const int tile = piece * PIECE + i;
-            wgmma(sums[i % CHAINS], weights[tile], state + (u64)(tile * TILE_BYTES >> 4), piece > 0 || i >= CHAINS);
+            multiply_tile<KEPT>(sums[i % CHAINS], weights, laid, tile, state + (u64)(tile * TILE_BYTES >> 4),
+                                piece > 0 || i >= CHAINS);
         }
         wgmma_commit();
     };
@@ -234,13 +237,13 @@ DEVICE void trade(bool odd, const float* sums, float* slots) {
 DEVICE void send_state(const Forward& a, const Place& me, const Shared& shared, const Guard& guard, const Element* mine,
                        int step) {
 #if THROUGH_L2
-    u16* to = a.exchange + (u64)(step % 2 * a.groups + me.group) * (STATE_BYTES / 2);
+    Number* to = a.exchange + (u64)(step % 2 * a.groups + me.group) * (STATE_BYTES / sizeof(Number));
 #else
-    u16* to = (u16*)(shared.state + step % 2 * STATE_BYTES);
+    Number* to = (Number*)(shared.state + step % 2 * STATE_BYTES);
 #endif
 #pragma unroll
     for (int i = 0; i < MINE; ++i)
-        if (i * DEEP + me.part < COLUMN_TILES) to[place(me.unit, row_of(me, i))] = narrow(mine[i].hidden);
+        if (i * DEEP + me.part < COLUMN_TILES) to[place(me.unit, row_of(me, i))] = factor(mine[i].hidden);
 #if THROUGH_L2
     block_sync();  // with one thread's word all of the block's stores are seen
     const int chunk = me.block / PER_CHUNK;
@@ -265,13 +268,14 @@ DEVICE void send_state(const Forward& a, const Place& me, const Shared& shared, 
 
 // The next step's logits. A product waits for all loads before it, so they are asked for after it: at once inside a cluster,
 // where a step is short and what later steps need is brought near; else when the state is sent, for which others wait.
-DEVICE void look_ahead(const Forward& a, const Place& me, const u16* logits, int t, Element* mine) {
+DEVICE void look_ahead(const Forward& a, const Place& me, const Number* logits, int t, Element* mine) {
     const i64 step_size = (i64)a.by_step * a.width;
 #pragma unroll
     for (int i = 0; i < MINE; ++i) {
-        const u16* next = logits + (step_size + place_of(a, me, i)) * SLOTS;
+        const Number* next = logits + (step_size + place_of(a, me, i)) * SLOTS;
         if (mine[i].real && t + 1 < a.steps) mine[i].logits = load_words(next);
-        if (!THROUGH_L2 && mine[i].real && me.lane < 8 && t + 1 + AHEAD < a.steps)  // four units lie side by side
+        const bool asks = TF32 ? me.lane / 8 % 2 == 0 : me.lane < 8;  // 32 bytes are brought: four units, or two
+        if (!THROUGH_L2 && mine[i].real && asks && t + 1 + AHEAD < a.steps)
             prefetch(next + AHEAD * step_size * SLOTS);
     }
 }
@@ -281,7 +285,9 @@ DEVICE Shared lay_out(u8* memory) {
     shared.state = memory;
     shared.sums = memory + BUFFERS * STATE_BYTES;
     shared.state_address = of_warp(shared_address(memory));
-    shared.barriers = shared.state_address + BUFFERS * STATE_BYTES + SUMS_BYTES;
+    shared.laid = shared.sums + SUMS_BYTES;
+    shared.laid_address = shared.state_address + BUFFERS * STATE_BYTES + SUMS_BYTES;
+    shared.barriers = shared.laid_address + LAID_BYTES;
     const int count = THROUGH_L2 ? DEEP * CHUNKS : 2;
     if (thread_index() == 0) {
         for (int i = 0; i < count; ++i) barrier_init(state_barrier(shared, i), 1);
@@ -298,17 +304,20 @@ KERNEL(THREADS) recurrent_forward(const Forward a) {
     const Place me = find_place(a);
     const Shared shared = lay_out(memory);
     Guard guard = {a.failed, a.told, false};
-    u32 weights[DEPTH][4];
-    load_weights<DEPTH>(weights, a.weights, me.block);
+    u32 weights[KEPT][4];
+    load_weights<KEPT, DEPTH>(weights, a.weights, me.block);
+#if LAID
+    lay_weights<DEPTH>(shared.laid, a.weights, me.block);
+#endif
     Element mine[MINE];
     begin(a, me, mine);
-    load_first_state(a, me, (u16*)shared.state);
+    load_first_state(a, me, (Number*)shared.state);
     fence_for_products();
     block_sync();
     if (CLUSTER > 1) cluster_sync();
 
     const i64 step_size = (i64)a.by_step * a.width;
-    u16 *logits = a.logits, *outputs = a.outputs + step_size, *cells = a.cells + step_size;  // of step t; after it
+    Number *logits = a.logits, *outputs = a.outputs + step_size, *cells = a.cells + step_size;  // of step t; after it
     for (int t = 0; t < a.steps; ++t, logits += step_size * SLOTS, outputs += step_size, cells += step_size) {
 #if THROUGH_L2
         if (t > 0) fetch_state(a, me, shared, guard, t);

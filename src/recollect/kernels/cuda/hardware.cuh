@@ -44,6 +44,23 @@ DEVICE u64 nanoseconds() {
 }
 
 // --- numbers -----------------------------------------------------------------------------------------------------
+// A Number is what tensors have: of two bytes, or all of a float32. `factor` is what products take of it.
+#if TF32
+#define DEPTH_NAME "k8"
+#define NARROW_NAME "tf32"
+#define HOW_IT_LIES "1, 1"
+typedef float Number;
+DEVICE float narrow(float value) { return value; }
+DEVICE float widen(float value) { return value; }
+DEVICE float factor(float value) {  // the tensor cores would cut the last 13 bits off
+    u32 bits;
+    asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(bits) : "f"(value));
+    return __uint_as_float(bits);
+}
+#else
+#define DEPTH_NAME "k16"
+#define HOW_IT_LIES "1, 1, 0"
+typedef u16 Number;
 #if HALF
 #define NARROW_NAME "f16"
 DEVICE u16 narrow(float value) {
@@ -74,6 +91,8 @@ DEVICE u32 narrow_pair(float low, float high) {
     asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(bits) : "f"(high), "f"(low));
     return bits;
 }
+#endif
+DEVICE Number factor(float value) { return narrow(value); }
 #endif
 DEVICE float exp2_of(float x) {
     float y;
@@ -201,10 +220,10 @@ DEVICE void min_shared(int* to, int value) { atomicMin(to, value); }
 DEVICE void max_shared(int* to, int value) { atomicMax(to, value); }
 
 // --- tensor cores --------------------------------------------------------------------------------------------------
-// B lies in shared memory as [k / 8][row][k % 8]: core matrices of 8 rows x 16 bytes, 128 bytes apart along the rows
-// and ROWS * 16 bytes apart along k.
-DEVICE u64 describe(u32 address) {
-    return (u64)((address >> 4) & 0x3fff) | (u64)ROWS << 16 | (u64)(128 >> 4) << 32;
+// B lies in shared memory as [k / 8][row][k % 8], in tf32 [k / 4][row][k % 4]: core matrices of 8 rows x 16 bytes, 128
+// bytes apart along the rows and rows * 16 bytes apart along k. So does A where it does not come from registers, with 64 rows.
+DEVICE u64 describe(u32 address, int rows = ROWS) {
+    return (u64)((address >> 4) & 0x3fff) | (u64)rows << 16 | (u64)(128 >> 4) << 32;
 }
 DEVICE void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 DEVICE void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
@@ -213,55 +232,60 @@ DEVICE void wgmma_wait() { asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "
 // Values that wgmma writes behind the compiler's back may not be read, by its leave, before this.
 DEVICE void settle(float& value) { asm volatile("" : "+f"(value)::"memory"); }
 
-// d (64, ROWS) = a (64, 16) b (16, ROWS), added to d where `adds`; a comes from registers, b by its description.
+// d (64, ROWS) = a (64, 16) b (16, ROWS), in tf32 8 instead of 16, added to d where `adds`; a comes from registers, or by
+// its description as b does. SUMS, A_AND_B, ADDS: how the instruction names its operands.
 #if ROWS == 8
-DEVICE void wgmma(float* d, const u32* a, u64 b, bool adds) {
-    asm volatile(
-        "{ .reg .pred p; setp.ne.b32 p, %9, 0;"
-        "wgmma.mma_async.sync.aligned.m64n8k16.f32." NARROW_NAME "." NARROW_NAME
-        " {%0, %1, %2, %3}, "
-        "{%4, %5, %6, %7}, %8, p, 1, 1, 0; }"
-        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"((int)adds)
-        : "memory");
-}
+#define SUMS "%0, %1, %2, %3"
+#define INTO(d) "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+#define A_AND_B "{%4, %5, %6, %7}, %8"
+#define ADDS "%9"
+#define BOTH_LAID "%4, %5"
+#define ADDS_LAID "%6"
 #elif ROWS == 16
-DEVICE void wgmma(float* d, const u32* a, u64 b, bool adds) {
-    asm volatile(
-        "{ .reg .pred p; setp.ne.b32 p, %13, 0;"
-        "wgmma.mma_async.sync.aligned.m64n16k16.f32." NARROW_NAME "." NARROW_NAME
-        " {%0, %1, %2, %3, %4, %5, %6, %7}, "
-        "{%8, %9, %10, %11}, %12, p, 1, 1, 0; }"
-        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"((int)adds)
-        : "memory");
-}
+#define SUMS "%0, %1, %2, %3, %4, %5, %6, %7"
+#define INTO(d) "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7])
+#define A_AND_B "{%8, %9, %10, %11}, %12"
+#define ADDS "%13"
+#define BOTH_LAID "%8, %9"
+#define ADDS_LAID "%10"
 #elif ROWS == 32
-DEVICE void wgmma(float* d, const u32* a, u64 b, bool adds) {
-    asm volatile(
-        "{ .reg .pred p; setp.ne.b32 p, %21, 0;"
-        "wgmma.mma_async.sync.aligned.m64n32k16.f32." NARROW_NAME "." NARROW_NAME
-        " {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, "
-        "{%16, %17, %18, %19}, %20, p, 1, 1, 0; }"
-        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
-          "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"((int)adds)
-        : "memory");
-}
+#define SUMS "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
+#define INTO(d) \
+    "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), \
+    "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15])
+#define A_AND_B "{%16, %17, %18, %19}, %20"
+#define ADDS "%21"
+#define BOTH_LAID "%16, %17"
+#define ADDS_LAID "%18"
 #elif ROWS == 64
+#define SUMS "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
+    "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+#define INTO(d) \
+    "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), \
+    "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), \
+    "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), \
+    "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31])
+#define A_AND_B "{%32, %33, %34, %35}, %36"
+#define ADDS "%37"
+#define BOTH_LAID "%32, %33"
+#define ADDS_LAID "%34"
+#endif
+#ifdef SUMS
+#define TEXT(rows) #rows
+#define WGMMA(rows) "wgmma.mma_async.sync.aligned.m64n" TEXT(rows) DEPTH_NAME ".f32." NARROW_NAME "." NARROW_NAME " "
 DEVICE void wgmma(float* d, const u32* a, u64 b, bool adds) {
-    asm volatile(
-        "{ .reg .pred p; setp.ne.b32 p, %37, 0;"
-        "wgmma.mma_async.sync.aligned.m64n64k16.f32." NARROW_NAME "." NARROW_NAME
-        " {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-        "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
-        "{%32, %33, %34, %35}, %36, p, 1, 1, 0; }"
-        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
-          "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
-          "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
-          "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"((int)adds)
-        : "memory");
+    asm volatile("{ .reg .pred p; setp.ne.b32 p, " ADDS ", 0;" WGMMA(ROWS) "{" SUMS "}, " A_AND_B ", p, " HOW_IT_LIES "; }"
+                 : INTO(d)
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"((int)adds)
+                 : "memory");
 }
+#if TF32
+DEVICE void wgmma_laid(float* d, u64 a, u64 b, bool adds) {
+    asm volatile("{ .reg .pred p; setp.ne.b32 p, " ADDS_LAID ", 0;" WGMMA(ROWS) "{" SUMS "}, " BOTH_LAID ", p, 1, 1; }"
+                 : INTO(d)
+                 : "l"(a), "l"(b), "r"((int)adds)
+                 : "memory");
+}
+#endif
 #endif
 #endif
