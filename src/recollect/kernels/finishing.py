@@ -47,8 +47,10 @@ class WeightProducts:
 
 def _add_product(total: Tensor, left: Tensor, right: Tensor, *, is_first: bool) -> None:
     """Write, or add to what is there, a product of numbers that may be narrower than their sum."""
-    if total.dtype is left.dtype:
-        _ = torch.mm(left, right, out=total) if is_first else total.addmm_(left, right)
+    if total.dtype is left.dtype and is_first:
+        torch.mm(left, right, out=total)
+    elif total.dtype is left.dtype:
+        total.addmm_(left, right)
     elif total.device.type != "cuda":  # no such product
         total.addmm_(left.float(), right.float(), beta=int(not is_first))
     elif is_first:
