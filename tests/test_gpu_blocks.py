@@ -136,7 +136,7 @@ def test_penn_treebank_names_products_and_biases(say):
     found |= {"parameters": 1000, "valid_perplexity": 86.828, "test_perplexity": 83.391}
     lost = {"valid_perplexity": None, "test_perplexity": None, "diverged": True}
     rows = [found, found | {"precision": "bf16", "biases": 1}, found | {"precision": "fp32", "biases": 1} | lost]
-    lines = writer.ptb_block(result | {"rows": rows}, say).splitlines()
+    lines = writer.language_blocks.ptb_block(result | {"rows": rows}, say).splitlines()
     name = f"| lstm, {say('medium')} | 1,000 |"
     figures = "86.83 | 83.39 | 82.1 |"
     assert lines[2] == f"{name} tf32 | 2 | 1 | 6 | 0.5 | 0 | {figures}"
