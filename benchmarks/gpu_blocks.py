@@ -80,6 +80,7 @@ CHINESE = {
     "kernels are faster": "内核的倍数",
     "loss": "损失",
     "kernels": "我们的内核，bf16",
+    "kernels, tf32": "我们的内核，tf32",
     "plain": "普通路径，bf16",
     "plain, captured": "普通路径，bf16，录成图",
     "plain, tf32, captured": "普通路径，tf32，录成图",

@@ -31,13 +31,14 @@ from recollect.trainee import Plan, Trainee
 
 WAYS: dict[str, dict[str, Any]] = {
     "kernels": {"precision": "bf16", "capture": True},
+    "kernels, tf32": {"precision": "fp32", "capture": True},
     "plain": {"precision": "bf16", "capture": False},
     "plain, captured": {"precision": "bf16", "capture": True},
     "plain, tf32, captured": {"precision": "fp32", "capture": True},
 }
 DEVICE = "cuda"
 SHARE = 0.1  # of the schedule: the warm-up is over, the rate is high
-OPTIONS = Namespace(device=DEVICE, share=1.0, precision="bf16")
+OPTIONS = Namespace(device=DEVICE, share=1.0, precision="bf16", biases=2)
 
 
 @dataclass
@@ -86,7 +87,7 @@ def settings() -> Iterator[tuple[str, int, dict[str, Learner]]]:
 def begin(enrolled: dict[str, tuple[Trainee, Plan]]) -> dict[str, Learner]:
     learners = {}
     for way, (trainee, plan) in enrolled.items():
-        learners[way] = Learner(trainee, replace(plan, **WAYS[way]), iter(trainee.batches), way == "kernels")
+        learners[way] = Learner(trainee, replace(plan, **WAYS[way]), iter(trainee.batches), way.startswith("kernels"))
     return learners
 
 
