@@ -16,10 +16,8 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import matplotlib
 import torch
 
-import growth_picture
 from common import ROOT, earlier, save_result
 from power_law import exponent, fit, upper_half
 from recollect.generate import Settings, stream
@@ -71,8 +69,17 @@ def main() -> int:
             save_result(name, in_order, setting=setting(options.device))
         print(*(f"{row['family']:18}{row['pass']:20}{row['exponent']:6.2f}" for row in rows), sep="\n", flush=True)
     if options.device == "cpu":
-        growth_picture.draw(earlier(name), BASES["cpu"], str(ROOT / "docs" / "growth.svg"))
+        draw(earlier(name))
     return 0
+
+
+def draw(rows: list[dict[str, Any]]) -> None:
+    import matplotlib  # a machine with a GPU need not have it
+
+    matplotlib.use("Agg")
+    import growth_picture
+
+    growth_picture.draw(rows, BASES["cpu"], str(ROOT / "docs" / "growth.svg"))
 
 
 def setting(device: str) -> dict[str, Any]:
@@ -185,5 +192,4 @@ def attention_operations(axis: str, size: int, base: dict[str, int]) -> float:
 
 
 if __name__ == "__main__":
-    matplotlib.use("Agg")
     sys.exit(main())
