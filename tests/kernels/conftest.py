@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 import torch
 from emulated import Emulator
@@ -21,7 +23,11 @@ def poisoned():
 
 @pytest.fixture(scope="session")
 def folder(tmp_path_factory):
-    return tmp_path_factory.mktemp("emulated")
+    """Give the place for what is compiled for the emulator: one for all processes that run tests."""
+    own = tmp_path_factory.getbasetemp()
+    found = (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "emulated"
+    found.mkdir(exist_ok=True)
+    return found
 
 
 @pytest.fixture

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import hashlib
+import os
 import shutil
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -63,22 +66,32 @@ def build(
     flags = [f"-D{key}={value}" for key, value in macros.items()]
     key = hashlib.sha256(" ".join([*flags, *texts.values()]).encode()).hexdigest()[:24]
     library = folder / f"{key}.so"
-    if not library.exists():
-        for file, text in texts.items():
-            (folder / file).write_text(text, encoding="utf-8")
-        prelude = precompile(folder)
-        compile_with(
-            f"-I{HERE}", f"-I{folder}", "-include", prelude, *flags, str(HERE / "launch.cpp"), "-o", str(library)
-        )
+    with alone(folder / f"{key}.lock"):
+        if not library.exists():
+            own = folder / f"sources-{os.getpid()}"  # which may have a fault in them
+            own.mkdir(exist_ok=True)
+            for file, text in texts.items():
+                (own / file).write_text(text, encoding="utf-8")
+            where = f"-I{HERE}", f"-I{own}", "-include", precompile(folder)
+            compile_with(*where, *flags, str(HERE / "launch.cpp"), "-o", str(library))
     return ctypes.CDLL(str(library))
+
+
+@contextmanager
+def alone(lock: Path) -> Iterator[None]:
+    """Let one process in at a time: tests run in several, and what one has compiled serves all."""
+    with lock.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 def precompile(folder: Path) -> str:
     """Read the standard library's headers once for all plans: they are half of a compilation."""
     header = folder / "prelude.h"
-    if not header.exists():
-        header.write_text("".join(f"#include <{name}>\n" for name in HEADERS), encoding="utf-8")
-        compile_with("-x", "c++-header", str(header), "-o", f"{header}.gch")
+    with alone(folder / "prelude.lock"):
+        if not header.exists():
+            header.write_text("".join(f"#include <{name}>\n" for name in HEADERS), encoding="utf-8")
+            compile_with("-x", "c++-header", str(header), "-o", f"{header}.gch")
     return str(header)
 
 

@@ -23,8 +23,8 @@ NAMES = ("w_ih", "w_hh", "b_ih", "b_hh")
 
 
 @pytest.fixture(scope="module")
-def machine(tmp_path_factory):
-    return Emulator(tmp_path_factory.mktemp("finished"), Chip(4))
+def machine(folder):
+    return Emulator(folder, Chip(4))
 
 
 def compare(machine, cell, width, hidden, pairs, dtype, wanted, pieces=1):

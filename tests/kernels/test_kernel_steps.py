@@ -34,11 +34,6 @@ from recollect.observe import readable
 TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 2e-2, torch.float16: 3e-3}
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("emulated")
-
-
 @pytest.fixture
 def emulator(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[StepEmulator]:
     if COMPILER is None:

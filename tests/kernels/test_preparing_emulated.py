@@ -37,8 +37,8 @@ DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "tf32": torch.float32}
 
 
 @pytest.fixture(scope="module")
-def machine(tmp_path_factory):
-    return Emulator(tmp_path_factory.mktemp("prepared"), Chip(4))
+def machine(folder):
+    return Emulator(folder, Chip(4))
 
 
 def draw(cell, width, hidden, dtype, *, bias=True):
