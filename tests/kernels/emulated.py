@@ -96,7 +96,7 @@ def precompile(folder: Path) -> str:
 
 
 def compile_with(*arguments: str) -> None:
-    subprocess.run([COMPILER or "g++", "-std=c++17", "-O1", "-fPIC", "-shared", "-w", *ALONE, *arguments], check=True)
+    subprocess.run([COMPILER or "g++", "-std=c++17", "-Og", "-fPIC", "-shared", "-w", *ALONE, *arguments], check=True)
 
 
 def plant(fault: tuple[str, str] | None) -> dict[str, str]:
