@@ -14,7 +14,7 @@ PASS = "forward + backward"
 LINE_NOTE = "BLEU of beam 5 by sacrebleu, {signature}; medians over the seeds."
 SPEED_NOTE = "µs a step, batch {batch}, {steps} steps, medians of {rounds} turns in one run. In graphs: both captured."
 CHARACTERS_NOTE = (
-    "Nats per character of the last tenth. Tried: {tried} settings of the lstm, one of each other family; the "
+    "Nats per character of the last tenth. The lstm is the best of {tried} settings, the others have one each; the "
     "transformer's is nanoGPT's, the middle one of {seeds} seeds."
 )
 LEADS = {
@@ -27,7 +27,7 @@ CHINESE = {
     LINE_NOTE: "束宽 5 的 BLEU，由 sacrebleu 计算，{signature}；各种子取中位数。",
     SPEED_NOTE: "每步微秒数，批量 {batch}，{steps} 步，同一次运行中轮流 {rounds} 次取中位数。"
     "录成图：双方皆录成 CUDA 图。",
-    CHARACTERS_NOTE: "最后十分之一的每字符 nats。lstm 试过 {tried} 种设置，其余各家族一种；"
+    CHARACTERS_NOTE: "最后十分之一的每字符 nats。lstm 为 {tried} 种设置中最好的，其余各家族一种设置；"
     "transformer 为 nanoGPT 的设置，取 {seeds} 个种子的中位数。",
     "German to English, {}": "德译英，{}",
     "English to German, {}": "英译德，{}",
