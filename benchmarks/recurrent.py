@@ -1,12 +1,12 @@
 """Our recurrent kernels beside torch.nn on a Hopper GPU, each as it is called and inside a CUDA graph.
 
-Same weights and inputs; contenders take turns; CUDA events; µs per time step. A call finds the GPU idle; at the goals'
-sizes four calls in a row are timed as well, as a training makes them: the host prepares one while the GPU works on
-another. Errors are relative, against torch.nn in float64, of all outputs, of dx and of the first layer's dW_hh. `walk`
-is the kernel alone, without the large products before and after it. float32 is multiplied in tf32, as cuDNN is allowed
-to by default: ours and torch.nn's. `chosen` says whether our kernels read, or the
-plain path where that is faster. The goals' sizes read 1024 steps, the rest of the grid 256. Rows are printed and saved
-as they come; a trial's are not saved.
+Same weights and inputs; contenders take turns; CUDA events; µs per time step. A call finds the GPU idle; at the
+goals' sizes four calls in a row are timed as well, as a training makes them: the host prepares one while the GPU
+works on another. Errors are relative, against torch.nn in float64, of all outputs, of dx and of the first layer's
+dW_hh. `walk` is the kernel alone, without the large products before and after it. float32 is multiplied in tf32, as
+cuDNN is allowed to by default: ours and torch.nn's. `chosen` says whether our kernels read, or the plain path where
+that is faster. The goals' sizes read 1024 steps, the rest of the grid 256. Rows are printed and saved as they come; a
+trial's are not saved.
 
     python benchmarks/recurrent.py                        the goals' sizes and the whole grid
     python benchmarks/recurrent.py --quick                the goals' sizes; other rows are kept

@@ -15,14 +15,13 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.autograd import forward_ad
 
 from recollect.kernels import nvrtc, side_by_side, slower, tf32
 from recollect.kernels.driver import Cuda, DriverError
 from recollect.kernels.launching import Machine
 from recollect.kernels.nvrtc import NoCudaCompiler
 from recollect.kernels.plans import Plan, offer
-from recollect.kernels.recurrences import Given
+from recollect.kernels.recurrences import Given, is_followed
 from recollect.kernels.rooms import Extent
 from recollect.kernels.ways import Found, Setting, Way
 
@@ -62,9 +61,9 @@ def disabled() -> Iterator[None]:
 
 def takes(cell: str, x: Tensor, hidden: int) -> bool:
     """Whether a kernel can read x (B, T, D), and pays."""
-    if torch.compiler.is_compiling() or not _switch.on or x.shape[1] < FEWEST_STEPS or x.numel() == 0:
+    if is_followed() or not _switch.on or x.shape[1] < FEWEST_STEPS or x.numel() == 0:
         return False
-    if _is_followed() or type(x) not in (Tensor, nn.Parameter):
+    if type(x) not in (Tensor, nn.Parameter):
         return False
     dtype, device = compute_dtype(x), x.device
     if not _is_read(dtype, device):
@@ -84,16 +83,6 @@ def _pays(
         return False
     directions = ("forward", "backward") if trains else ("forward",)
     return all(find_plan(direction, cell, dtype, batch, hidden, device) for direction in directions)
-
-
-def _is_followed() -> bool:
-    """Whether anybody but autograd follows what is done: a kernel is nothing that they know."""
-    return (
-        forward_ad._current_level >= 0
-        or torch._C._are_functorch_transforms_active()
-        or torch._C._get_tracing_state() is not None
-        or torch._C._len_torch_dispatch_stack() > 0
-    )
 
 
 def _is_read(dtype: torch.dtype, device: torch.device) -> bool:

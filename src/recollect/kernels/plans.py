@@ -77,12 +77,12 @@ class Plan:
     @property
     def fold(self) -> int:
         """Tiles of k in sixteen units: a tile has 32 bytes of a row."""
-        return 2 if self.tf32 else 1
+        return _fold(self.tf32)
 
     @property
     def depth(self) -> int:
         """Tiles of k that a warpgroup multiplies."""
-        own = self.tiles * self.fold * (1 if self.direction == "forward" else SENT[self.cell])
+        own = self.tiles * self.fold * _sent(self.direction, self.cell)
         if self.through_l2:
             return self.chunks * self.per_chunk * own
         return (self.blocks if self.direction == "forward" else 1) * own
@@ -202,11 +202,6 @@ class Wanted(NamedTuple):
     batch: int
     hidden: int
 
-    @property
-    def sent(self) -> int:
-        """Slots of a unit that W_hh multiplies."""
-        return 1 if self.direction == "forward" else SENT[self.cell]
-
     def plan(self, rows: int, groups: int, blocks: int, cluster: int, through_l2: bool, **rest: Any) -> Plan:
         """Lay it out."""
         kind = self.direction, self.cell, self.half
@@ -237,7 +232,7 @@ def _through_l2(wanted: Wanted, chip: Chip) -> Iterator[Plan]:
     cluster = 1 if wanted.direction == "forward" else 4
     blocks = _ceil(_ceil(wanted.hidden, 16), cluster) * cluster
     share = blocks // cluster  # blocks that fill a block's share of k
-    tiles = share * wanted.sent * (2 if wanted.tf32 else 1) // 2  # of k, for a warpgroup
+    tiles = share * _sent(wanted.direction, wanted.cell) * _fold(wanted.tf32) // 2  # of k, for a warpgroup
     for rows, groups in _slices(wanted.batch, most=chip.multiprocessors // blocks):
         chunks = max(1, min(4, tiles * rows * 32 // CHUNK_BYTES, share // 2))
         if wanted.tf32:  # registers are dear: as little of the last chunk as can be is empty
@@ -260,6 +255,15 @@ def _slices(batch: int, most: int) -> list[tuple[int, int]]:
     """Rows of a group and groups of a launch: few launches first, then few rows. Large clusters may not fill a chip."""
     found = {(rows, min(_ceil(batch, rows), groups)) for rows in ROWS for groups in range(1, most + 1)}
     return sorted(found, key=lambda way: (_ceil(batch, way[0] * way[1]), *way))
+
+
+def _sent(direction: str, cell: str) -> int:
+    """Give the slots of a unit that W_hh multiplies."""
+    return 1 if direction == "forward" else SENT[cell]
+
+
+def _fold(tf32: bool) -> int:
+    return 2 if tf32 else 1
 
 
 def _ceil(a: int, b: int) -> int:

@@ -72,15 +72,20 @@ def _is_quicker(kind: str, given: Given, is_ragged: bool) -> bool:
 
 def _is_eager(given: Given) -> bool:
     """Whether these are plain tensors, and nobody but autograd follows what is done to them."""
-    is_followed = (
+    if is_followed() or torch.is_autocast_enabled("cpu"):
+        return False
+    return all(type(t) in (Tensor, nn.Parameter) for t in given.tensors())
+
+
+def is_followed() -> bool:
+    """Whether anybody but autograd follows what is done: a kernel is nothing that they know."""
+    return (
         torch.compiler.is_compiling()
         or torch._C._get_tracing_state() is not None  # torch.jit.trace
-        or torch.is_autocast_enabled("cpu")
         or torch._C._are_functorch_transforms_active()
         or torch._C._len_torch_dispatch_stack() > 0
         or forward_ad._current_level >= 0
     )
-    return not is_followed and all(type(t) in (Tensor, nn.Parameter) for t in given.tensors())
 
 
 def read(kind: str, given: Given, lengths: Tensor | None, plain: Plain) -> list[Tensor]:
