@@ -1,21 +1,25 @@
 """Training with our recurrent kernels beside training without them: tokens per second, end to end, and the loss.
 
     RECOLLECT_DATA=FOLDER python benchmarks/kernel_training.py [--updates N] [--rounds N]
+    RECOLLECT_DATA=FOLDER python benchmarks/kernel_training.py --whole "kernels" "plain, tf32, captured"
 
 The medium LSTM of Zaremba et al. on Penn Treebank (2 × 650, batch 20, 35 steps) and the LSTMs of tinyshakespeare in
 characters.py, as ptb.py and characters.py train them: batches, dropout, clipping and the optimiser are all in the
 time. Each way has its own model of the same seed; ways take turns, and all see the same batches. The plain path is
-cuDNN's, without and with its update captured as a CUDA graph, in bf16 as ours and in tf32.
+cuDNN's, without and with its update captured as a CUDA graph, in bf16 as ours and in tf32. With `--whole` the ways that
+are named train to the end, one after the other, and what is held out is read; Penn Treebank's schedule is shortened
+from 39 epochs to 12.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 import statistics
 import time
 from argparse import Namespace
 from collections.abc import Iterator
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -24,7 +28,7 @@ import torch
 
 import characters
 import ptb
-from common import data_folder, save_result
+from common import data_folder, earlier, save_result
 from recollect.kernels import persistent
 from recollect.train import update
 from recollect.trainee import Plan, Trainee
@@ -39,6 +43,7 @@ WAYS: dict[str, dict[str, Any]] = {
 DEVICE = "cuda"
 SHARE = 0.1  # of the schedule: the warm-up is over, the rate is high
 OPTIONS = Namespace(device=DEVICE, share=1.0, precision="bf16", biases=2)
+PTB_SHARE = 12 / 39  # of the epochs of a whole training
 
 
 @dataclass
@@ -53,18 +58,30 @@ class Learner:
     def go(self, updates: int) -> tuple[float, float]:
         """Train on: seconds, and the mean loss."""
         begun = time.perf_counter()
-        with nullcontext() if self.uses_kernels else persistent.disabled():
+        with path_of(self.uses_kernels):
             losses = [update(self.trainee, self.source, self.plan, SHARE)["train_loss"] for _ in range(updates)]
         torch.cuda.synchronize()
         return time.perf_counter() - begun, statistics.mean(losses)
+
+
+def path_of(uses_kernels: bool) -> AbstractContextManager[None]:
+    return nullcontext() if uses_kernels else persistent.disabled()
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--updates", type=int, default=40)
     parser.add_argument("--rounds", type=int, default=8)
+    parser.add_argument("--whole", nargs="+", choices=WAYS, default=[], metavar="WAY")
     options = parser.parse_args()
     torch.backends.cuda.matmul.allow_tf32 = True
+    for way in options.whole:
+        train_whole(way)
+    if not options.whole:
+        take_turns(options)
+
+
+def take_turns(options: Namespace) -> None:
     rows = []
     for name, tokens, learners in settings():
         rows.append({"setting": name, **compare(learners, tokens, options)})
@@ -107,6 +124,25 @@ def compare(learners: dict[str, Learner], tokens: int, options: Namespace) -> di
         "spread": {way: float((s.max() - s.min()) / np.median(s)) for way, s in seconds.items()},
         "last_loss": {way: found[-1][1] for way, found in seen.items()},
     }
+
+
+def train_whole(way: str) -> None:
+    """Train to the end, one way; rows of other ways are kept."""
+    precision, uses_kernels = WAYS[way]["precision"], way.startswith("kernels")
+    less = Namespace(device=DEVICE, share=PTB_SHARE, precision=precision, biases=2)
+    parts, symbols = characters.read_parts()
+    setting = replace(characters.SETTINGS["lstm"], precision=precision)
+    jobs = {
+        "tinyshakespeare, lstm": lambda: characters.enrol("lstm", setting, parts, symbols, OPTIONS),
+        "PTB, medium LSTM": lambda: ptb.enrol("lstm", 0, 1.0, "medium", ptb.read_parts(data_folder() / "ptb"), less),
+    }
+    for name, enrol in jobs.items():
+        with path_of(uses_kernels):
+            found = enrol()[2]()
+        loss = found["whole_set_loss"] if "whole_set_loss" in found else math.log(found["valid_perplexity"])
+        row = {"setting": name, "way": way, "loss": loss, "tokens_per_second": found["tokens_per_second"]}
+        kept = [old for old in earlier("kernel-losses") if (old["setting"], old["way"]) != (name, way)]
+        save_result("kernel-losses", sorted([*kept, row], key=lambda row: (row["setting"], row["way"])))
 
 
 if __name__ == "__main__":
