@@ -35,6 +35,7 @@ OPTIONAL = (
     "recurrences",
     "recurrent",
     "kernel-training",
+    "kernel-losses",
     "growth-cuda",
 )  # not every machine can show them
 
@@ -267,6 +268,7 @@ BLOCKS: dict[str, tuple[str, Callable[[Result, Say], str]]] = {
     "recurrences": ("recurrences", speed_blocks.recurrences_block),
     "recurrent": ("recurrent", gpu_blocks.recurrent_block),
     "kernel_training": ("kernel-training", gpu_blocks.training_block),
+    "kernel_losses": ("kernel-losses", gpu_blocks.losses_block),
     "decoding_gpu": ("decoding-gpu", gpu_blocks.decoding_block),
     "best_characters": ("characters", summary_blocks.best_characters_block),
     "best_line": ("multi30k", summary_blocks.best_line_block),

@@ -13,7 +13,7 @@ Say = Callable[[str], str]
 MACHINE = "{cpu}, {cores} cores, {memory_gib} GiB"
 SOURCE = "{machine}; Python {python}, torch {torch}, recollect {recollect}; {date}; shown by `{command}`"
 # that read texts of others
-NEED_DATA = ("markov", "characters", "ptb", "nanogpt", "captions", "multi30k", "kernel-training")
+NEED_DATA = ("markov", "characters", "ptb", "nanogpt", "captions", "multi30k", "kernel-training", "kernel-losses")
 CHOICE = re.compile(r" --(quick|(only|size|at-once|axis) .*?)(?= --|$)")  # of some rows among all
 CHINESE = {
     MACHINE: "{cpu}，{cores} 核，{memory_gib} GiB",
