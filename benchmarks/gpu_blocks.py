@@ -34,10 +34,7 @@ TRAINING_NOTE = (
     "In bf16 where tf32 is not named. Batches, dropout, clipping and the optimiser are in the time; ways take turns, "
     "{rounds} times {updates} updates; the loss is the mean of the last {updates}."
 )
-LOSSES_NOTE = (
-    "The medium LSTM's schedule is shortened to 12 epochs. All ran beside other work on the chip: speeds stand in the "
-    "table above."
-)
+LOSSES_NOTE = "The medium LSTM's schedule is shortened to 12 epochs. Speeds stand in the table above."
 BESIDE = {
     "static": "static cache, compiled",
     "transformers": "transformers' `generate`",
@@ -66,7 +63,7 @@ CHINESE = {
     FLAT_NOTE: "读过若干词元之后：float32 下每词元微秒数；换掉第一个词元，记忆的改变仍不小于 {moved}。",
     TRAINING_NOTE: "计时包括批量、dropout、裁剪与优化器；各方式轮流，{rounds} 轮，每轮 {updates} 次更新；"
     "损失为最后 {updates} 次的平均。",
-    LOSSES_NOTE: "medium LSTM 的日程缩短为 12 轮。训练时 GPU 上还有别的任务，速度见上表。",
+    LOSSES_NOTE: "medium LSTM 的日程缩短为 12 轮。速度见上表。",
     BESIDE["static"]: "固定缓存，已编译",
     BESIDE["transformers"]: "transformers 的 `generate`",
     BESIDE["torch"]: "`nn.LSTM` 逐步",

@@ -18,10 +18,11 @@ import math
 import statistics
 import time
 from argparse import Namespace
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
-from typing import Any
+from operator import itemgetter
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -53,19 +54,19 @@ class Learner:
     trainee: Trainee
     plan: Plan
     source: Iterator[Any]
-    uses_kernels: bool
+    way: str
 
     def go(self, updates: int) -> tuple[float, float]:
         """Train on: seconds, and the mean loss."""
         begun = time.perf_counter()
-        with path_of(self.uses_kernels):
+        with path_of(self.way):
             losses = [update(self.trainee, self.source, self.plan, SHARE)["train_loss"] for _ in range(updates)]
         torch.cuda.synchronize()
         return time.perf_counter() - begun, statistics.mean(losses)
 
 
-def path_of(uses_kernels: bool) -> AbstractContextManager[None]:
-    return nullcontext() if uses_kernels else persistent.disabled()
+def path_of(way: str) -> AbstractContextManager[None]:
+    return nullcontext() if way.startswith("kernels") else persistent.disabled()
 
 
 def main() -> None:
@@ -104,7 +105,7 @@ def settings() -> Iterator[tuple[str, int, dict[str, Learner]]]:
 def begin(enrolled: dict[str, tuple[Trainee, Plan]]) -> dict[str, Learner]:
     learners = {}
     for way, (trainee, plan) in enrolled.items():
-        learners[way] = Learner(trainee, replace(plan, **WAYS[way]), iter(trainee.batches), way.startswith("kernels"))
+        learners[way] = Learner(trainee, replace(plan, **WAYS[way]), iter(trainee.batches), way)
     return learners
 
 
@@ -128,21 +129,20 @@ def compare(learners: dict[str, Learner], tokens: int, options: Namespace) -> di
 
 def train_whole(way: str) -> None:
     """Train to the end, one way; rows of other ways are kept."""
-    precision, uses_kernels = WAYS[way]["precision"], way.startswith("kernels")
-    less = Namespace(device=DEVICE, share=PTB_SHARE, precision=precision, biases=2)
-    parts, symbols = characters.read_parts()
-    setting = replace(characters.SETTINGS["lstm"], precision=precision)
-    jobs = {
-        "tinyshakespeare, lstm": lambda: characters.enrol("lstm", setting, parts, symbols, OPTIONS),
-        "PTB, medium LSTM": lambda: ptb.enrol("lstm", 0, 1.0, "medium", ptb.read_parts(data_folder() / "ptb"), less),
-    }
-    for name, enrol in jobs.items():
-        with path_of(uses_kernels):
-            found = enrol()[2]()
+    for name, job in whole_trainings(WAYS[way]["precision"]):
+        with path_of(way):
+            found = job()
         loss = found["whole_set_loss"] if "whole_set_loss" in found else math.log(found["valid_perplexity"])
         row = {"setting": name, "way": way, "loss": loss, "tokens_per_second": found["tokens_per_second"]}
         kept = [old for old in earlier("kernel-losses") if (old["setting"], old["way"]) != (name, way)]
-        save_result("kernel-losses", sorted([*kept, row], key=lambda row: (row["setting"], row["way"])))
+        save_result("kernel-losses", sorted([*kept, row], key=itemgetter("setting", "way")))
+
+
+def whole_trainings(precision: Literal["fp32", "bf16"]) -> Iterator[tuple[str, Callable[[], dict[str, Any]]]]:
+    setting = replace(characters.SETTINGS["lstm"], precision=precision)
+    yield "tinyshakespeare, lstm", characters.enrol("lstm", setting, *characters.read_parts(), OPTIONS)[2]
+    options = Namespace(**vars(OPTIONS) | {"share": PTB_SHARE, "precision": precision})
+    yield "PTB, medium LSTM", ptb.enrol("lstm", 0, 1.0, "medium", ptb.read_parts(data_folder() / "ptb"), options)[2]
 
 
 if __name__ == "__main__":
