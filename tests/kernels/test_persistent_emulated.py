@@ -83,6 +83,16 @@ def test_inside_clusters(emulate, kind):
     ]
 
 
+@pytest.mark.parametrize(("kind", "dtype"), [("lstm", torch.bfloat16), ("gru", torch.bfloat16), ("lstm", torch.float16)])
+def test_sums_that_leave_early(emulate, monkeypatch, kind, dtype):
+    monkeypatch.setattr(plans, "ROWS", (16,))
+    machine = emulate(12)
+    compare(kind, 5, 150, 20, 4, dtype)
+    forward, backward = machine.launched
+    assert (forward.cluster, backward.high, backward.rows) == (5, 2, 16)
+    assert backward.paired == (dtype == torch.bfloat16)
+
+
 @pytest.mark.parametrize("kind", ["lstm", "gru"])
 def test_through_the_cache(emulate, kind):
     machine = emulate(20, through_l2=True)
@@ -272,14 +282,17 @@ FAULTS = {
     "a chunk that is not awaited": (True, "look(counter) >= wanted", "true"),
     "sums that are not awaited": (False, "if (turn > 0) await_sums(shared, guard, turn);", ""),
     "a product that is not awaited": (False, "    wgmma_wait();\n", ""),
+    "sums sent before their product": (False, "wgmma_wait(EARLY ? HIGH - 1 - high : 0)", "wgmma_wait(3)"),
     "one buffer where two are needed": (False, "step % BUFFERS * STATE_BYTES", "0 * STATE_BYTES"),
 }
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_the_emulator_sees(emulate, fault):
+def test_the_emulator_sees(emulate, monkeypatch, fault):
     through_l2, right, wrong = FAULTS[fault]
     machine = emulate(20, through_l2=through_l2)
     machine.fault = (right, wrong)
+    if "EARLY" in right:
+        monkeypatch.setattr(plans, "ROWS", (16,))
     with pytest.raises(AssertionError):
-        compare("lstm", 5, 72, 8, 4, torch.bfloat16)
+        compare("lstm", 5, 150 if "EARLY" in right else 72, 8, 4, torch.bfloat16)

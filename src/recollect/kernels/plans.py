@@ -118,6 +118,11 @@ class Plan:
         return self.deep * self.depth * self.rows * 32
 
     @property
+    def paired(self) -> bool:
+        """Whether sums are sent by twos: bf16 keeps less of them anyway, and two of 8 rows' column tiles fill a store."""
+        return not (self.half or self.tf32) and self.rows > 8
+
+    @property
     def shared_bytes(self) -> int:
         """Shared memory of a block."""
         buffers = 1 if self.through_l2 else 2
@@ -125,9 +130,9 @@ class Plan:
         if self.direction == "forward":
             sums = groups * columns * 2048 if self.deep > 1 else 0
         else:
-            sums = 2 * self.cluster * self.deep * self.tiles * columns * 512
+            sums = 2 * self.cluster * self.deep * self.tiles * columns * (256 if self.paired else 512)
         laid = groups * self.laid * LAID_BYTES
-        return buffers * self.share_bytes + sums + laid + 8 * (2 + self.deep * self.chunks)
+        return buffers * self.share_bytes + sums + laid + 8 * (4 + self.deep * self.chunks)
 
     @property
     def exchange_bytes(self) -> int:
@@ -155,7 +160,8 @@ class Plan:
     def macros(self) -> dict[str, int]:
         """What the source is compiled with."""
         fields = {name: value for name, value in vars(self).items() if name not in ("direction", "cell", "groups")}
-        return {"CELL": CELLS.index(self.cell), **{name.upper(): int(value) for name, value in fields.items()}}
+        kind = {"CELL": CELLS.index(self.cell), "PAIRED": int(self.paired)}
+        return kind | {name.upper(): int(value) for name, value in fields.items()}
 
 
 @dataclass(frozen=True)

@@ -43,7 +43,8 @@ struct Product {  // one wgmma as one thread asked for it
     float* to;
     u32 a[4];
     u64 b;
-    bool adds, committed;
+    bool adds;
+    int group;  // by which it was committed, -1 as long as it was not
     u64 laid;  // where a lies, if not in registers
 };
 
@@ -59,6 +60,7 @@ struct Thread {
     bool done = false;
     u64 traded = 0;
     std::vector<Product> products;
+    int groups = 0;  // of products, committed so far
 };
 
 struct Cluster {
@@ -295,10 +297,13 @@ inline u64 describe(u32 address, int rows = ROWS) {
 inline void settle(float&) {}
 inline void wgmma_fence() {}
 inline void wgmma_commit() {
-    for (auto& product : emulator::chip->now->products) product.committed = true;
+    auto* thread = emulator::chip->now;
+    for (auto& product : thread->products)
+        if (product.group < 0) product.group = thread->groups;
+    ++thread->groups;
 }
 inline void wgmma(float* d, const u32* a, u64 b, bool adds) {
-    emulator::chip->now->products.push_back({d, {a[0], a[1], a[2], a[3]}, b, adds, false, 0});
+    emulator::chip->now->products.push_back({d, {a[0], a[1], a[2], a[3]}, b, adds, -1, 0});
     if (!adds)
         for (int i = 0; i < ROWS / 2; ++i) d[i] = NAN;  // until it is waited for
 }
@@ -344,7 +349,7 @@ inline void multiply(Block* block, int warpgroup, size_t i) {
     if (first.laid) read_matrix(block, first.laid, 64, &a[0][0]);
     for (int t = 0; t < 128; ++t) {
         const auto& product = block->threads[warpgroup * 128 + t]->products[i];
-        if (product.b != first.b || product.laid != first.laid || !product.committed)
+        if (product.b != first.b || product.laid != first.laid || product.group != first.group)
             broken("threads that ask wgmma for different things");
         for (int r = 0; r < 4 && !first.laid; ++r)
             for (int e = 0; e < NEAR / 4; ++e)
@@ -362,10 +367,17 @@ inline void multiply(Block* block, int warpgroup, size_t i) {
     }
 }
 
-inline void run_products(Block* block, int warpgroup) {
-    const size_t count = block->threads[warpgroup * 128]->products.size();
-    for (size_t i = 0; i < count; ++i) multiply(block, warpgroup, i);
-    for (int t = 0; t < 128; ++t) block->threads[warpgroup * 128 + t]->products.clear();
+// Do all that was committed but for the last groups, of which so many are left. What nobody committed is never done.
+inline void run_products(Block* block, int warpgroup, int left) {
+    const Thread& first = *block->threads[warpgroup * 128];
+    size_t count = 0;
+    while (count < first.products.size() && first.products[count].group >= 0 &&
+           first.products[count].group < first.groups - left)
+        multiply(block, warpgroup, count++);
+    for (int t = 0; t < 128; ++t) {
+        auto& products = block->threads[warpgroup * 128 + t]->products;
+        products.erase(products.begin(), products.begin() + count);
+    }
 }
 
 inline void run_late() {
@@ -438,11 +450,11 @@ inline int run(int grid, int cluster, int threads, int shared, u32 seed, bool si
 
 }  // namespace emulator
 
-inline void wgmma_wait() {
+inline void wgmma_wait(int left = 0) {
     auto* thread = emulator::chip->now;
     const int warpgroup = thread->index / 128;
     emulator::meet(thread->block->warpgroups[warpgroup], 128,
-                   [&] { emulator::run_products(thread->block, warpgroup); });
+                   [&] { emulator::run_products(thread->block, warpgroup, left); });
 }
 
 // --- single steps --------------------------------------------------------------------------------------------------

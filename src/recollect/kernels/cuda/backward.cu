@@ -5,21 +5,26 @@
 // them. Where a group is one cluster, a block's share of k is what the block itself has made, and nothing else is
 // exchanged. Otherwise dgates go through the second-level cache, and a block reads 1 / CLUSTER of them.
 //
+// Sums are four times as many bytes as a state, and a block takes in 14 a clock: in bf16 they go by twos (PAIRED), and those
+// of 64 units leave while the next 64 are multiplied (EARLY).
+//
 // dW_hh, dW_ih, dx and db are large products over all steps, which the host leaves to the library.
 #include "common.cuh"
+#include "pairs.cuh"
 
 // HIGH: tiles of 64 rows (units) for a warpgroup. TILES: sixteens of units of a block.
 constexpr int SENT = CELL == 0 ? 4 : CELL == 1 ? 3 : 1;  // slots that W_hh multiplies
 constexpr int UNITS = TILES * 16;
 constexpr int DEPTH = (THROUGH_L2 ? CHUNKS * PER_CHUNK : 1) * TILES * SENT * FOLD;  // tiles of k for a warpgroup
 constexpr int KEPT = HIGH * DEPTH - LAID;  // tiles of weights in registers; LAID only where HIGH is 1
+constexpr bool EARLY = HIGH > 1 && ROWS > 8;  // small products would wait for each other within one sum
 constexpr int PIECES = THROUGH_L2 ? CHUNKS : 1, PIECE = DEPTH / PIECES;
 constexpr int CHAINS = ROWS == 8 && HIGH == 1 && PIECE > 1 ? 2 : 1;
 constexpr int SHARE_BYTES = DEEP * DEPTH * TILE_BYTES;  // a block's share of k
 constexpr int BUFFERS = THROUGH_L2 ? 1 : 2;
 constexpr int CHUNK_BYTES = THROUGH_L2 ? PER_CHUNK * TILES * SENT * FOLD * TILE_BYTES : 0;
 constexpr int SENDERS = CLUSTER * DEEP;
-constexpr int FRAGMENT_BYTES = COLUMN_TILES * 512;  // 16 units of partial sums from one sender
+constexpr int FRAGMENT_BYTES = COLUMN_TILES * (PAIRED ? 256 : 512);  // 16 units of partial sums from one sender
 constexpr int SUMS_BYTES = SENDERS * TILES * FRAGMENT_BYTES;
 constexpr int ITEMS = TILES * COLUMN_TILES * 64;  // an item: one unit in two neighbouring rows
 constexpr int MINE = (ITEMS + THREADS - 1) / THREADS;
@@ -90,6 +95,9 @@ DEVICE Place find_place() {
     me.thread = thread_index() % 128, me.warp = me.thread / 32, me.lane = me.thread % 32;
     return me;
 }
+
+// Blocks start with different tiles of 64 units, lest all send to the same owner at once.
+DEVICE int high_of(const Place& me, int i) { return (me.rank + i) % HIGH; }
 
 // Where an item lies: its number counts halves of a fragment's 16 bytes, so that threads read them side by side. A warp has
 // all 16 units of four rows: what lies in memory side by side is asked for at once.
@@ -201,10 +209,21 @@ DEVICE void await_sums(const Shared& shared, Guard& guard, int turn) {
 }
 
 DEVICE void add_sums(const Shared& shared, const Item& item, int turn, float* pair) {
+#if PAIRED
+    const u32* board = (const u32*)(shared.sums + turn % 2 * SUMS_BYTES);
+    const int at = item.number / 128 * 128 + item.number % 64 / 2 * 4 + item.number / 64 % 2 * 2 + item.number % 2;
+#else
     const float2* board = (const float2*)(shared.sums + turn % 2 * SUMS_BYTES);
+    const int at = item.number;
+#endif
 #pragma unroll
     for (int sender = 0; sender < SENDERS; ++sender) {
-        const float2 more = board[sender * (SUMS_BYTES / SENDERS / 8) + item.number];
+        const auto sent = board[sender * (int)(SUMS_BYTES / SENDERS / sizeof(*board)) + at];
+#if PAIRED
+        const float2 more = unpack_pair(sent);
+#else
+        const float2 more = sent;
+#endif
         pair[0] += more.x, pair[1] += more.y;
     }
 }
@@ -275,61 +294,70 @@ DEVICE void fetch_share(const Backward& a, const Place& me, const Shared& shared
 }
 #endif
 
-// sums (HIGH * 64, ROWS) = W' dgates over this warpgroup's share of k.
+// sums (HIGH * 64, ROWS) = W' dgates over this warpgroup's share of k: asked for, not awaited.
 DEVICE void multiply(const Backward& a, const Place& me, const Shared& shared, Guard& guard, const u32 (*weights)[4],
                      int turn, float (*sums)[COLUMN_TILES * 4]) {
     const u32 buffer = shared.share_address + turn % BUFFERS * SHARE_BYTES;
     const u64 share = describe(buffer + me.part * DEPTH * TILE_BYTES);
     const u64 laid = LAID ? describe(shared.laid_address + me.warpgroup * LAID * 2048, 64) : 0;
-    auto use = [&](int piece) {
-        wgmma_fence();
-#pragma unroll
-        for (int i = 0; i < PIECE; ++i) {
-#pragma unroll
-            for (int high = 0; high < HIGH; ++high) {
-                const int tile = piece * PIECE + i;
-                multiply_tile<KEPT>(sums[high * CHAINS + i % CHAINS], weights, laid, high * DEPTH + tile,
-                                    share + (u64)(tile * TILE_BYTES >> 4), piece > 0 || i >= CHAINS);
-            }
-        }
-        wgmma_commit();
+    auto use = [&](int high, int tile) {
+        multiply_tile<KEPT>(sums[high * CHAINS + tile % CHAINS], weights, laid, high * DEPTH + tile,
+                            share + (u64)(tile * TILE_BYTES >> 4), tile >= CHAINS);
     };
+#if THROUGH_L2
 #pragma unroll
     for (int piece = 0; piece < PIECES; ++piece) {
-#if THROUGH_L2
         const u32 barrier = chunk_barrier(shared, me.part * CHUNKS + piece);
         guard.until([&] { return barrier_passed(barrier, turn % 2); });
         warp_sync();
-#endif
-        use(piece);
+        wgmma_fence();
+#pragma unroll
+        for (int i = 0; i < PIECE; ++i) use(0, piece * PIECE + i);
+        wgmma_commit();
     }
-    wgmma_wait();
+#else
+    wgmma_fence();
 #pragma unroll
-    for (int high = 0; high < HIGH * CHAINS; ++high)
-#pragma unroll
-        for (int i = 0; i < COLUMN_TILES * 4; ++i) settle(sums[high][i]);
-#pragma unroll
-    for (int i = 0; i < COLUMN_TILES * 4 && CHAINS == 2; ++i) sums[0][i] += sums[CHAINS - 1][i];
+    for (int i = 0; i < HIGH * DEPTH; ++i) {
+        use(EARLY ? i / DEPTH : i % HIGH, EARLY ? i % DEPTH : i / HIGH);
+        if (EARLY ? i % DEPTH == DEPTH - 1 : i == HIGH * DEPTH - 1) wgmma_commit();
+    }
+#endif
 }
 
 // Each warp holds 16 units of a 64: they go to the block that owns them, as they lie in the registers.
-DEVICE void send_sums(const Place& me, const Shared& shared, int turn, const float (*sums)[COLUMN_TILES * 4]) {
+DEVICE void send_sums(const Place& me, const Shared& shared, int turn, int high, const float* sums) {
+    const int sixteen = (me.warpgroup % WIDE * HIGH + high_of(me, high)) * 4 + me.warp, owner = sixteen / TILES;
+    if (owner >= CLUSTER) return;
     const u32 board = shared.sums_address + turn % 2 * SUMS_BYTES;
+    const int fragment = (me.rank * DEEP + me.part) * TILES + sixteen % TILES;
+    const int slot = me.lane % 4 * 8 + me.lane / 4;  // units side by side, then rows
+    const u32 to = address_in(board + fragment * FRAGMENT_BYTES + slot * 16, owner);
+    const u32 barrier = address_in(sums_barrier(shared, turn), owner);
+#pragma unroll
+    for (int tile = 0; tile < COLUMN_TILES; tile += PAIRED ? 2 : 1) {
+        u32 four[4];
+#pragma unroll
+        for (int r = 0; r < 4; ++r) {
+            const float* from = sums + tile * 4;
+            four[r] = PAIRED ? pack_pair(from[2 * r], from[2 * r + 1]) : bits_of(from[r]);
+        }
+        store_async(to + tile * (PAIRED ? 256 : 512), four, barrier);
+    }
+}
+
+// Await the sums, those of 64 units before the others', and send them.
+DEVICE void pass_on(const Place& me, const Shared& shared, const Guard& guard, int turn, float (*sums)[COLUMN_TILES * 4]) {
 #pragma unroll
     for (int high = 0; high < HIGH; ++high) {
-        const int sixteen = (me.warpgroup % WIDE * HIGH + high) * 4 + me.warp, owner = sixteen / TILES;
-        if (owner >= CLUSTER) continue;
-        const int fragment = (me.rank * DEEP + me.part) * TILES + sixteen % TILES;
-        const int slot = me.lane % 4 * 8 + me.lane / 4;  // units side by side, then rows
-        const u32 to = address_in(board + fragment * FRAGMENT_BYTES + slot * 16, owner);
-        const u32 barrier = address_in(sums_barrier(shared, turn), owner);
+        float* own = sums[high * CHAINS];
+        if (EARLY || high == 0) wgmma_wait(EARLY ? HIGH - 1 - high : 0);
 #pragma unroll
-        for (int tile = 0; tile < COLUMN_TILES; ++tile) {
-            u32 four[4];
-#pragma unroll
-            for (int r = 0; r < 4; ++r) four[r] = bits_of(sums[high * CHAINS][tile * 4 + r]);
-            store_async(to + tile * 512, four, barrier);
+        for (int i = 0; i < COLUMN_TILES * 4; ++i) {
+            settle(own[i]);
+            if (CHAINS == 2) settle(sums[CHAINS - 1][i]), own[i] += sums[CHAINS - 1][i];
         }
+        if (!guard.gave_up) send_sums(me, shared, turn, high, own);
     }
 }
 
@@ -375,7 +403,8 @@ KERNEL(THREADS) recurrent_backward(const Backward a) {
     const Shared shared = lay_out(memory);
     Guard guard = {a.failed, a.told, false};
     u32 weights[KEPT][4];
-    load_weights<KEPT, HIGH * DEPTH>(weights, a.weights, me.block);
+    load_weights<KEPT, HIGH * DEPTH>(weights, a.weights, me.block,
+                                     [&](int tile) { return high_of(me, tile / DEPTH) * DEPTH + tile % DEPTH; });
 #if LAID
     lay_weights<HIGH * DEPTH>(shared.laid, a.weights, me.block);
     fence_for_products();
@@ -412,7 +441,7 @@ KERNEL(THREADS) recurrent_backward(const Backward a) {
 #endif
         float sums[HIGH * CHAINS][COLUMN_TILES * 4];
         multiply(a, me, shared, guard, weights, turn, sums);
-        if (!guard.gave_up) send_sums(me, shared, turn + 1, sums);
+        pass_on(me, shared, guard, turn + 1, sums);
         now.go_back(a);
 #pragma unroll
         for (int i = 0; i < MINE; ++i)  // after the product, which would wait for these

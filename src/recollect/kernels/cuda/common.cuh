@@ -10,6 +10,7 @@
 //   THROUGH_L2  1: blocks exchange through the second-level cache, 0: a group is one cluster and exchanges inside it
 //   WIDE, DEEP  warpgroups that split the product's rows, and its depth k
 //   LAID        tiles of weights of a warpgroup that lie in shared memory: its last ones, in tf32
+//   PAIRED      1: partial sums are sent by twos, backward
 //   CHUNKS      pieces in which a warpgroup awaits its share of k; PER_CHUNK blocks fill one
 #pragma once
 #include "hardware.cuh"
@@ -96,15 +97,16 @@ struct Guard {
     }
 };
 
-// The weights of this thread, for as long as the kernel runs: tiles of 64 x 16 or 64 x 8, in the order of wgmma's fragments.
-template <int COUNT, int ALL>
-DEVICE void load_weights(u32 (*weights)[4], const Number* packed, int block) {
+// The weights of this thread, for as long as the kernel runs: tiles of 64 x 16 or 64 x 8, in the order of wgmma's fragments;
+// the i-th that is used is packed as `which(i)`.
+template <int COUNT, int ALL, class Which>
+DEVICE void load_weights(u32 (*weights)[4], const Number* packed, int block, Which which) {
     const int warpgroup = thread_index() / 128, thread = thread_index() % 128;
     const u32* from = (const u32*)packed + ((u64)(block * WARPGROUPS + warpgroup) * ALL * 128 + thread) * 4;
 #pragma unroll
     for (int i = 0; i < COUNT; ++i) {
 #pragma unroll
-        for (int r = 0; r < 4; ++r) weights[i][r] = from[i * 512 + r];
+        for (int r = 0; r < 4; ++r) weights[i][r] = from[which(i) * 512 + r];
     }
 }
 

@@ -6,7 +6,9 @@
 // A group of blocks reads ROWS rows of the batch; each block owns all gates of UNITS units, so that what follows the
 // product is its own business and the cell stays in registers. What the blocks owe each other is h: it is written in the
 // layout that wgmma reads, either into the second-level cache, from where every block copies all of it, or straight into
-// the shared memory of all blocks of the cluster.
+// the shared memory of all blocks of the cluster. There slices of h lie by distance: a block's own first, then that of the
+// block before it, which comes first, and so on around the cluster. So the product of the nearer half runs while the
+// other half is on its way: a block takes in 14 bytes a clock, which is as long as its product.
 //
 // A tile has 64 rows of W_hh: 16 units with 4 slots. Their order lets a thread and its neighbour four lanes away hold all
 // slots of a unit: row 16 w + 8 high + 2 v + low is slot 2 high + low of unit 4 w + v.
@@ -15,14 +17,20 @@
 constexpr int UNITS = WIDE * 16;
 constexpr int DEPTH = (THROUGH_L2 ? CHUNKS * PER_CHUNK * WIDE : BLOCKS * WIDE) * FOLD;  // tiles of k for a warpgroup
 constexpr int KEPT = DEPTH - LAID;  // tiles of weights in registers
-constexpr int PIECES = THROUGH_L2 ? CHUNKS : 1, PIECE = DEPTH / PIECES;
-constexpr int CHAINS = ROWS == 8 && PIECE > 1 ? 2 : 1;  // small products follow each other sooner in two sums
+constexpr int PIECES = THROUGH_L2 ? CHUNKS : CLUSTER > 2 ? 2 : 1;  // in which h is awaited; of two blocks each awaits one
+constexpr int SLICE = WIDE * FOLD;                               // tiles of k of a block's units
+constexpr int CHAINS = ROWS == 8 && DEPTH > PIECES ? 2 : 1;  // small products follow each other sooner in two sums
 constexpr int MINE = (COLUMN_TILES + DEEP - 1) / DEEP;  // column tiles whose elements a thread finishes
 constexpr int BUFFERS = THROUGH_L2 ? 1 : 2;
 constexpr int STATE_BYTES = DEEP * DEPTH * TILE_BYTES;
-constexpr int SLICE_BYTES = WIDE * FOLD * TILE_BYTES;
+constexpr int SLICE_BYTES = SLICE * TILE_BYTES;
 constexpr int CHUNK_BYTES = THROUGH_L2 ? PER_CHUNK * SLICE_BYTES : 0;
 constexpr int SUMS_BYTES = DEEP > 1 ? WARPGROUPS * COLUMN_TILES * 2048 : 0;
+
+DEVICE constexpr int first_slice(int piece) { return (piece * (DEPTH / SLICE) + PIECES - 1) / PIECES; }
+DEVICE constexpr int coming_bytes(int piece) {  // of a piece of h, from other blocks of the cluster
+    return (first_slice(piece + 1) - first_slice(piece) - (piece == 0)) * SLICE_BYTES;
+}
 
 struct Forward {
     Number* logits;         // (T, B, H, SLOTS): W_ih x, and the gates afterwards where `keeps`
@@ -88,6 +96,11 @@ DEVICE Place find_place(const Forward& a) {
 DEVICE int row_of(const Place& me, int i) { return me.row + i * DEEP * 8; }
 DEVICE u32 place_of(const Forward& a, const Place& me, int i) { return me.first + i * DEEP * 8 * a.width; }
 
+// Whose slice of h lies so far from the beginning.
+DEVICE int owner_of(const Place& me, int slice) {
+    return THROUGH_L2 ? slice : me.block >= slice ? me.block - slice : me.block - slice + BLOCKS;
+}
+
 DEVICE void begin(const Forward& a, const Place& me, Element* mine) {
 #pragma unroll
     for (int i = 0; i < MINE; ++i) {
@@ -110,7 +123,8 @@ DEVICE void begin(const Forward& a, const Place& me, Element* mine) {
 // All of h_0, as every block needs it: no exchange yet.
 DEVICE void load_first_state(const Forward& a, const Place& me, Number* state) {
     for (int i = thread_index(); i < STATE_BYTES / (int)sizeof(Number); i += THREADS) {
-        const int k = i / BESIDE / ROWS * BESIDE + i % BESIDE, row = me.group * ROWS + i / BESIDE % ROWS;
+        const int lies = i / BESIDE / ROWS * BESIDE + i % BESIDE, row = me.group * ROWS + i / BESIDE % ROWS;
+        const int k = owner_of(me, lies / UNITS) * UNITS + lies % UNITS;
         state[i] = k < a.width && row < a.rows ? factor(a.hidden[(u64)row * a.width + k]) : (Number)0;
     }
 }
@@ -148,17 +162,16 @@ DEVICE void fetch_state(const Forward& a, const Place& me, const Shared& shared,
 #endif
 
 // h_0 is there from the beginning, and its barriers are passed: no branch may part one product from the next.
-DEVICE void await_state(const Place& me, const Shared& shared, Guard& guard, int step, int chunk) {
+DEVICE void await_state(const Place& me, const Shared& shared, Guard& guard, int step, int piece) {
 #if THROUGH_L2
-    const u32 barrier = state_barrier(shared, me.part * CHUNKS + chunk);
+    const u32 barrier = state_barrier(shared, me.part * CHUNKS + piece);
     guard.until([&] { return barrier_passed(barrier, step % 2); });
     warp_sync();
 #else
     if (CLUSTER == 1) return;
-    const u32 barrier = state_barrier(shared, step % 2);
+    const u32 barrier = state_barrier(shared, step % 2 * PIECES + piece);
     guard.until([&] { return barrier_passed(barrier, step / 2 % 2); });
-    if (thread_index() == 0 && !guard.gave_up)
-        barrier_expect(barrier, (CLUSTER - 1) * SLICE_BYTES);  // for the step after next
+    if (thread_index() == 0 && !guard.gave_up) barrier_expect(barrier, coming_bytes(piece));  // for the step after next
     fence_for_products();
     warp_sync();
 #endif
@@ -172,11 +185,11 @@ DEVICE void multiply(const Forward& a, const Place& me, const Shared& shared, Gu
     const u64 laid = LAID ? describe(shared.laid_address + me.warpgroup * LAID * 2048, 64) : 0;
     auto use = [&](int piece) {
         wgmma_fence();
+        const int first = first_slice(piece) * SLICE, end = first_slice(piece + 1) * SLICE;
 #pragma unroll
-        for (int i = 0; i < PIECE; ++i) {
-            const int tile = piece * PIECE + i;
-            multiply_tile<KEPT>(sums[i % CHAINS], weights, laid, tile, state + (u64)(tile * TILE_BYTES >> 4),
-                                piece > 0 || i >= CHAINS);
+        for (int tile = first; tile < end; ++tile) {
+            multiply_tile<KEPT>(sums[tile % CHAINS], weights, laid, tile, state + (u64)(tile * TILE_BYTES >> 4),
+                                tile >= CHAINS);
         }
         wgmma_commit();
     };
@@ -238,12 +251,14 @@ DEVICE void send_state(const Forward& a, const Place& me, const Shared& shared, 
                        int step) {
 #if THROUGH_L2
     Number* to = a.exchange + (u64)(step % 2 * a.groups + me.group) * (STATE_BYTES / sizeof(Number));
+    const int lies = me.unit;
 #else
     Number* to = (Number*)(shared.state + step % 2 * STATE_BYTES);
+    const int lies = me.unit - me.block * UNITS;
 #endif
 #pragma unroll
     for (int i = 0; i < MINE; ++i)
-        if (i * DEEP + me.part < COLUMN_TILES) to[place(me.unit, row_of(me, i))] = factor(mine[i].hidden);
+        if (i * DEEP + me.part < COLUMN_TILES) to[place(lies, row_of(me, i))] = factor(mine[i].hidden);
 #if THROUGH_L2
     block_sync();  // with one thread's word all of the block's stores are seen
     const int chunk = me.block / PER_CHUNK;
@@ -253,15 +268,15 @@ DEVICE void send_state(const Forward& a, const Place& me, const Shared& shared, 
     block_sync();
     if (guard.gave_up) return;
     constexpr int PARTS = SLICE_BYTES / 16, AT_ONCE = THREADS / PARTS;  // every thread sends its part to some of the peers
-    const u32 slice = shared.state_address + step % 2 * STATE_BYTES + me.block * SLICE_BYTES;
-    const u32 mine_at = slice + thread_index() % PARTS * 16, barrier = state_barrier(shared, step % 2);
+    const u32 mine_at = shared.state_address + step % 2 * STATE_BYTES + thread_index() % PARTS * 16;
     const u32* words = (const u32*)(shared.state + (mine_at - shared.state_address));
     const u32 four[4] = {words[0], words[1], words[2], words[3]};
 #pragma unroll
     for (int i = 0; i < (CLUSTER - 1 + AT_ONCE - 1) / AT_ONCE; ++i) {
-        const int other = i * AT_ONCE + thread_index() / PARTS, peer = me.block + 1 + other;
-        const int rank = peer < CLUSTER ? peer : peer - CLUSTER;
-        if (other < CLUSTER - 1) store_async(address_in(mine_at, rank), four, address_in(barrier, rank));
+        const int distance = i * AT_ONCE + thread_index() / PARTS + 1, peer = me.block + distance;
+        const int rank = peer < CLUSTER ? peer : peer - CLUSTER, piece = PIECES > 1 && distance >= first_slice(1);
+        const u32 barrier = state_barrier(shared, step % 2 * PIECES + piece);
+        if (distance < CLUSTER) store_async(address_in(mine_at + distance * SLICE_BYTES, rank), four, address_in(barrier, rank));
     }
 #endif
 }
@@ -288,12 +303,12 @@ DEVICE Shared lay_out(u8* memory) {
     shared.laid = shared.sums + SUMS_BYTES;
     shared.laid_address = shared.state_address + BUFFERS * STATE_BYTES + SUMS_BYTES;
     shared.barriers = shared.laid_address + LAID_BYTES;
-    const int count = THROUGH_L2 ? DEEP * CHUNKS : 2;
+    const int count = THROUGH_L2 ? DEEP * CHUNKS : 2 * PIECES;
     if (thread_index() == 0) {
         for (int i = 0; i < count; ++i) barrier_init(state_barrier(shared, i), 1);
         barrier_init_fence();
         for (int i = 0; i < count; ++i)
-            barrier_expect(state_barrier(shared, i), THROUGH_L2 || i == 0 ? 0 : (CLUSTER - 1) * SLICE_BYTES);
+            barrier_expect(state_barrier(shared, i), THROUGH_L2 || i < PIECES ? 0 : coming_bytes(i % PIECES));
     }
     return shared;
 }
@@ -305,7 +320,8 @@ KERNEL(THREADS) recurrent_forward(const Forward a) {
     const Shared shared = lay_out(memory);
     Guard guard = {a.failed, a.told, false};
     u32 weights[KEPT][4];
-    load_weights<KEPT, DEPTH>(weights, a.weights, me.block);
+    load_weights<KEPT, DEPTH>(weights, a.weights, me.block,
+                              [&](int tile) { return owner_of(me, tile / SLICE) * SLICE + tile % SLICE; });
 #if LAID
     lay_weights<DEPTH>(shared.laid, a.weights, me.block);
 #endif
