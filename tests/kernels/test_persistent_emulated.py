@@ -83,7 +83,9 @@ def test_inside_clusters(emulate, kind):
     ]
 
 
-@pytest.mark.parametrize(("kind", "dtype"), [("lstm", torch.bfloat16), ("gru", torch.bfloat16), ("lstm", torch.float16)])
+@pytest.mark.parametrize(
+    ("kind", "dtype"), [("lstm", torch.bfloat16), ("gru", torch.bfloat16), ("lstm", torch.float16)]
+)
 def test_sums_that_leave_early(emulate, monkeypatch, kind, dtype):
     monkeypatch.setattr(plans, "ROWS", (16,))
     machine = emulate(12)

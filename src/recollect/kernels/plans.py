@@ -119,7 +119,7 @@ class Plan:
 
     @property
     def paired(self) -> bool:
-        """Whether sums are sent by twos: bf16 keeps less of them anyway, and two of 8 rows' column tiles fill a store."""
+        """Whether sums are sent by twos: bf16 keeps less of them, and from 16 rows on they fill a store."""
         return not (self.half or self.tf32) and self.rows > 8
 
     @property

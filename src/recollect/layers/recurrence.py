@@ -19,6 +19,7 @@ from recollect.entry import fill_invalid
 from recollect.kernels import persistent, recurrences
 from recollect.kernels.single_step import step_recurrence
 from recollect.layer import SequenceLayer, reverse_rows
+from recollect.layers.in_one_piece import lay_together
 from recollect.memory import Memory
 from recollect.observe import is_watched, note
 
@@ -50,7 +51,7 @@ def begins_with_zeros(initial_memory: Method) -> Method:
     return initial_memory
 
 
-# cuDNN compacts our separate weights at every call, which costs it less than a twelfth of the time, and warns of it.
+# Weights that are not in one piece, as tied ones, cuDNN copies together at every call, and warns of it.
 warnings.filterwarnings("ignore", message="RNN module weights are not part of single contiguous chunk")
 
 
@@ -78,6 +79,16 @@ class Recurrence(SequenceLayer[H]):
         for name in ("bias_ih", "bias_hh"):
             self.register_parameter(name, nn.Parameter(torch.empty(self.gates * hidden, **factory)) if bias else None)
         self.reset_parameters()
+        lay_together(self)
+
+    def _apply(self, *given: Any, **options: Any) -> Any:
+        super()._apply(*given, **options)  # type: ignore[no-untyped-call]
+        lay_together(self)
+        return self
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)  # type: ignore[no-untyped-call]
+        lay_together(self)  # a copy's weights are apart
 
     def reset_parameters(self) -> None:
         """Draw all weights uniformly from ±1/√H, as torch does."""
@@ -158,8 +169,8 @@ class Recurrence(SequenceLayer[H]):
             return None
         if persistent.takes(kernel, x, self.hidden):
             return self._walk_on_gpu(kernel, x, memory, valid)
-        found: Any = step_recurrence(self, kernel, x, memory, valid)
-        return self._walk_on_cpu(kernel, x, memory, valid) if found is None else found
+        found: Any = step_recurrence(self, kernel, x, memory, valid) if x.shape[1] == 1 else None
+        return self._walk_on_cpu(kernel, x, memory, valid) if found is None and not x.is_cuda else found
 
     def fast_from_nothing(self, x: Tensor, valid: Tensor | None) -> tuple[Tensor, H] | None:
         """Walk on a GPU, where zeros to begin with are written on the way."""

@@ -1,0 +1,31 @@
+"""A recurrence's weights in one piece of a GPU's memory: cuDNN would copy them together at every call."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+from torch.backends import cudnn
+from torch.backends.cudnn import rnn
+
+if TYPE_CHECKING:
+    from recollect.layers.recurrence import Recurrence
+
+
+def lay_together(layer: Recurrence[Any]) -> None:
+    """Move the weights of a layer on a GPU into one piece, in cuDNN's order; as parameters they stay what they were."""
+    weights = layer._weights()
+    if not weights[0].is_cuda or layer.kernel is None or len(layer._parameters) != 4 or not _are_own(weights):
+        return
+    if cudnn.is_acceptable(weights[0]):
+        with torch.cuda.device_of(weights[0]), torch.no_grad():
+            sizes = weights[0].shape[1], rnn.get_cudnn_mode(layer.kernel.upper()), layer.hidden
+            torch._cudnn_rnn_flatten_weight(weights, len(weights), *sizes, 0, 1, True, False)
+
+
+def _are_own(weights: list[torch.Tensor]) -> bool:
+    """Whether all are plain parameters of one kind, none of them another's memory as well."""
+    first, places = weights[0], {w.data_ptr() for w in weights}
+    is_alike = all(type(w) is nn.Parameter and (w.dtype, w.device) == (first.dtype, first.device) for w in weights)
+    return is_alike and len(places) == len(weights)
