@@ -6,7 +6,7 @@
 // exchanged. Otherwise dgates go through the second-level cache, and a block reads 1 / CLUSTER of them.
 //
 // Sums are four times as many bytes as a state, and a block takes in 14 a clock: in bf16 they go by twos (PAIRED), and those
-// of 64 units leave while the next 64 are multiplied (EARLY).
+// of 64 units leave while the next 64 are multiplied.
 //
 // dW_hh, dW_ih, dx and db are large products over all steps, which the host leaves to the library.
 #include "common.cuh"
@@ -17,9 +17,8 @@ constexpr int SENT = CELL == 0 ? 4 : CELL == 1 ? 3 : 1;  // slots that W_hh mult
 constexpr int UNITS = TILES * 16;
 constexpr int DEPTH = (THROUGH_L2 ? CHUNKS * PER_CHUNK : 1) * TILES * SENT * FOLD;  // tiles of k for a warpgroup
 constexpr int KEPT = HIGH * DEPTH - LAID;  // tiles of weights in registers; LAID only where HIGH is 1
-constexpr bool EARLY = HIGH > 1 && ROWS > 8;  // small products would wait for each other within one sum
 constexpr int PIECES = THROUGH_L2 ? CHUNKS : 1, PIECE = DEPTH / PIECES;
-constexpr int CHAINS = ROWS == 8 && HIGH == 1 && PIECE > 1 ? 2 : 1;
+constexpr int CHAINS = ROWS == 8 && PIECE > 1 ? 2 : 1;
 constexpr int SHARE_BYTES = DEEP * DEPTH * TILE_BYTES;  // a block's share of k
 constexpr int BUFFERS = THROUGH_L2 ? 1 : 2;
 constexpr int CHUNK_BYTES = THROUGH_L2 ? PER_CHUNK * TILES * SENT * FOLD * TILE_BYTES : 0;
@@ -95,9 +94,6 @@ DEVICE Place find_place() {
     me.thread = thread_index() % 128, me.warp = me.thread / 32, me.lane = me.thread % 32;
     return me;
 }
-
-// Blocks start with different tiles of 64 units, lest all send to the same owner at once.
-DEVICE int high_of(const Place& me, int i) { return (me.rank + i) % HIGH; }
 
 // Where an item lies: its number counts halves of a fragment's 16 bytes, so that threads read them side by side. A warp has
 // all 16 units of four rows: what lies in memory side by side is asked for at once.
@@ -294,40 +290,36 @@ DEVICE void fetch_share(const Backward& a, const Place& me, const Shared& shared
 }
 #endif
 
-// sums (HIGH * 64, ROWS) = W' dgates over this warpgroup's share of k: asked for, not awaited.
+// sums (64, ROWS) = W' dgates over this warpgroup's share of k, for one of its tiles of 64 units: asked for, not awaited.
 DEVICE void multiply(const Backward& a, const Place& me, const Shared& shared, Guard& guard, const u32 (*weights)[4],
-                     int turn, float (*sums)[COLUMN_TILES * 4]) {
+                     int turn, int high, float (*sums)[COLUMN_TILES * 4]) {
     const u32 buffer = shared.share_address + turn % BUFFERS * SHARE_BYTES;
     const u64 share = describe(buffer + me.part * DEPTH * TILE_BYTES);
     const u64 laid = LAID ? describe(shared.laid_address + me.warpgroup * LAID * 2048, 64) : 0;
-    auto use = [&](int high, int tile) {
-        multiply_tile<KEPT>(sums[high * CHAINS + tile % CHAINS], weights, laid, high * DEPTH + tile,
-                            share + (u64)(tile * TILE_BYTES >> 4), tile >= CHAINS);
+    auto use = [&](int piece) {
+        wgmma_fence();
+#pragma unroll
+        for (int i = 0; i < PIECE; ++i) {
+            const int tile = piece * PIECE + i;
+            multiply_tile<KEPT>(sums[i % CHAINS], weights, laid, high * DEPTH + tile,
+                                share + (u64)(tile * TILE_BYTES >> 4), piece > 0 || i >= CHAINS);
+        }
+        wgmma_commit();
     };
-#if THROUGH_L2
 #pragma unroll
     for (int piece = 0; piece < PIECES; ++piece) {
+#if THROUGH_L2
         const u32 barrier = chunk_barrier(shared, me.part * CHUNKS + piece);
         guard.until([&] { return barrier_passed(barrier, turn % 2); });
         warp_sync();
-        wgmma_fence();
-#pragma unroll
-        for (int i = 0; i < PIECE; ++i) use(0, piece * PIECE + i);
-        wgmma_commit();
-    }
-#else
-    wgmma_fence();
-#pragma unroll
-    for (int i = 0; i < HIGH * DEPTH; ++i) {
-        use(EARLY ? i / DEPTH : i % HIGH, EARLY ? i % DEPTH : i / HIGH);
-        if (EARLY ? i % DEPTH == DEPTH - 1 : i == HIGH * DEPTH - 1) wgmma_commit();
-    }
 #endif
+        use(piece);
+    }
 }
 
 // Each warp holds 16 units of a 64: they go to the block that owns them, as they lie in the registers.
 DEVICE void send_sums(const Place& me, const Shared& shared, int turn, int high, const float* sums) {
-    const int sixteen = (me.warpgroup % WIDE * HIGH + high_of(me, high)) * 4 + me.warp, owner = sixteen / TILES;
+    const int sixteen = (me.warpgroup % WIDE * HIGH + high) * 4 + me.warp, owner = sixteen / TILES;
     if (owner >= CLUSTER) return;
     const u32 board = shared.sums_address + turn % 2 * SUMS_BYTES;
     const int fragment = (me.rank * DEEP + me.part) * TILES + sixteen % TILES;
@@ -346,19 +338,15 @@ DEVICE void send_sums(const Place& me, const Shared& shared, int turn, int high,
     }
 }
 
-// Await the sums, those of 64 units before the others', and send them.
-DEVICE void pass_on(const Place& me, const Shared& shared, const Guard& guard, int turn, float (*sums)[COLUMN_TILES * 4]) {
+// Those sums, once they are there.
+DEVICE void pass_on(const Place& me, const Shared& shared, const Guard& guard, int turn, int high,
+                    float (*sums)[COLUMN_TILES * 4]) {
 #pragma unroll
-    for (int high = 0; high < HIGH; ++high) {
-        float* own = sums[high * CHAINS];
-        if (EARLY || high == 0) wgmma_wait(EARLY ? HIGH - 1 - high : 0);
-#pragma unroll
-        for (int i = 0; i < COLUMN_TILES * 4; ++i) {
-            settle(own[i]);
-            if (CHAINS == 2) settle(sums[CHAINS - 1][i]), own[i] += sums[CHAINS - 1][i];
-        }
-        if (!guard.gave_up) send_sums(me, shared, turn, high, own);
+    for (int i = 0; i < COLUMN_TILES * 4; ++i) {
+        settle(sums[0][i]);
+        if (CHAINS == 2) settle(sums[CHAINS - 1][i]), sums[0][i] += sums[CHAINS - 1][i];
     }
+    if (!guard.gave_up) send_sums(me, shared, turn, high, sums[0]);
 }
 
 DEVICE Shared lay_out(u8* memory) {
@@ -403,8 +391,7 @@ KERNEL(THREADS) recurrent_backward(const Backward a) {
     const Shared shared = lay_out(memory);
     Guard guard = {a.failed, a.told, false};
     u32 weights[KEPT][4];
-    load_weights<KEPT, HIGH * DEPTH>(weights, a.weights, me.block,
-                                     [&](int tile) { return high_of(me, tile / DEPTH) * DEPTH + tile % DEPTH; });
+    load_weights<KEPT, HIGH * DEPTH>(weights, a.weights, me.block, [](int tile) { return tile; });
 #if LAID
     lay_weights<HIGH * DEPTH>(shared.laid, a.weights, me.block);
     fence_for_products();
@@ -439,9 +426,16 @@ KERNEL(THREADS) recurrent_backward(const Backward a) {
 #if THROUGH_L2
         fetch_share(a, me, shared, guard, turn);
 #endif
-        float sums[HIGH * CHAINS][COLUMN_TILES * 4];
-        multiply(a, me, shared, guard, weights, turn, sums);
-        pass_on(me, shared, guard, turn + 1, sums);
+        float sums[2][CHAINS][COLUMN_TILES * 4];
+#pragma unroll
+        for (int high = 0; high < HIGH; ++high) {  // while one tile is multiplied, the sums of the one before it leave
+            multiply(a, me, shared, guard, weights, turn, high, sums[high % 2]);
+            if (high == 0) continue;
+            wgmma_wait(1);
+            pass_on(me, shared, guard, turn + 1, high - 1, sums[(high - 1) % 2]);
+        }
+        wgmma_wait(0);
+        pass_on(me, shared, guard, turn + 1, HIGH - 1, sums[(HIGH - 1) % 2]);
         now.go_back(a);
 #pragma unroll
         for (int i = 0; i < MINE; ++i)  // after the product, which would wait for these

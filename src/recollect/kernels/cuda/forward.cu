@@ -17,13 +17,13 @@
 constexpr int UNITS = WIDE * 16;
 constexpr int DEPTH = (THROUGH_L2 ? CHUNKS * PER_CHUNK * WIDE : BLOCKS * WIDE) * FOLD;  // tiles of k for a warpgroup
 constexpr int KEPT = DEPTH - LAID;  // tiles of weights in registers
-constexpr int PIECES = THROUGH_L2 ? CHUNKS : CLUSTER > 2 ? 2 : 1;  // in which h is awaited; of two blocks each awaits one
-constexpr int SLICE = WIDE * FOLD;                               // tiles of k of a block's units
+constexpr int SLICE = WIDE * FOLD, SLICE_BYTES = SLICE * TILE_BYTES;  // tiles of k of a block's units
+constexpr bool COMES_LONG = CLUSTER > 2 && (CLUSTER - 1) * SLICE_BYTES >= 4096;  // else two waits cost more than they gain
+constexpr int PIECES = THROUGH_L2 ? CHUNKS : COMES_LONG ? 2 : 1;                 // in which h is awaited
 constexpr int CHAINS = ROWS == 8 && DEPTH > PIECES ? 2 : 1;  // small products follow each other sooner in two sums
 constexpr int MINE = (COLUMN_TILES + DEEP - 1) / DEEP;  // column tiles whose elements a thread finishes
 constexpr int BUFFERS = THROUGH_L2 ? 1 : 2;
 constexpr int STATE_BYTES = DEEP * DEPTH * TILE_BYTES;
-constexpr int SLICE_BYTES = SLICE * TILE_BYTES;
 constexpr int CHUNK_BYTES = THROUGH_L2 ? PER_CHUNK * SLICE_BYTES : 0;
 constexpr int SUMS_BYTES = DEEP > 1 ? WARPGROUPS * COLUMN_TILES * 2048 : 0;
 

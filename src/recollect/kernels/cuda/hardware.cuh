@@ -227,11 +227,9 @@ DEVICE u64 describe(u32 address, int rows = ROWS) {
 }
 DEVICE void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 DEVICE void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
-DEVICE void wgmma_wait(int left = 0) {  // until so many groups are left; known when compiling
+DEVICE void wgmma_wait(int left = 0) {  // until one group or none is left; known when compiling
     if (left == 0) asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
     if (left == 1) asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
-    if (left == 2) asm volatile("wgmma.wait_group.sync.aligned 2;" ::: "memory");
-    if (left == 3) asm volatile("wgmma.wait_group.sync.aligned 3;" ::: "memory");
 }
 
 // Values that wgmma writes behind the compiler's back may not be read, by its leave, before this.
