@@ -173,11 +173,15 @@ class Recurrence(SequenceLayer[H]):
         return self._walk_on_cpu(kernel, x, memory, valid) if found is None and not x.is_cuda else found
 
     def fast_from_nothing(self, x: Tensor, valid: Tensor | None) -> tuple[Tensor, H] | None:
-        """Walk on a GPU, where zeros to begin with are written on the way."""
+        """Read on a GPU: a walk writes zeros to begin with on its way, for the library one zero serves as h and c."""
         if torch.compiler.is_compiling() or self.kernel is None or not _begin_with_zeros(self):
             return None
-        is_taken = len(self._parameters) == 4 and persistent.takes(self.kernel, x, self.hidden)
-        return self._walk_on_gpu(self.kernel, x, None, valid) if is_taken else None
+        if len(self._parameters) == 4 and persistent.takes(self.kernel, x, self.hidden):
+            return self._walk_on_gpu(self.kernel, x, None, valid)
+        if not x.is_cuda or x.shape[1] == 1 or not self._pays(x):
+            return None
+        zero = x.new_zeros(len(x), self.hidden)  # (B, H)
+        return self.fused(x, self._remember(None, zero, zero if self.remembers is HiddenCell else None), valid)
 
     def _walk_on_gpu(self, kernel: str, x: Tensor, memory: H | None, valid: Tensor | None) -> tuple[Tensor, H]:
         y, hidden, cell = persistent.read(kernel, self._given(x, memory), valid)
@@ -290,7 +294,10 @@ class Recurrence(SequenceLayer[H]):
         return self.bias_ih is not None, 1, 0.0, torch.is_grad_enabled(), False, True
 
     def _weights(self) -> list[Tensor]:
-        return [p for p in (self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh) if p is not None]
+        own: Any = self._parameters.values()  # to ask for each by name takes longer, but a weight may be made of others
+        if len(own) != 4:
+            own = self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh
+        return [p for p in own if p is not None]
 
 
 def _begin_with_zeros(*layers: SequenceLayer[Any]) -> bool:

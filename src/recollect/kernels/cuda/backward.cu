@@ -18,7 +18,7 @@ constexpr int UNITS = TILES * 16;
 constexpr int DEPTH = (THROUGH_L2 ? CHUNKS * PER_CHUNK : 1) * TILES * SENT * FOLD;  // tiles of k for a warpgroup
 constexpr int KEPT = HIGH * DEPTH - LAID;  // tiles of weights in registers; LAID only where HIGH is 1
 constexpr int PIECES = THROUGH_L2 ? CHUNKS : 1, PIECE = DEPTH / PIECES;
-constexpr int CHAINS = ROWS == 8 && PIECE > 1 ? 2 : 1;
+constexpr int CHAINS = THROUGH_L2 && ROWS == 8 && PIECE > 1 ? 2 : 1;  // else not worth its registers
 constexpr int SHARE_BYTES = DEEP * DEPTH * TILE_BYTES;  // a block's share of k
 constexpr int BUFFERS = THROUGH_L2 ? 1 : 2;
 constexpr int CHUNK_BYTES = THROUGH_L2 ? PER_CHUNK * TILES * SENT * FOLD * TILE_BYTES : 0;
