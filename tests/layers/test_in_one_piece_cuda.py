@@ -44,17 +44,17 @@ def test_built_there_moved_there_and_copied(kind, bias, dtype):
 
 def test_it_is_read_and_trained_as_before():
     torch.manual_seed(0)
-    layer, x = LSTM(5, 30), torch.randn(3, 7, 5)
+    layer, x = LSTM(5, 30).double(), torch.randn(3, 7, 5).double()
     twin = deepcopy(layer).to("cuda")
     for one in (layer, twin):
-        optimiser = torch.optim.AdamW(one.parameters(), lr=0.01)
+        optimiser = torch.optim.SGD(one.parameters(), lr=0.01)
         for _ in range(3):
             optimiser.zero_grad()
             read(one, x.to(one.weight_ih.device)).square().sum().backward()
             optimiser.step()
     assert are_together(twin)
     for name, value in twin.state_dict().items():
-        assert torch.allclose(value.cpu(), layer.state_dict()[name], atol=1e-3), name
+        assert torch.allclose(value.cpu(), layer.state_dict()[name], atol=1e-10), name
 
 
 def test_weights_that_two_share_are_left_alone():

@@ -36,9 +36,9 @@ class GRU(Recurrence[Hidden]):
     ) -> None:
         if reset not in ("before", "after"):
             raise ValueError(f"reset: seen {reset!r}, wanted 'before' or 'after'")
-        super().__init__(width, hidden, bias=bias, **factory)
         self.reset = reset
         self.kernel = "gru" if reset == "after" else None
+        super().__init__(width, hidden, bias=bias, **factory)
 
     @begins_with_zeros
     def initial_memory(self, batch_size: int, like: Tensor | None = None) -> Hidden:

@@ -32,9 +32,9 @@ class RNN(Recurrence[Hidden]):
     ) -> None:
         if nonlinearity not in ("tanh", "relu"):
             raise ValueError(f"nonlinearity: seen {nonlinearity!r}, wanted 'tanh' or 'relu'")
-        super().__init__(width, hidden, bias=bias, **factory)
         self.nonlinearity = nonlinearity
         self.kernel = f"rnn_{nonlinearity}"
+        super().__init__(width, hidden, bias=bias, **factory)
 
     @begins_with_zeros
     def initial_memory(self, batch_size: int, like: Tensor | None = None) -> Hidden:
