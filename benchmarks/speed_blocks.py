@@ -10,8 +10,7 @@ GROWTH_NOTE = (
     "The exponent b of time ∝ size^b: least squares on the logarithms of the medians over the upper half of the sizes; "
     "± half the interquartile range of the {rounds} rounds' own exponents; in brackets what theory says of sizes "
     "without end, and after a semicolon what it says of these sizes. Base: T {T}, H {H}, B {B}, one layer; sizes up to "
-    "T {most[T]:,}, H {most[H]:,}, B {most[B]}, "
-    "{most[layers]} layers, a context of {most[context]:,}. {dtype}, heads of {head_width}, {threads} threads. "
+    "{most}. {dtype}, heads of {head_width}, {threads} threads. "
     "The interquartile range of a fitted size's times is at most {spread:.0%} of their median in half of the cells, "
     "and {widest:.0%} at the widest."
 )
@@ -43,8 +42,7 @@ CHINESE = {
     "theirs": "对方",
     GROWTH_NOTE: "用时 ∝ 规模^b 的指数 b：在规模的上半段，对各中位数的对数作最小二乘；"
     "± 为 {rounds} 轮各自指数的四分位距之半；括号内是规模无限增大时的理论值，分号后是在这些规模上的理论值。"
-    "基准：T {T}，H {H}，B {B}，一层；规模最大到 T {most[T]:,}，H {most[H]:,}，B {most[B]}，"
-    "{most[layers]} 层，上下文 {most[context]:,}。{dtype}，每头宽 {head_width}，{threads} 线程。"
+    "基准：T {T}，H {H}，B {B}，一层；规模最大到 {most}。{dtype}，每头宽 {head_width}，{threads} 线程。"
     "半数的格中，所用各规模用时的四分位距不超过中位数的 {spread:.0%}，最大 {widest:.0%}。",
     DECODING_NOTE: "批量 1，词元/秒，同一次运行中轮流计时取中位数，{threads} 线程。",
 }
@@ -54,8 +52,9 @@ def growth_block(result: Result, say: Say) -> str:
     rows, setting = result["rows"], result["setting"]
     both = f"{growth_table(rows, BOTH, say)}\n\n{growth_table(rows, FORWARD, say)}"
     spreads = sorted(row["spread"] for row in rows)
-    most = {axis: max(max(row["sizes"]) for row in rows if row["axis"] == axis) for axis in AXES}
-    facts = {**setting["base"], **setting, "most": most, "spread": spreads[len(spreads) // 2], "widest": spreads[-1]}
+    most = {row["axis"]: max(row["sizes"]) for row in sorted(rows, key=lambda row: max(row["sizes"]))}
+    sizes = ", ".join(f"{name_of(axis, say)} {most[axis]:,}" for axis in AXES if axis in most)
+    facts = {**setting["base"], **setting, "most": sizes, "spread": spreads[len(spreads) // 2], "widest": spreads[-1]}
     return join(both, say(GROWTH_NOTE).format(**facts), result, say)
 
 
@@ -66,8 +65,12 @@ def growth_table(rows: list[Result], task: str, say: Say) -> str:
         shown |= {(row["family"], row["axis"]): row for row in rows if row["pass"] == GENERATION}
     axes = [axis for axis in AXES if any(axis == of for _, of in shown)]
     families = list(dict.fromkeys(family for family, _ in shown))
-    head = [say(task), *(say(axis) if len(axis) > 1 else axis for axis in axes)]
+    head = [say(task), *(name_of(axis, say) for axis in axes)]
     return table(head, [[family, *(cell(shown[family, axis]) for axis in axes)] for family in families], texts=1)
+
+
+def name_of(axis: str, say: Say) -> str:
+    return say(axis) if len(axis) > 1 else axis
 
 
 def cell(row: Result) -> str:

@@ -153,6 +153,7 @@ def test_a_thread_that_has_launched_nothing_else():
     assert torch.equal(*found)
 
 
+@pytest.mark.filterwarnings("ignore:The AccumulateGrad node's stream")  # of what was captured, which is kept here
 @pytest.mark.parametrize("hidden", [256, 1024])
 def test_in_a_graph(hidden):
     layer, x, _, _, _ = make("lstm", 16, hidden, torch.bfloat16, ragged=False)

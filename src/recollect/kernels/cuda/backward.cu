@@ -5,8 +5,8 @@
 // them. Where a group is one cluster, a block's share of k is what the block itself has made, and nothing else is
 // exchanged. Otherwise dgates go through the second-level cache, and a block reads 1 / CLUSTER of them.
 //
-// Sums are four times as many bytes as a state, and a block takes in 14 a clock: in bf16 they go by twos (PAIRED), and those
-// of 64 units leave while the next 64 are multiplied.
+// Sums are twice the bytes of a state, and a block takes in 14 a clock: in bf16 they go by twos (PAIRED), and those of 64
+// units leave while the next 64 are multiplied.
 //
 // dW_hh, dW_ih, dx and db are large products over all steps, which the host leaves to the library.
 #include "common.cuh"
@@ -204,22 +204,23 @@ DEVICE void await_sums(const Shared& shared, Guard& guard, int turn) {
     if (thread_index() == 0 && !guard.gave_up) barrier_expect(barrier, SUMS_BYTES);  // for the turn after next
 }
 
-DEVICE void add_sums(const Shared& shared, const Item& item, int turn, float* pair) {
+// An item as one sender sends it, and where: sixteen bytes have two units in four rows, or two pairs of those.
 #if PAIRED
-    const u32* board = (const u32*)(shared.sums + turn % 2 * SUMS_BYTES);
-    const int at = item.number / 128 * 128 + item.number % 64 / 2 * 4 + item.number / 64 % 2 * 2 + item.number % 2;
+typedef u32 Sent;
+DEVICE float2 both_of(Sent sent) { return unpack_pair(sent); }
+DEVICE int lies_at(int number) { return number / 128 * 128 + number % 64 / 2 * 4 + number / 64 % 2 * 2 + number % 2; }
 #else
-    const float2* board = (const float2*)(shared.sums + turn % 2 * SUMS_BYTES);
-    const int at = item.number;
+typedef float2 Sent;
+DEVICE float2 both_of(Sent sent) { return sent; }
+DEVICE int lies_at(int number) { return number; }
 #endif
+
+DEVICE void add_sums(const Shared& shared, const Item& item, int turn, float* pair) {
+    constexpr int EACH = SUMS_BYTES / SENDERS / sizeof(Sent);
+    const Sent* board = (const Sent*)(shared.sums + turn % 2 * SUMS_BYTES) + lies_at(item.number);
 #pragma unroll
     for (int sender = 0; sender < SENDERS; ++sender) {
-        const auto sent = board[sender * (int)(SUMS_BYTES / SENDERS / sizeof(*board)) + at];
-#if PAIRED
-        const float2 more = unpack_pair(sent);
-#else
-        const float2 more = sent;
-#endif
+        const float2 more = both_of(board[sender * EACH]);
         pair[0] += more.x, pair[1] += more.y;
     }
 }
