@@ -57,6 +57,13 @@ def test_it_is_read_and_trained_as_before():
         assert torch.allclose(value.cpu(), layer.state_dict()[name], atol=1e-10), name
 
 
+def test_what_lies_together_stays_where_it_is():
+    layer = GRU(5, 30, device="cuda")
+    before = [p.data_ptr() for p in layer.parameters()]
+    layer.to("cuda").float()
+    assert [p.data_ptr() for p in layer.parameters()] == before
+
+
 def test_weights_that_two_share_are_left_alone():
     layer = RNN(30, 30, device="cuda")
     layer.weight_ih = layer.weight_hh

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def lay_together(layer: Recurrence[Any]) -> None:
     """Move the weights of a layer on a GPU into one piece, in cuDNN's order; as parameters they stay what they were."""
     weights = layer._weights()
-    if not weights[0].is_cuda or layer.kernel is None or len(layer._parameters) != 4 or not _are_own(weights):
+    if not weights[0].is_cuda or layer.kernel is None or len(layer._parameters) != 4 or not _are_apart(weights):
         return
     if cudnn.is_acceptable(weights[0]):
         with torch.cuda.device_of(weights[0]), torch.no_grad():
@@ -24,8 +24,11 @@ def lay_together(layer: Recurrence[Any]) -> None:
             torch._cudnn_rnn_flatten_weight(weights, len(weights), *sizes, 0, 1, True, False)
 
 
-def _are_own(weights: list[torch.Tensor]) -> bool:
-    """Whether all are plain parameters of one kind, none of them another's memory as well."""
-    first, places = weights[0], {w.data_ptr() for w in weights}
+def _are_apart(weights: list[torch.Tensor]) -> bool:
+    """Whether all are plain parameters of one kind, each in memory of its own.
+
+    What lies together already stays where it is: a captured graph may know its address.
+    """
+    first, storages = weights[0], {w.untyped_storage().data_ptr() for w in weights}
     is_alike = all(type(w) is nn.Parameter and (w.dtype, w.device) == (first.dtype, first.device) for w in weights)
-    return is_alike and len(places) == len(weights)
+    return is_alike and len(storages) == len(weights)
