@@ -34,7 +34,10 @@ TRAINING_NOTE = (
     "In bf16 where tf32 is not named. Batches, dropout, clipping and the optimiser are in the time; ways take turns, "
     "{rounds} times {updates} updates; the loss is the mean of the last {updates}."
 )
-LOSSES_NOTE = "The medium LSTM's schedule is shortened to 12 epochs. Speeds stand in the table above."
+LOSSES_NOTE = (
+    "One seed; the medium LSTM's schedule is shortened to 12 epochs. Ways are trained apart, at the commits named; the "
+    "command is the last one's. Speeds stand in the table above."
+)
 BESIDE = {
     "static": "static cache, compiled",
     "transformers": "transformers' `generate`",
@@ -63,7 +66,8 @@ CHINESE = {
     FLAT_NOTE: "读过若干词元之后：float32 下每词元微秒数；换掉第一个词元，记忆的改变仍不小于 {moved}。",
     TRAINING_NOTE: "计时包括批量、dropout、裁剪与优化器；各方式轮流，{rounds} 轮，每轮 {updates} 次更新；"
     "损失为最后 {updates} 次的平均。",
-    LOSSES_NOTE: "medium LSTM 的日程缩短为 12 轮。速度见上表。",
+    LOSSES_NOTE: "一个种子；medium LSTM 的日程缩短为 12 轮。各方式分别训练，提交如表；命令是最后一次的。速度见上表。",
+    "commit": "提交",
     BESIDE["static"]: "固定缓存，已编译",
     BESIDE["transformers"]: "transformers 的 `generate`",
     BESIDE["torch"]: "`nn.LSTM` 逐步",
@@ -203,6 +207,6 @@ def training_block(result: Result, say: Say) -> str:
 
 
 def losses_block(result: Result, say: Say) -> str:
-    head = [say(word) for word in ("training", "way", "loss")]
-    lines = [[row["setting"], say(row["way"]), f"{row['loss']:.3f}"] for row in result["rows"]]
-    return join(table(head, lines, texts=2), say(LOSSES_NOTE), result, say)
+    head = [say(word) for word in ("training", "way", "commit", "loss")]
+    lines = [[row["setting"], say(row["way"]), row["commit"], f"{row['loss']:.3f}"] for row in result["rows"]]
+    return join(table(head, lines, texts=3), say(LOSSES_NOTE), result, say)

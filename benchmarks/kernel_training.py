@@ -29,7 +29,7 @@ import torch
 
 import characters
 import ptb
-from common import data_folder, earlier, save_result
+from common import COMMIT, data_folder, earlier, save_result
 from recollect.kernels import persistent
 from recollect.train import update
 from recollect.trainee import Plan, Trainee
@@ -133,7 +133,8 @@ def train_whole(way: str) -> None:
         with path_of(way):
             found = job()
         loss = found["whole_set_loss"] if "whole_set_loss" in found else math.log(found["valid_perplexity"])
-        row = {"setting": name, "way": way, "loss": loss, "tokens_per_second": found["tokens_per_second"]}
+        speed = found["tokens_per_second"]
+        row = {"setting": name, "way": way, "loss": loss, "tokens_per_second": speed, "commit": COMMIT}
         kept = [old for old in earlier("kernel-losses") if (old["setting"], old["way"]) != (name, way)]
         save_result("kernel-losses", sorted([*kept, row], key=itemgetter("setting", "way")))
 

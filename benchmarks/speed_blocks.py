@@ -52,8 +52,10 @@ def growth_block(result: Result, say: Say) -> str:
     rows, setting = result["rows"], result["setting"]
     both = f"{growth_table(rows, BOTH, say)}\n\n{growth_table(rows, FORWARD, say)}"
     spreads = sorted(row["spread"] for row in rows)
-    most = {row["axis"]: max(row["sizes"]) for row in sorted(rows, key=lambda row: max(row["sizes"]))}
-    sizes = ", ".join(f"{name_of(axis, say)} {most[axis]:,}" for axis in AXES if axis in most)
+    most: dict[str, int] = {}
+    for row in rows:
+        most[row["axis"]] = max(most.get(row["axis"], 0), *row["sizes"])
+    sizes = ", ".join(f"{name_of(axis, say)} {size:,}" for axis, size in most.items())
     facts = {**setting["base"], **setting, "most": sizes, "spread": spreads[len(spreads) // 2], "widest": spreads[-1]}
     return join(both, say(GROWTH_NOTE).format(**facts), result, say)
 

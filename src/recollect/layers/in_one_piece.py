@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def lay_together(layer: Recurrence[Any]) -> None:
     """Move the weights of a layer on a GPU into one piece, in cuDNN's order; as parameters they stay what they were."""
     weights = layer._weights()
-    if not weights[0].is_cuda or layer.kernel is None or len(layer._parameters) != 4 or not _are_apart(weights):
+    if not weights[0].is_cuda or layer.kernel is None or not layer.has_own_weights or not _are_apart(weights):
         return
     if cudnn.is_acceptable(weights[0]):
         with torch.cuda.device_of(weights[0]), torch.no_grad():

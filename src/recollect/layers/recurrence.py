@@ -90,6 +90,11 @@ class Recurrence(SequenceLayer[H]):
         super().__setstate__(state)  # type: ignore[no-untyped-call]
         lay_together(self)  # a copy's weights are apart
 
+    @property
+    def has_own_weights(self) -> bool:
+        """Whether the weights are this layer's parameters; not where one is made of others at every call."""
+        return len(self._parameters) == 4
+
     def reset_parameters(self) -> None:
         """Draw all weights uniformly from ±1/√H, as torch does."""
         for p in self.parameters():
@@ -165,7 +170,7 @@ class Recurrence(SequenceLayer[H]):
 
     def _by_kernel(self, kernel: str, x: Tensor, memory: H, valid: Tensor | None) -> tuple[Tensor, H] | None:
         """Read with one of our kernels, where one can and pays; not where a weight is made of others at every call."""
-        if torch.compiler.is_compiling() or len(self._parameters) != 4:
+        if torch.compiler.is_compiling() or not self.has_own_weights:
             return None
         if persistent.takes(kernel, x, self.hidden):
             return self._walk_on_gpu(kernel, x, memory, valid)
@@ -176,7 +181,7 @@ class Recurrence(SequenceLayer[H]):
         """Read on a GPU: a walk writes zeros to begin with on its way, for the library one zero serves as h and c."""
         if torch.compiler.is_compiling() or self.kernel is None or not _begin_with_zeros(self):
             return None
-        if len(self._parameters) == 4 and persistent.takes(self.kernel, x, self.hidden):
+        if self.has_own_weights and persistent.takes(self.kernel, x, self.hidden):
             return self._walk_on_gpu(self.kernel, x, None, valid)
         if not x.is_cuda or x.shape[1] == 1 or not self._pays(x):
             return None
@@ -228,7 +233,7 @@ class Recurrence(SequenceLayer[H]):
 
     def _is_like(self, other: SequenceLayer[Any]) -> bool:
         """Whether one kernel can read with both: the same kind and sizes, weights of their own, and nobody watches."""
-        if type(other) is not type(self) or len(self._parameters) != 4 or len(other._parameters) != 4:
+        if type(other) is not type(self) or not (self.has_own_weights and other.has_own_weights):
             return False
         same = all(getattr(self, name) == getattr(other, name) for name in ("kernel", "hidden"))
         return same and self._home() == other._home() and not is_watched(self, other)
@@ -294,8 +299,8 @@ class Recurrence(SequenceLayer[H]):
         return self.bias_ih is not None, 1, 0.0, torch.is_grad_enabled(), False, True
 
     def _weights(self) -> list[Tensor]:
-        own: Any = self._parameters.values()  # to ask for each by name takes longer, but a weight may be made of others
-        if len(own) != 4:
+        own: Any = self._parameters.values()  # asking for each by name takes longer
+        if not self.has_own_weights:
             own = self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh
         return [p for p in own if p is not None]
 

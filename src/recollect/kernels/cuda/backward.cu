@@ -435,7 +435,7 @@ KERNEL(THREADS) recurrent_backward(const Backward a) {
             wgmma_wait(1);
             pass_on(me, shared, guard, turn + 1, high - 1, sums[(high - 1) % 2]);
         }
-        wgmma_wait(0);
+        wgmma_wait();
         pass_on(me, shared, guard, turn + 1, HIGH - 1, sums[(HIGH - 1) % 2]);
         now.go_back(a);
 #pragma unroll
