@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Iterable
 from itertools import groupby
+from operator import itemgetter
 
 from recurrent_cases import WAYS
 from tables import Result, Say, join, table
@@ -35,8 +37,8 @@ TRAINING_NOTE = (
     "{rounds} times {updates} updates; the loss is the mean of the last {updates}."
 )
 LOSSES_NOTE = (
-    "One seed; the medium LSTM's schedule is shortened to 12 epochs. Ways are trained apart, at the commits named; the "
-    "command is the last one's. Speeds stand in the table above."
+    "The mean over seeds, and each seed's; the medium LSTM's schedule is shortened to 12 epochs. Ways are trained "
+    "apart; the command is the last one's. Speeds stand in the table above."
 )
 BESIDE = {
     "static": "static cache, compiled",
@@ -66,7 +68,9 @@ CHINESE = {
     FLAT_NOTE: "读过若干词元之后：float32 下每词元微秒数；换掉第一个词元，记忆的改变仍不小于 {moved}。",
     TRAINING_NOTE: "计时包括批量、dropout、裁剪与优化器；各方式轮流，{rounds} 轮，每轮 {updates} 次更新；"
     "损失为最后 {updates} 次的平均。",
-    LOSSES_NOTE: "一个种子；medium LSTM 的日程缩短为 12 轮。各方式分别训练，提交如表；命令是最后一次的。速度见上表。",
+    LOSSES_NOTE: "各种子的平均，以及每个种子的结果；medium LSTM 的日程缩短为 12 轮。各方式分别训练；命令是最后一次的。"
+    "速度见上表。",
+    "each seed": "各种子",
     "commit": "提交",
     BESIDE["static"]: "固定缓存，已编译",
     BESIDE["transformers"]: "transformers 的 `generate`",
@@ -207,6 +211,12 @@ def training_block(result: Result, say: Say) -> str:
 
 
 def losses_block(result: Result, say: Say) -> str:
-    head = [say(word) for word in ("training", "way", "commit", "loss")]
-    lines = [[row["setting"], say(row["way"]), row["commit"], f"{row['loss']:.3f}"] for row in result["rows"]]
+    head = [say(word) for word in ("training", "way", "commit", "loss", "each seed")]
+    lines = []
+    for (setting, way), group in groupby(result["rows"], key=itemgetter("setting", "way")):
+        rows = list(group)
+        losses = [row["loss"] for row in rows]
+        commits = ", ".join(sorted({row["commit"] for row in rows}))
+        each = ", ".join(f"{loss:.3f}" for loss in losses)
+        lines.append([setting, say(way), commits, f"{statistics.mean(losses):.3f}", each])
     return join(table(head, lines, texts=3), say(LOSSES_NOTE), result, say)

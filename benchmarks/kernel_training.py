@@ -1,14 +1,14 @@
 """Training with our recurrent kernels beside training without them: tokens per second, end to end, and the loss.
 
     RECOLLECT_DATA=FOLDER python benchmarks/kernel_training.py [--updates N] [--rounds N]
-    RECOLLECT_DATA=FOLDER python benchmarks/kernel_training.py --whole "kernels" "plain, tf32, captured"
+    RECOLLECT_DATA=FOLDER python benchmarks/kernel_training.py --whole "kernels" "plain, tf32, captured" --seeds 0 1 2
 
 The medium LSTM of Zaremba et al. on Penn Treebank (2 × 650, batch 20, 35 steps) and the LSTMs of tinyshakespeare in
 characters.py, as ptb.py and characters.py train them: batches, dropout, clipping and the optimiser are all in the
 time. Each way has its own model of the same seed; ways take turns, and all see the same batches. The plain path is
 cuDNN's, without and with its update captured as a CUDA graph, in bf16 as ours and in tf32. With `--whole` the ways that
-are named train to the end, one after the other, and what is held out is read; Penn Treebank's schedule is shortened
-from 39 epochs to 12.
+are named train to the end, one after the other, each with every seed, and what is held out is read; Penn Treebank's
+schedule is shortened from 39 epochs to 12. The plain path's trainings share the chip.
 """
 
 from __future__ import annotations
@@ -21,15 +21,17 @@ from argparse import Namespace
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import islice
 from operator import itemgetter
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
 
 import characters
 import ptb
-from common import COMMIT, data_folder, earlier, save_result
+from common import COMMIT, data_folder, earlier, save_result, side_by_side
 from recollect.kernels import persistent
 from recollect.train import update
 from recollect.trainee import Plan, Trainee
@@ -74,10 +76,11 @@ def main() -> None:
     parser.add_argument("--updates", type=int, default=40)
     parser.add_argument("--rounds", type=int, default=8)
     parser.add_argument("--whole", nargs="+", choices=WAYS, default=[], metavar="WAY")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     options = parser.parse_args()
     torch.backends.cuda.matmul.allow_tf32 = True
     for way in options.whole:
-        train_whole(way)
+        train_whole(way, options.seeds)
     if not options.whole:
         take_turns(options)
 
@@ -127,23 +130,34 @@ def compare(learners: dict[str, Learner], tokens: int, options: Namespace) -> di
     }
 
 
-def train_whole(way: str) -> None:
-    """Train to the end, one way; rows of other ways are kept."""
-    for name, job in whole_trainings(WAYS[way]["precision"]):
+def train_whole(way: str, seeds: list[int]) -> None:
+    """Train to the end, one way; rows of other ways and seeds are kept."""
+    learners = (learner for seed in seeds for learner in whole_trainings(way, seed))
+    at_once = 1 if way.startswith("kernels") else None  # walks of several might each hold a part of the chip
+    place = itemgetter("setting", "way", "seed")
+    while some := list(islice(learners, at_once)):
         with path_of(way):
-            found = job()
-        loss = found["whole_set_loss"] if "whole_set_loss" in found else math.log(found["valid_perplexity"])
-        speed = found["tokens_per_second"]
-        row = {"setting": name, "way": way, "loss": loss, "tokens_per_second": speed, "commit": COMMIT}
-        kept = [old for old in earlier("kernel-losses") if (old["setting"], old["way"]) != (name, way)]
-        save_result("kernel-losses", sorted([*kept, row], key=itemgetter("setting", "way")))
+            for row in side_by_side(some):
+                kept = [old for old in earlier("kernel-losses") if place(old) != place(row)]
+                save_result("kernel-losses", sorted([*kept, row], key=place))
 
 
-def whole_trainings(precision: Literal["fp32", "bf16"]) -> Iterator[tuple[str, Callable[[], dict[str, Any]]]]:
-    setting = replace(characters.SETTINGS["lstm"], precision=precision)
-    yield "tinyshakespeare, lstm", characters.enrol("lstm", setting, *characters.read_parts(), OPTIONS)[2]
+def whole_trainings(way: str, seed: int) -> Iterator[tuple[Trainee, Plan, Callable[[], dict[str, Any]]]]:
+    precision = WAYS[way]["precision"]
+    setting = replace(characters.SETTINGS["lstm"], precision=precision, seed=seed)
+    trainee, plan, job = characters.enrol("lstm", setting, *characters.read_parts(), OPTIONS)
+    yield trainee, plan, partial(train_one, "tinyshakespeare, lstm", way, seed, job)
     options = Namespace(**vars(OPTIONS) | {"share": PTB_SHARE, "precision": precision})
-    yield "PTB, medium LSTM", ptb.enrol("lstm", 0, 1.0, "medium", ptb.read_parts(data_folder() / "ptb"), options)[2]
+    trainee, plan, job = ptb.enrol("lstm", seed, 1.0, "medium", ptb.read_parts(data_folder() / "ptb"), options)
+    yield trainee, plan, partial(train_one, "PTB, medium LSTM", way, seed, job)
+
+
+def train_one(setting: str, way: str, seed: int, job: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """Train in this thread, which must be told the way; give what was learnt."""
+    with path_of(way):
+        found = job()
+    loss = found["whole_set_loss"] if "whole_set_loss" in found else math.log(found["valid_perplexity"])
+    return {"setting": setting, "way": way, "seed": seed, "loss": loss, "commit": COMMIT}
 
 
 if __name__ == "__main__":

@@ -143,3 +143,16 @@ def test_penn_treebank_names_products_and_biases(say):
     assert lines[3] == f"{name} bf16 | 1 | 1 | 6 | 0.5 | 0 | {figures}"
     assert lines[4] == f"{name} tf32 | 1 | 1 | 6 | 0.5 | 0 | {say('diverged')} | {say('diverged')} | 82.1 |"
     assert all(line.count("|") == lines[0].count("|") for line in lines[:6])
+
+
+@SAYS
+def test_losses_of_several_seeds(block, say):
+    losses = {"kernels": (1.25, 1.75), "plain": (1.5,)}
+    rows = [
+        {"setting": "PTB", "way": way, "seed": seed, "loss": loss, "commit": "abc"}
+        for way, found in losses.items()
+        for seed, loss in enumerate(found)
+    ]
+    lines = block("kernel_losses", rows, say).splitlines()
+    assert f"| PTB | {say('kernels')} | abc | 1.500 | 1.250, 1.750 |" in lines
+    assert f"| PTB | {say('plain')} | abc | 1.500 | 1.500 |" in lines

@@ -83,15 +83,16 @@ def test_inside_clusters(emulate, kind):
     ]
 
 
+@pytest.mark.parametrize("rows", [16, 24])  # of which 24 does not divide a block's threads, and has an odd tile
 @pytest.mark.parametrize(
     ("kind", "dtype"), [("lstm", torch.bfloat16), ("gru", torch.bfloat16), ("lstm", torch.float16)]
 )
-def test_sums_that_leave_early(emulate, monkeypatch, kind, dtype):
-    monkeypatch.setattr(plans, "ROWS", (16,))
+def test_sums_that_leave_early(emulate, monkeypatch, kind, dtype, rows):
+    monkeypatch.setattr(plans, "ROWS", (rows,))
     machine = emulate(12)
-    compare(kind, 5, 150, 20, 4, dtype)
+    compare(kind, 5, 150, rows + 4, 4, dtype)
     forward, backward = machine.launched
-    assert (forward.cluster, backward.high, backward.rows) == (5, 2, 16)
+    assert (forward.cluster, forward.groups, backward.high, backward.rows) == (5, 2, 2, rows)
     assert backward.paired == (dtype == torch.bfloat16)
 
 
@@ -298,17 +299,25 @@ def test_the_emulator_sees(emulate, fault):
 
 
 WAIT = "await_state(me, shared, guard, step, piece);"
-FAULTS_IN_PARTS = {
-    "the nearer half is not awaited": (WAIT, f"if (piece != 0) {WAIT}"),
-    "the other half is not awaited": (WAIT, f"if (piece == 0) {WAIT}"),
-    "sums sent before their product": ("            wgmma_wait(1);\n", ""),
+HAS_PART = "const bool has_part = AT_ONCE * PARTS == THREADS || thread_index() < AT_ONCE * PARTS;"
+FAULTS_IN_PARTS = {  # with rows of a group
+    "the nearer half is not awaited": (16, WAIT, f"if (piece != 0) {WAIT}"),
+    "the other half is not awaited": (16, WAIT, f"if (piece == 0) {WAIT}"),
+    "sums sent before their product": (16, "            wgmma_wait(1);\n", ""),
+    "a slice that is sent twice": (24, HAS_PART, "const bool has_part = true;"),
+    "an odd tile read as if two had come": (
+        24,
+        "if (COLUMN_TILES % 2 && own >= ITEMS_OF_TILE - 64) return number;",
+        "",
+    ),
 }
 
 
 @pytest.mark.parametrize("fault", FAULTS_IN_PARTS)
 def test_the_emulator_sees_what_goes_in_parts(emulate, monkeypatch, fault):
-    monkeypatch.setattr(plans, "ROWS", (16,))
+    rows, right, wrong = FAULTS_IN_PARTS[fault]
+    monkeypatch.setattr(plans, "ROWS", (rows,))
     machine = emulate(12)
-    machine.fault = FAULTS_IN_PARTS[fault]
+    machine.fault = (right, wrong)
     with pytest.raises(AssertionError):
         compare("lstm", 5, 150, 20, 4, torch.bfloat16)

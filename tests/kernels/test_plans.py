@@ -44,6 +44,13 @@ def test_the_first_plan_reads_the_whole_batch_where_one_can():
     assert (first.rows, first.groups, first.cluster, first.through_l2) == (8, 8, 16, False)
 
 
+@pytest.mark.parametrize("direction", ["forward", "backward"])
+def test_between_16_and_32_rows_a_cluster_reads_24(direction):
+    inside = [p for p in offer(direction, "lstm", False, 64, 512, H200) if not p.through_l2]
+    assert [(p.rows, p.groups) for p in inside][:4] == [(8, 8), (16, 4), (24, 3), (32, 2)]
+    assert all(p.rows != 24 for p in offer(direction, "lstm", False, 64, 650, H200))  # slower through the cache
+
+
 def test_tf32_takes_twice_the_registers_and_what_is_left_goes_through_the_cache():
     inside = next(offer("forward", "lstm", False, 64, 256, H200, tf32=True))
     assert (inside.rows, inside.cluster, inside.depth, inside.through_l2) == (8, 8, 32, False)

@@ -72,7 +72,7 @@ def test_in_chunks_and_slices_of_the_batch(emulate, monkeypatch):
     assert [p.direction for p in machine.launched] == ["forward"] * 2 + ["backward"] * 2
 
 
-@pytest.mark.parametrize("rows", [16, 32, 64])
+@pytest.mark.parametrize("rows", [16, 24, 32, 64])
 def test_many_rows(emulate, monkeypatch, rows):
     monkeypatch.setattr(plans, "ROWS", (rows, 64))
     machine = emulate(8, through_l2=rows == 64, tf32=True)

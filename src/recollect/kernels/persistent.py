@@ -33,6 +33,7 @@ SHORTEST_PIECE, MOST_PIECES = 64, 12  # of time, where it is cut; a launch costs
 MOST_BESIDE = 8  # pieces for products alone
 WORTH_A_PIECE = {"forward": 30_000_000_000, "backward": 100_000_000_000}  # operations; 50 and 150 µs of a whole chip
 AT_ONCE = {"forward": 3, "backward": 3}  # walks
+MOST_TAKEN = 3 / 4  # of a chip by walks, for products to be made beside them
 
 _machines: dict[torch.device, Machine] = {}
 _plans: dict[tuple[Any, ...], Plan | None] = {}
@@ -66,7 +67,7 @@ def takes(cell: str, x: Tensor, hidden: int) -> bool:
     if type(x) not in (Tensor, nn.Parameter):
         return False
     dtype, device = compute_dtype(x), x.device
-    if not _is_read(dtype, device):
+    if not _is_read(cell, dtype, x.shape[0], hidden, device):
         return False
     machine = find_machine(device)
     return machine is not None and _pays(machine, cell, dtype, x.shape[0], hidden, device, torch.is_grad_enabled())
@@ -76,20 +77,19 @@ def takes(cell: str, x: Tensor, hidden: int) -> bool:
 def _pays(
     machine: Machine, cell: str, dtype: torch.dtype, batch: int, hidden: int, device: torch.device, trains: bool
 ) -> bool:
-    """Whether there are plans, and the library was neither faster nor more exact."""
-    if dtype is torch.float32 and not tf32.is_as_right(cell, batch, hidden):
-        return False
+    """Whether there are plans, and the library was not faster."""
     if slower.plain_is_faster(cell, dtype, batch, hidden, trains=trains):
         return False
     directions = ("forward", "backward") if trains else ("forward",)
     return all(find_plan(direction, cell, dtype, batch, hidden, device) for direction in directions)
 
 
-def _is_read(dtype: torch.dtype, device: torch.device) -> bool:
-    """Whether kernels read it: float32 as tf32, where that is allowed; on a CPU nobody asks why not."""
-    if dtype is torch.float32:
-        return (device.type == "cuda" or device in _machines) and tf32.is_allowed()
-    return dtype in NARROW
+def _is_read(cell: str, dtype: torch.dtype, batch: int, hidden: int, device: torch.device) -> bool:
+    """Whether kernels read it: float32 as tf32, where the library does so too; on a CPU nobody asks why not."""
+    if dtype is not torch.float32:
+        return dtype in NARROW
+    is_as_right = tf32.is_as_right(cell, batch, hidden)  # asked first: it takes less time than the next questions
+    return is_as_right and (device.type == "cuda" or device in _machines) and tf32.is_allowed()
 
 
 def takes_several(cell: str, x: Tensor, hidden: int, many: int, *, is_pile: bool) -> bool:
@@ -195,7 +195,7 @@ def find_way(
     machine, (plan, at_once) = _ready(*shape)[1], _most_at_once(machine, *shape, many)
     if is_pile and at_once > 1:
         return Way(machine, plan, at_once, piece_size(extent.steps, MOST_PIECES))
-    leaves_room = 3 * at_once * plan.grid <= 2 * machine.chip.multiprocessors  # for products beside the walks
+    leaves_room = at_once * plan.grid <= MOST_TAKEN * machine.chip.multiprocessors
     pieces = _worth_pieces(direction, extent) if leaves_room else 1
     return Way(machine, plan, at_once, piece_size(extent.steps, pieces))
 

@@ -25,7 +25,10 @@ import torch
 
 CELLS = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 SENT = {"lstm": 4, "gru": 3, "rnn_tanh": 1, "rnn_relu": 1}  # slots of a unit that W_hh multiplies in backward
-ROWS = (8, 16, 32, 64)  # rows of a group: the columns of a product
+ROWS = (8, 16, 24, 32, 64)  # rows of a group: the columns of a product
+INSIDE = (
+    24,
+)  # clusters alone: seven of 16 blocks fit on a chip, so that 24 rows spare 32; through the cache it is slower
 REGISTERS = 208  # of a thread's 255, for weights and sums: more leave no room for the rest
 FEWER_REGISTERS = 192  # enough in tf32, whose elements take more: above, weights go to shared memory as far as they fit
 LAID_BYTES = 2048  # of a tile of weights
@@ -259,7 +262,8 @@ def _lay_down(plan: Plan, chip: Chip) -> Plan:
 
 def _slices(batch: int, most: int) -> list[tuple[int, int]]:
     """Rows of a group and groups of a launch: few launches first, then few rows. Large clusters may not fill a chip."""
-    found = {(rows, min(_ceil(batch, rows), groups)) for rows in ROWS for groups in range(1, most + 1)}
+    every = [rows for rows in ROWS if rows not in INSIDE]
+    found = {(rows, min(_ceil(batch, rows), groups)) for rows in every for groups in range(1, most + 1)}
     return sorted(found, key=lambda way: (_ceil(batch, way[0] * way[1]), *way))
 
 

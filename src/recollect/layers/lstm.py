@@ -78,8 +78,9 @@ class LSTM(Recurrence[HiddenCell]):
         weights = self._weights()
         if valid is not None:
             x, weights[0] = self._hold_cell(x, weights[0], valid)
-        state = (memory.hidden[None].contiguous(), memory.cell[None].contiguous())
-        y, h, c = _VF.lstm(x, state, weights, *self._kernel_options())
+        h = memory.hidden[None].contiguous()  # (1, B, H)
+        c = h if memory.cell is memory.hidden else memory.cell[None].contiguous()
+        y, h, c = _VF.lstm(x, (h, c), weights, *self._kernel_options())
         return y, HiddenCell(hidden=last_valid(y, memory.hidden, valid, h[0]), cell=c[0])
 
     def _hold_cell(self, x: Tensor, weight_ih: Tensor, valid: Tensor) -> tuple[Tensor, Tensor]:

@@ -275,19 +275,20 @@ inline void copy_bulk(u32 to, const void* from, u32 bytes, u32 barrier) {
         b.settle();
     });
 }
-inline void store_async(u32 to, const u32* four, u32 barrier) {
+inline void store_words_async(u32 to, const u32* from, int count, u32 barrier) {
     auto* block = emulator::chip->now->block;
-    if (to % 16) emulator::broken("a store off its 16 bytes");
+    if (to % (4 * count)) emulator::broken("a store off its bytes");
     if (is_mute()) return;
-    const u32 a = four[0], b = four[1], c = four[2], d = four[3];
+    const std::vector<u32> words(from, from + count);
     emulator::later([=] {
-        const u32 words[4] = {a, b, c, d};
-        std::memcpy(emulator::at(block, to, 16), words, 16);
+        std::memcpy(emulator::at(block, to, 4 * count), words.data(), 4 * count);
         auto& there = emulator::barrier_at(block, barrier);
-        there.bytes -= 16;
+        there.bytes -= 4 * count;
         there.settle();
     });
 }
+inline void store_async(u32 to, const u32* four, u32 barrier) { store_words_async(to, four, 4, barrier); }
+inline void store_async_two(u32 to, const u32* two, u32 barrier) { store_words_async(to, two, 2, barrier); }
 
 // --- tensor cores --------------------------------------------------------------------------------------------------
 inline u64 describe(u32 address, int rows = ROWS) {

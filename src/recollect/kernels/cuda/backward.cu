@@ -204,11 +204,16 @@ DEVICE void await_sums(const Shared& shared, Guard& guard, int turn) {
     if (thread_index() == 0 && !guard.gave_up) barrier_expect(barrier, SUMS_BYTES);  // for the turn after next
 }
 
-// An item as one sender sends it, and where: sixteen bytes have two units in four rows, or two pairs of those.
+// An item as one sender sends it, and where: sixteen bytes have two units in four rows, or two pairs of those. Of an odd
+// number of column tiles the last goes alone, by eight bytes.
 #if PAIRED
 typedef u32 Sent;
 DEVICE float2 both_of(Sent sent) { return unpack_pair(sent); }
-DEVICE int lies_at(int number) { return number / 128 * 128 + number % 64 / 2 * 4 + number / 64 % 2 * 2 + number % 2; }
+DEVICE int lies_at(int number) {
+    const int begin = COLUMN_TILES % 2 ? number / ITEMS_OF_TILE * ITEMS_OF_TILE : 0, own = number - begin;
+    if (COLUMN_TILES % 2 && own >= ITEMS_OF_TILE - 64) return number;
+    return begin + own / 128 * 128 + own % 64 / 2 * 4 + own / 64 % 2 * 2 + own % 2;
+}
 #else
 typedef float2 Sent;
 DEVICE float2 both_of(Sent sent) { return sent; }
@@ -329,13 +334,16 @@ DEVICE void send_sums(const Place& me, const Shared& shared, int turn, int high,
     const u32 barrier = address_in(sums_barrier(shared, turn), owner);
 #pragma unroll
     for (int tile = 0; tile < COLUMN_TILES; tile += PAIRED ? 2 : 1) {
-        u32 four[4];
+        const float* from = sums + tile * 4;
+        const bool goes_alone = PAIRED && tile + 1 == COLUMN_TILES;
+        u32 words[4];
 #pragma unroll
-        for (int r = 0; r < 4; ++r) {
-            const float* from = sums + tile * 4;
-            four[r] = PAIRED ? pack_pair(from[2 * r], from[2 * r + 1]) : bits_of(from[r]);
-        }
-        store_async(to + tile * (PAIRED ? 256 : 512), four, barrier);
+        for (int r = 0; r < (goes_alone ? 2 : 4); ++r)
+            words[r] = PAIRED ? pack_pair(from[2 * r], from[2 * r + 1]) : bits_of(from[r]);
+        if (goes_alone)
+            store_async_two(to + tile * 256 - slot * 8, words, barrier);
+        else
+            store_async(to + tile * (PAIRED ? 256 : 512), words, barrier);
     }
 }
 

@@ -4,7 +4,7 @@
 //   CELL        0 LSTM, 1 GRU (reset after), 2 RNN with tanh, 3 RNN with relu
 //   HALF        0 bf16, 1 fp16
 //   TF32        1: float32, multiplied as tf32; HALF is 0
-//   ROWS        batch rows of a group, 8, 16, 32 or 64: the columns of every product
+//   ROWS        batch rows of a group, 8, 16, 24, 32 or 64: the columns of every product
 //   BLOCKS      blocks of a group; each owns UNITS hidden units
 //   CLUSTER     blocks of a cluster
 //   THROUGH_L2  1: blocks exchange through the second-level cache, 0: a group is one cluster and exchanges inside it

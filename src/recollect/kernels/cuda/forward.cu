@@ -276,7 +276,8 @@ DEVICE void send_state(const Forward& a, const Place& me, const Shared& shared, 
         const int distance = i * AT_ONCE + thread_index() / PARTS + 1, peer = me.block + distance;
         const int rank = peer < CLUSTER ? peer : peer - CLUSTER, piece = PIECES > 1 && distance >= first_slice(1);
         const u32 barrier = state_barrier(shared, step % 2 * PIECES + piece);
-        if (distance < CLUSTER)
+        const bool has_part = AT_ONCE * PARTS == THREADS || thread_index() < AT_ONCE * PARTS;
+        if (has_part && distance < CLUSTER)
             store_async(address_in(mine_at + distance * SLICE_BYTES, rank), four, address_in(barrier, rank));
     }
 #endif

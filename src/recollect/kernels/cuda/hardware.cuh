@@ -213,6 +213,11 @@ DEVICE void store_async(u32 to, const u32* four, u32 barrier) {  // 16 bytes int
                  "r"(four[0]), "r"(four[1]), "r"(four[2]), "r"(four[3]), "r"(barrier)
                  : "memory");
 }
+DEVICE void store_async_two(u32 to, const u32* two, u32 barrier) {  // 8 bytes
+    asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v2.b32 [%0], {%1, %2}, [%3];" ::"r"(to), "r"(two[0]),
+                 "r"(two[1]), "r"(barrier)
+                 : "memory");
+}
 DEVICE u32 bits_of(float value) { return __float_as_uint(value); }
 DEVICE float float_of(u32 bits) { return __uint_as_float(bits); }
 DEVICE void add_shared(u32* to) { atomicAdd(to, 1u); }
@@ -251,6 +256,15 @@ DEVICE void settle(float& value) { asm volatile("" : "+f"(value)::"memory"); }
 #define ADDS "%13"
 #define BOTH_LAID "%8, %9"
 #define ADDS_LAID "%10"
+#elif ROWS == 24
+#define SUMS "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11"
+#define INTO(d) \
+    "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), \
+    "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11])
+#define A_AND_B "{%12, %13, %14, %15}, %16"
+#define ADDS "%17"
+#define BOTH_LAID "%12, %13"
+#define ADDS_LAID "%14"
 #elif ROWS == 32
 #define SUMS "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
 #define INTO(d) \
