@@ -26,9 +26,7 @@ import torch
 CELLS = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 SENT = {"lstm": 4, "gru": 3, "rnn_tanh": 1, "rnn_relu": 1}  # slots of a unit that W_hh multiplies in backward
 ROWS = (8, 16, 24, 32, 64)  # rows of a group: the columns of a product
-INSIDE = (
-    24,
-)  # clusters alone: seven of 16 blocks fit on a chip, so that 24 rows spare 32; through the cache it is slower
+INSIDE = (24,)  # of these inside clusters alone: seven of 16 blocks fit on a chip; through the cache they are slower
 REGISTERS = 208  # of a thread's 255, for weights and sums: more leave no room for the rest
 FEWER_REGISTERS = 192  # enough in tf32, whose elements take more: above, weights go to shared memory as far as they fit
 LAID_BYTES = 2048  # of a tile of weights

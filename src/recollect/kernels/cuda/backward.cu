@@ -341,7 +341,7 @@ DEVICE void send_sums(const Place& me, const Shared& shared, int turn, int high,
         for (int r = 0; r < (goes_alone ? 2 : 4); ++r)
             words[r] = PAIRED ? pack_pair(from[2 * r], from[2 * r + 1]) : bits_of(from[r]);
         if (goes_alone)
-            store_async_two(to + tile * 256 - slot * 8, words, barrier);
+            store_async_two(to + tile * 256 - slot * 8, words, barrier);  // eight bytes a slot
         else
             store_async(to + tile * (PAIRED ? 256 : 512), words, barrier);
     }
