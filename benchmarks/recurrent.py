@@ -39,7 +39,7 @@ import recurrent_cases
 from common import COMMIT, earlier, save_result
 from recollect import GRU, LSTM, RNN
 from recollect.capture import as_graph
-from recollect.kernels import launching, nvrtc, persistent, plans, preparing, slower
+from recollect.kernels import launching, nvrtc, persistent, pieces, plans, preparing, slower
 from recollect.kernels.driver import sources
 from recollect.kernels.recurrences import Given
 from recollect.kernels.rooms import Extent
@@ -196,16 +196,16 @@ def tune_pieces(rounds: int) -> int:
         layer = build(case, DEVICE).to(dtype)
         x = torch.randn(case.batch, STEPS, case.hidden, device=DEVICE).to(dtype).requires_grad_()
         weigh = torch.randn(case.batch, STEPS, case.hidden * case.directions, device=DEVICE).to(dtype)
-        for at_once, pieces in product((1, 2, 3, 4) if case.is_stack else (1,), (1, 2, 4, 8, 16)):
+        for at_once, most in product((1, 2, 3, 4) if case.is_stack else (1,), (1, 2, 4, 8, 16)):
             persistent.AT_ONCE = {"forward": at_once, "backward": at_once}
-            persistent.MOST_PIECES = persistent.MOST_BESIDE = pieces
-            persistent.SHORTEST_PIECE, persistent.WORTH_A_PIECE = STEPS // pieces, {"forward": 1, "backward": 1}
+            pieces.MOST = pieces.MOST_BESIDE = most
+            pieces.SHORTEST, pieces.WORTH = STEPS // most, {"forward": 1, "backward": 1}
             persistent.find_way.cache_clear(), persistent._most_at_once.cache_clear()
             jobs = {which: as_graph(job(layer, x, weigh, trains=which != "forward")) for which in PASSES}
             times = interleave_events(jobs, Effort(STEPS, rounds, 0.0, 2))
             persistent.check()
             us = ", ".join(f"{which} {statistics.median(t) * 1000 / STEPS:.2f}" for which, t in times.items())
-            print(f"{case}: {at_once} at once, {pieces} pieces: {us} µs a step", flush=True)
+            print(f"{case}: {at_once} at once, {most} pieces: {us} µs a step", flush=True)
     return 0
 
 
@@ -232,7 +232,7 @@ def walk(layer: Any, cell: str, batch: int, dtype: torch.dtype, *, back: bool) -
 
     def ahead() -> Any:
         rooms = preparing.prepare_forward(machine, forward, given, extent, keeps=back)
-        own = launching.Forward(machine, forward, extent, rooms, None, keeps=back, size=STEPS)
+        own = launching.Forward(machine, forward, extent, rooms, None, keeps=back, cuts=(0, STEPS))
         own.walk(0)
         return own
 
@@ -244,7 +244,7 @@ def walk(layer: Any, cell: str, batch: int, dtype: torch.dtype, *, back: bool) -
 
     def astern() -> Any:
         room = preparing.prepare_backward(machine, backward, weight, extent, nothing)
-        launching.Backward(machine, backward, extent, seen, room, d_y, (None, None), size=STEPS).walk(0)
+        launching.Backward(machine, backward, extent, seen, room, d_y, (None, None), cuts=(0, STEPS)).walk(0)
 
     return astern
 

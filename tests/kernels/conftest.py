@@ -8,7 +8,7 @@ import pytest
 import torch
 from emulated import Emulator
 
-from recollect.kernels import persistent, plans, slower, tf32 as tf32_module
+from recollect.kernels import persistent, pieces, plans, precision, slower
 
 CPU = torch.device("cpu")
 
@@ -42,8 +42,8 @@ def emulate(folder, monkeypatch):
         monkeypatch.setattr(persistent, "FEWEST_STEPS", 1)
         monkeypatch.setattr(slower, "PLAIN_IS_FASTER", frozenset())
         monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", tf32)
-        monkeypatch.setattr(tf32_module, "FEWEST_ROWS", 1)
-        monkeypatch.setattr(tf32_module, "FEWEST_UNITS", dict.fromkeys(plans.CELLS, 1))
+        monkeypatch.setattr(precision, "CELLS", plans.CELLS)
+        monkeypatch.setattr(precision, "IN_TF32", ((1, 1, 1),))
         if through_l2:
             monkeypatch.setattr(plans, "WIDEST", 0)
         return machine
@@ -55,13 +55,14 @@ def emulate(folder, monkeypatch):
 def in_pieces(monkeypatch):
     """Cut time into pieces of so many steps, wherever it may be cut."""
 
-    def cut(size, most=1000):
-        monkeypatch.setattr(persistent, "SHORTEST_PIECE", size)
-        monkeypatch.setattr(persistent, "MOST_PIECES", most)
-        monkeypatch.setattr(persistent, "MOST_BESIDE", most)
+    def cut(size, most=1000, growth=1.0):
+        monkeypatch.setattr(pieces, "SHORTEST", size)
+        monkeypatch.setattr(pieces, "MOST", most)
+        monkeypatch.setattr(pieces, "MOST_BESIDE", most)
         monkeypatch.setattr(persistent, "FEWEST_PILED", 2 * size)
         monkeypatch.setattr(persistent, "FEWEST_BESIDE", 1)
-        monkeypatch.setattr(persistent, "WORTH_A_PIECE", {"forward": 1, "backward": 1})
+        monkeypatch.setattr(pieces, "WORTH", {"forward": 1, "backward": 1})
+        monkeypatch.setattr(pieces, "LONGEST_GROWTH", growth)
         persistent.find_way.cache_clear()  # found with other numbers
 
     return cut

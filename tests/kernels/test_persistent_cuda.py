@@ -20,7 +20,7 @@ pytestmark = pytest.mark.skipif(not HOPPER, reason="no Hopper GPU")
 STEPS = 40
 SIZES = [(1, 64), (3, 72), (16, 128), (64, 200), (64, 256), (20, 512), (128, 512), (64, 650), (16, 1024), (64, 1024)]
 SIZES += [(128, 1024), (40, 1500)]
-TF32_SIZES = [(16, 160), (64, 200), (64, 256), (64, 384), (20, 512), (128, 512), (64, 640)]
+TF32_SIZES = [(17, 193), (64, 200), (64, 256), (64, 384), (20, 512), (128, 512), (64, 640)]
 TF32_SIZES += [(64, 768), (16, 1024), (64, 1024)]  # these have weights in shared memory
 UNITS = {torch.bfloat16: 2**-7, torch.float16: 2**-10, torch.float32: 2**-12}  # of one rounding; of half a tf32's
 KINDS = {"lstm": LSTM, "gru": GRU, "rnn_tanh": RNN, "rnn_relu": lambda *s, **k: RNN(*s, nonlinearity="relu", **k)}
@@ -88,6 +88,17 @@ def test_every_cell_with_ragged_rows(kind, dtype, batch, hidden):
     compare(*make(kind, batch, hidden, dtype, ragged=True))
 
 
+@pytest.mark.parametrize(("kind", "batch", "hidden"), [("rnn_tanh", 1, 1500), ("rnn_tanh", 1, 650), ("gru", 16, 1500)])
+def test_no_sum_is_cut_into_narrow_parts(kind, batch, hidden):
+    layer, x, parts, valid, weighs = make(kind, batch, hidden, torch.bfloat16, ragged=False, width=hidden, steps=256)
+    found = read(deepcopy(layer), x, parts, valid, weighs)
+    with persistent.disabled():
+        library = read(deepcopy(layer), x, parts, valid, weighs)
+        exact = read(deepcopy(layer).double(), x.double(), {n: p.double() for n, p in parts.items()}, valid, weighs)
+    ours, theirs = errors(found, exact), errors(library, exact)
+    assert all(ours[name] < theirs[name] for name in ("y", "dx", "dweight_hh")), (ours, theirs)
+
+
 @pytest.mark.parametrize(("batch", "hidden"), TF32_SIZES)
 def test_float32_by_tf32_over_its_grid(batch, hidden):
     compare(*make("lstm", batch, hidden, torch.float32, ragged=False))
@@ -101,17 +112,31 @@ def test_every_cell_by_tf32_with_ragged_rows(kind, batch, hidden):
 
 def test_float32_stays_whole_where_tf32_is_not_allowed(monkeypatch):
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
-    layer, x, *_ = make("lstm", 16, 256, torch.float32, ragged=False)
+    layer, x, *_ = make("lstm", 64, 256, torch.float32, ragged=False)
     assert not persistent.takes(layer.kernel, x, layer.hidden)
 
 
-EXACT = [("lstm", 1, 1024), ("lstm", 16, 128), ("gru", 64, 64), ("rnn_tanh", 64, 512), ("rnn_relu", 20, 200)]
+EXACT = [("lstm", 1, 1024), ("lstm", 16, 128), ("lstm", 16, 256), ("lstm", 16, 650), ("gru", 16, 384), ("gru", 64, 64)]
+EXACT += [("gru", 64, 192), ("rnn_tanh", 64, 512), ("rnn_relu", 20, 200)]
+
+
+ROUNDED = [(16, 512), (16, 652), (16, 1024), (17, 193), (17, 650), (128, 200)]
 
 
 @pytest.mark.parametrize(("kind", "batch", "hidden"), EXACT)
 def test_float32_stays_whole_where_the_library_keeps_it_so(kind, batch, hidden):
     layer, x, *_ = make(kind, batch, hidden, torch.float32, ragged=False)
     assert not persistent.takes(layer.kernel, x, layer.hidden)
+
+
+@pytest.mark.parametrize(("kind", "batch", "hidden"), [(kind, *size) for kind in ("lstm", "gru") for size in ROUNDED])
+def test_float32_is_rounded_where_the_library_rounds_it(kind, batch, hidden):
+    layer, x, *_ = make(kind, batch, hidden, torch.float32, ragged=False)
+    assert persistent.takes(layer.kernel, x, layer.hidden)
+    with torch.no_grad(), persistent.disabled():
+        layer.weight_ih.zero_()  # of the two products the steps' own is left
+        exact = deepcopy(layer).double()(x.double())[0]
+        assert errors({"y": layer(x)[0].double()}, {"y": exact})["y"] > 1e-5
 
 
 def test_a_thousand_steps_by_tf32_stay_right():

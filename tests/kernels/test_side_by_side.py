@@ -13,7 +13,7 @@ from emulated import COMPILER
 from readings import NARROW, draw, read
 
 from recollect import GRU, LSTM, RNN
-from recollect.kernels import lanes, persistent, plans
+from recollect.kernels import lanes, persistent, pieces, plans, side_by_side
 from recollect.kernels.lanes import Schedule, Task, perform
 from recollect.observe import is_watched, readable
 
@@ -107,7 +107,7 @@ class TestPieces:
         torch.manual_seed(1)
         compare(KINDS[kind](5, 30), 3, 7, ragged=ragged)
         assert counts(machine) == [4, 4]  # the last piece is a step long
-        assert [s.lanes_used for s in shuffled] == [{0, 1}, {0, 2}]
+        assert [s.lanes_used for s in shuffled] == [{0, 1, 3}, {0, 1, 3}]
 
     def test_pieces_through_the_cache(self, emulate, in_pieces, shuffled):
         machine = emulate(24, through_l2=True)
@@ -116,6 +116,14 @@ class TestPieces:
         compare(LSTM(5, 72), 9, 5)
         assert counts(machine) == [3, 3]
         assert all(p.through_l2 for p in machine.launched)
+
+    @pytest.mark.parametrize("kind", KINDS)
+    def test_pieces_that_grow(self, emulate, in_pieces, shuffled, kind):
+        machine = emulate(12)
+        in_pieces(2, growth=2.0)
+        torch.manual_seed(14)
+        compare(KINDS[kind](5, 30), 3, 15)
+        assert counts(machine) == [3, 8]  # of 2, 4 and 9 steps; backwards all of 2
 
     def test_several_launches_for_a_piece(self, emulate, in_pieces, shuffled, monkeypatch):
         monkeypatch.setattr(plans, "ROWS", (8,))
@@ -149,7 +157,7 @@ class TestPieces:
         machine = emulate(12)
         in_pieces(2)
         seven = 2 * 3 * 7 * 30 * 4  # operations for each column of what is multiplied
-        monkeypatch.setattr(persistent, "WORTH_A_PIECE", {"forward": seven * 5 // 2, "backward": seven * 40 // 2})
+        monkeypatch.setattr(pieces, "WORTH", {"forward": seven * 5 // 2, "backward": seven * 40 // 2})
         layer = LSTM(5, 30).to(NARROW)
         for steps, launches in ((7, 2), (6, 1)):
             layer(torch.randn(3, steps, 5).to(NARROW))[0].sum().backward()
@@ -175,7 +183,7 @@ class TestBeside:
         torch.manual_seed(5)
         compare(KINDS[kind].stack(5, 30, 1, bidirectional=True), 40, 7, ragged=ragged)
         assert counts(machine) == [6, 6]
-        assert [s.lanes_used for s in shuffled] == [{0, 1, 2}, {0, 1, 3}]
+        assert [s.lanes_used for s in shuffled] == [{0, 1, 2, 4}, {0, 1, 2, 4}]
         assert {(p.rows, p.groups) for p in machine.launched} == {(16, 3)}  # 5 groups of 8 rows fit only once
 
     def test_in_turn_where_only_one_fits(self, emulate, in_pieces):
@@ -231,7 +239,7 @@ class TestPile:
         torch.manual_seed(7)
         compare(KINDS[kind].stack(5, 30, 4), 6, 5, ragged=ragged)
         assert counts(machine) == [12, 12]
-        assert [s.lanes_used for s in shuffled] == [{0, 1, 2, 3}, {0, 1, 2, 3, 4}]
+        assert [s.lanes_used for s in shuffled] == [{0, 1, 2, 3, 4}, {0, 1, 2, 3, 4, 5}]
 
     def test_dropout_and_other_layers_part_piles(self, emulate, in_pieces, shuffled):
         machine = emulate(12)
@@ -284,6 +292,21 @@ def test_a_missing_wait_is_seen(emulate, in_pieces, shuffled, poisoned, monkeypa
     torch.manual_seed(10)
     with pytest.raises(AssertionError):
         compare(build(), 3, 6)
+
+
+@pytest.mark.parametrize("tasks", [side_by_side.forward_tasks, side_by_side.backward_tasks])
+@pytest.mark.parametrize(("layers", "pieces", "is_pile"), [(1, 5, False), (2, 3, False), (5, 1, False), (4, 6, True)])
+@pytest.mark.parametrize("at_once", [1, 2, 3])
+def test_no_more_walks_at_once_than_fit(tasks, layers, pieces, is_pile, at_once):
+    before, last, walks = {}, {}, []  # all that a task comes after
+    for task in tasks(layers, pieces, at_once, is_pile=is_pile).tasks:
+        near = [t for t in (last.get(task.lane), *task.after) if t is not None]
+        before[task] = set(near).union(*(before[t] for t in near))
+        last[task.lane] = task
+        walks += [task] if task.what.name == "step" else []
+    assert len(walks) == layers * pieces
+    assert walks[0].lane == 0
+    assert all(early in before[late] for early, late in zip(walks, walks[at_once:], strict=False))
 
 
 class TestLanes:

@@ -13,7 +13,7 @@ from test_persistent_emulated import KINDS, draw, read, worst
 from torch.utils.flop_counter import FlopCounterMode
 
 from recollect import LSTM
-from recollect.kernels import persistent, plans, tf32
+from recollect.kernels import persistent, plans, precision
 from recollect.kernels.packing import round_to_tf32
 from recollect.observe import readable
 
@@ -159,14 +159,10 @@ def test_only_where_torch_allows_it(emulate, monkeypatch):
     assert persistent.takes("lstm", x, 30)
     assert not persistent.takes("lstm", x.double(), 30)
     assert not persistent.takes("lstm", x, 4096)
-    monkeypatch.setattr(tf32, "FEWEST_UNITS", {"lstm": 31})
-    persistent._pays.cache_clear()
-    assert not persistent.takes("lstm", x, 30)  # torch.nn is exact there
-    assert persistent.takes("lstm", x, 31)
-    monkeypatch.setattr(tf32, "FEWEST_ROWS", 4)
-    persistent._pays.cache_clear()
-    assert not persistent.takes("lstm", x, 31)
+    monkeypatch.setattr(precision, "IN_TF32", ((4, 31, 1), (3, 40, 4)))
+    assert not persistent.takes("lstm", x, 31)  # torch.nn is exact there
     assert persistent.takes("lstm", torch.randn(4, 4, 5), 31)
+    assert [persistent.takes("lstm", x, hidden) for hidden in (36, 40, 42, 44)] == [False, True, False, True]
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
     assert not persistent.takes("lstm", torch.randn(4, 4, 5), 31)
     layer(x)
@@ -193,17 +189,28 @@ def test_a_cpu_is_not_asked_why(monkeypatch):
     assert persistent.REASONS == {}
 
 
-def test_the_allowance_is_lent_and_given_back():
-    matmul = torch.backends.cuda.matmul
-    before = matmul.allow_tf32
-    with tf32.lent(torch.float32):
-        assert matmul.fp32_precision == "tf32" if hasattr(matmul, "fp32_precision") else matmul.allow_tf32
-    assert matmul.allow_tf32 == before
-    with tf32.lent(torch.bfloat16):
-        assert matmul.allow_tf32 == before
-    with pytest.raises(ValueError, match="no product"), tf32.lent(torch.float32):
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_what_products_are_allowed_is_given_back(dtype):
+    matmul, (asked, wanted) = torch.backends.cuda.matmul, precision.WANTED[dtype]
+    before = {name: getattr(matmul, name) for name, _ in precision.WANTED.values()}
+    assert before[asked] != wanted
+    with precision.of_products(dtype):
+        assert {name: getattr(matmul, name) for name in before} == before | {asked: wanted}
+        with precision.of_products(dtype):
+            assert getattr(matmul, asked) == wanted
+        assert getattr(matmul, asked) == wanted
+    with pytest.raises(ValueError, match="no product"), precision.of_products(dtype):
         raise ValueError("no product")
-    assert matmul.allow_tf32 == before
+    assert {name: getattr(matmul, name) for name in before} == before
+
+
+def test_where_torch_is_exact():
+    taken = {
+        rows: [h for h in (192, 193, 200, 512, 650, 652, 1024) if precision.is_as_right("lstm", rows, h)]
+        for rows in (15, 16, 17)
+    }
+    assert taken == {15: [], 16: [512, 652, 1024], 17: [193, 200, 512, 650, 652, 1024]}
+    assert not precision.is_as_right("rnn_tanh", 64, 512)
 
 
 def test_rounding():

@@ -1,9 +1,9 @@
 """Work that may run side by side: tasks in lanes, each of which says what it comes after.
 
 On a GPU a lane is a stream, and to come after a task of another lane is to wait for its event; elsewhere tasks run in
-the order in which they are listed. All of it begins
-after what the current stream has been given, and what it is given next begins after all of it: so memory that is
-allocated before and freed afterwards needs no further care, and a CUDA graph captures it.
+the order in which they are listed. Lane 0 is the current stream: whatever is first in it is asked for before the others
+part from it. All of it begins after what the current stream has been given, and what it is given next begins after all
+of it: so memory that is allocated before and freed afterwards needs no further care, and a CUDA graph captures it.
 """
 
 from __future__ import annotations
@@ -86,19 +86,17 @@ class Streams:
     """Lanes of a GPU. Where blocks of several wait for room, those of the more urgent lane come first."""
 
     def __init__(self, device: torch.device, urgency: Sequence[int]) -> None:
-        self.before = torch.cuda.current_device()
-        self.streams = [_stream(device, lane, -urgent) for lane, urgent in enumerate(urgency)]
+        self.device, self.urgency, self.before = device, urgency, torch.cuda.current_device()
         self.main = self.current = torch.cuda.current_stream(device)
+        self.streams = {0: self.main}
 
     def begin(self, lanes: Sequence[int]) -> None:
-        """Wait for the current stream."""
-        start = self.main.record_event()
-        for lane in lanes:
-            self.streams[lane].wait_event(start)
+        """Mark where the lanes part from the current stream."""
+        self.start = self.main.record_event()
 
     def do(self, lane: int, work: Callable[[], None]) -> None:
         """Ask for it on the lane's stream, which stays the current one: to change it takes longer than to ask."""
-        self._turn_to(self.streams[lane])
+        self._turn_to(self._stream(lane))
         work()
 
     def mark(self, lane: int) -> torch.cuda.Event:
@@ -107,15 +105,23 @@ class Streams:
 
     def wait(self, lane: int, mark: torch.cuda.Event) -> None:
         """Wait for it."""
-        self.streams[lane].wait_event(mark)
+        self._stream(lane).wait_event(mark)
 
     def end(self, lanes: Sequence[int]) -> None:
         """Go back to the stream that was current, and let it wait for all."""
         self._turn_to(self.main)
-        for lane in lanes:
-            self.main.wait_event(self.streams[lane].record_event())
+        for stream in self.streams.values():
+            if stream is not self.main:
+                self.main.wait_event(stream.record_event())
         if torch.cuda.current_device() != self.before:  # to turn to a stream is to turn to its device
             torch.cuda.set_device(self.before)
+
+    def _stream(self, lane: int) -> torch.cuda.Stream:
+        """Give a lane's stream, which begins when it is first wanted: until then the first task has been asked for."""
+        if lane not in self.streams:
+            self.streams[lane] = _stream(self.device, lane, -self.urgency[lane])
+            self.streams[lane].wait_event(self.start)
+        return self.streams[lane]
 
     def _turn_to(self, stream: torch.cuda.Stream) -> None:
         if stream is not self.current:
@@ -146,7 +152,10 @@ def lanes_for(device: torch.device, urgency: Sequence[int]) -> Lanes:
 
 
 def perform(schedule: Schedule, work: Callable[[Any], None], device: torch.device, urgency: Sequence[int]) -> None:
-    """Do all tasks, each when its time has come; `urgency` is that of each lane, 0 for what can wait."""
+    """Do all tasks, each when its time has come; `urgency` is that of each lane, 0 for what can wait.
+
+    That of lane 0 does not count: the current stream has its own.
+    """
     lanes = lanes_for(device, urgency if len(schedule.lanes) > 1 else [0])
     marks: dict[Task, Any] = {}
     lanes.begin(schedule.lanes)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+from recollect.kernels.pieces import Cuts, spans
 from recollect.kernels.plans import Chore, Plan
 from recollect.kernels.rooms import Extent
 
@@ -96,8 +97,8 @@ Places = dict[str, Place]  # by the name of a pointer
 
 
 @lru_cache(maxsize=1024)
-def forward_launches(plan: Plan, extent: Extent, size: int, keeps: bool, from_end: bool) -> list[list[Launch]]:
-    """Give the launches of each piece of so many steps."""
+def forward_launches(plan: Plan, extent: Extent, cuts: Cuts, keeps: bool, from_end: bool) -> list[list[Launch]]:
+    """Give the launches of each piece."""
     by_step = _by_step(extent, from_end=from_end, logits="gates", outputs="y", cells="cells")
     by_piece = _states(extent, last_hidden="last_h", last_cell="last_c")
     before, first = (_states(extent, hidden=f"{when}_h", cell=f"{when}_c") for when in ("last", "first"))
@@ -107,15 +108,15 @@ def forward_launches(plan: Plan, extent: Extent, size: int, keeps: bool, from_en
         begin = (before, number - 1) if number else (first, 0)
         return [(fixed, 0), (by_step, start), (by_piece, number), begin]
 
-    return _launches(plan, extent, size, places, ForwardArguments(keeps=keeps), from_end=from_end)
+    return _launches(plan, extent, cuts, places, ForwardArguments(keeps=keeps), from_end=from_end)
 
 
 @lru_cache(maxsize=1024)
 def backward_launches(
-    plan: Plan, extent: Extent, size: int, strides: tuple[int, int], from_end: bool
+    plan: Plan, extent: Extent, cuts: Cuts, strides: tuple[int, int], from_end: bool
 ) -> list[list[Launch]]:
-    """Give the launches of each piece of so many steps; `strides` are those of dy, by step and by row."""
-    itemsize, pieces = extent.dtype.itemsize, len(cut(extent.steps, size))
+    """Give the launches of each piece; `strides` are those of dy, by step and by row."""
+    itemsize, pieces = extent.dtype.itemsize, len(cuts) - 1
     d_y = Place("d_y", itemsize * strides[0], itemsize * strides[1])
     by_step = _by_step(extent, from_end=from_end, gates="gates", cells="cells", outputs="y", d_logits="d_logits")
     by_step["d_outputs"] = d_y.turned(extent.steps) if from_end else d_y
@@ -130,13 +131,13 @@ def backward_launches(
         return [(fixed, 0), (by_step, start), (by_piece, number), end]
 
     arguments = BackwardArguments(step_stride=-strides[0] if from_end else strides[0], row_stride=strides[1])
-    return _launches(plan, extent, size, places, arguments, from_end=from_end)
+    return _launches(plan, extent, cuts, places, arguments, from_end=from_end)
 
 
 def _launches(
     plan: Plan,
     extent: Extent,
-    size: int,
+    cuts: Cuts,
     places: Callable[[int, int], list[tuple[Places, int]]],
     common: Any,
     *,
@@ -146,7 +147,7 @@ def _launches(
     found: list[list[Launch]] = []
     rows, exchange = range(0, extent.batch, plan.batch), 0
     lengths = {"lengths": Place("lengths", 4 * extent.batch, 4)}
-    for number, (start, steps) in enumerate(cut(extent.steps, size)):
+    for number, (start, steps) in enumerate(spans(cuts)):
         found.append([])
         for row in rows:
             every = [*places(number, start), (lengths, number), (_exchange(plan), exchange)]
@@ -181,11 +182,6 @@ def _exchange(plan: Plan) -> Places:
     size = sizes(plan)
     ends = {"exchange": 0, "counters": size.exchange, "failed": size.exchange + size.counters}
     return {name: Place("zeros", size.space, begin=end) for name, end in ends.items()} | {"told": Place("told")}
-
-
-def cut(steps: int, size: int) -> list[tuple[int, int]]:
-    """Cut time into pieces: where each begins, and its steps."""
-    return [(start, min(size, steps - start)) for start in range(0, steps, size)]
 
 
 def launches_of(plan: Plan, batch: int) -> int:

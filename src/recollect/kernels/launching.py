@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from recollect.kernels.launches import backward_launches, forward_launches
+from recollect.kernels.pieces import Cuts
 from recollect.kernels.plans import Chip, Chore, Plan
 from recollect.kernels.rooms import Extent, Room
 
@@ -53,7 +54,7 @@ class Seen(NamedTuple):
 
 
 class Forward:
-    """A walk forward, in pieces of `size` steps: one launch each, or more where the batch asks for them.
+    """A walk forward, in pieces: one launch each, or more where the batch asks for them.
 
     Gates replace the logits where it keeps them. A piece begins where the one before it ended: they run in order.
     `from_end`: the walk begins at the last step and ends at the first; so do its pieces.
@@ -68,13 +69,13 @@ class Forward:
         lengths: Tensor | None,
         *,
         keeps: bool,
-        size: int,
+        cuts: Cuts,
         from_end: bool = False,
     ) -> None:
         self.machine, self.plan, (self.room, kept) = machine, plan, rooms
-        self.pieces = forward_launches(plan, extent, size, keeps, from_end)
+        self.pieces = forward_launches(plan, extent, cuts, keeps, from_end)
         y = kept.memory.new_empty((extent.steps + 1, extent.batch, extent.units))
-        self.seen, self.lengths = Seen(kept, y, lengths), _left(lengths, size, len(self.pieces))
+        self.seen, self.lengths = Seen(kept, y, lengths), _left(lengths, cuts)
         self._addresses = self.seen.addresses(machine, self.room, self.lengths)
 
     def walk(self, number: int) -> None:
@@ -106,14 +107,14 @@ class Backward:
         d_y: Tensor | None,
         d_last: tuple[Tensor | None, Tensor | None],
         *,
-        size: int,
+        cuts: Cuts,
         from_end: bool = False,
     ) -> None:
         self.machine, self.plan, self.seen, self.room = machine, plan, seen, room
         d_y, (d_h, d_c) = _readable(d_y, extent.dtype), (_readable(t, torch.float32, whole=True) for t in d_last)
         strides = (0, 0) if d_y is None else d_y.stride()[:2]
-        self.pieces = backward_launches(plan, extent, size, strides, from_end)
-        self.lengths = _left(seen.lengths, size, len(self.pieces))
+        self.pieces = backward_launches(plan, extent, cuts, strides, from_end)
+        self.lengths = _left(seen.lengths, cuts)
         self.given = {"d_y": d_y, "d_last_h": d_h, "d_last_c": d_c}  # held while it is read
         self._addresses = seen.addresses(machine, room, self.lengths)
         self._addresses |= {name: t.data_ptr() for name, t in self.given.items() if t is not None}
@@ -129,14 +130,11 @@ class Backward:
         return self.room.floats(name, batch, units).to(dtype, copy=True)
 
 
-def _left(lengths: Tensor | None, size: int, pieces: int) -> Tensor | None:
+def _left(lengths: Tensor | None, cuts: Cuts) -> Tensor | None:
     """What is left of the rows' lengths where each piece begins (pieces, B): negative where a row has ended before."""
-    if lengths is None:
-        return None
-    if pieces == 1:
-        return lengths[None]
-    starts = torch.arange(pieces, device=lengths.device, dtype=lengths.dtype) * size
-    return lengths - starts[:, None]
+    if lengths is None or len(cuts) == 2:
+        return None if lengths is None else lengths[None]
+    return torch.stack([lengths - start for start in cuts[:-1]])
 
 
 def _readable(t: Tensor | None, dtype: torch.dtype, *, whole: bool = False) -> Tensor | None:

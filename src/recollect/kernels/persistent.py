@@ -1,8 +1,8 @@
 """Recurrent layers in one launch: a kernel keeps W_hh in registers and walks all steps (Diamos et al. 2016).
 
 W_ih x of all steps is one large product before the walk, and the gradients of weights and inputs are large products
-after it, or beside it. For Hopper GPUs, in bf16, fp16, and float32 where tf32 is allowed (`tf32.py`). `REASONS` says
-why it is not used where it is not; who reads beside whom, and how, stands in `side_by_side.py`.
+after it, or beside it. For Hopper GPUs, in bf16, fp16, and float32 where tf32 is allowed (`precision.py`). `REASONS`
+says why it is not used where it is not; who reads beside whom, and how, stands in `side_by_side.py`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from recollect.kernels import nvrtc, side_by_side, slower, tf32
+from recollect.kernels import nvrtc, pieces, precision, side_by_side, slower
 from recollect.kernels.driver import Cuda, DriverError
 from recollect.kernels.launching import Machine
 from recollect.kernels.nvrtc import NoCudaCompiler
@@ -29,9 +29,6 @@ REASONS: dict[str, str] = {}  # by device: why the plain path is taken there
 NARROW = (torch.bfloat16, torch.float16)
 FEWEST_STEPS = 16  # below, packing and launching cost more than the library's steps
 FEWEST_BESIDE, FEWEST_PILED = 64, 256  # below, streams and events cost more than walks side by side gain
-SHORTEST_PIECE, MOST_PIECES = 64, 12  # of time, where it is cut; a launch costs as much as some steps
-MOST_BESIDE = 8  # pieces for products alone
-WORTH_A_PIECE = {"forward": 30_000_000_000, "backward": 100_000_000_000}  # operations; 50 and 150 µs of a whole chip
 AT_ONCE = {"forward": 3, "backward": 3}  # walks
 MOST_TAKEN = 3 / 4  # of a chip by walks, for products to be made beside them
 
@@ -88,8 +85,8 @@ def _is_read(cell: str, dtype: torch.dtype, batch: int, hidden: int, device: tor
     """Whether kernels read it: float32 as tf32, where the library does so too; on a CPU nobody asks why not."""
     if dtype is not torch.float32:
         return dtype in NARROW
-    is_as_right = tf32.is_as_right(cell, batch, hidden)  # asked first: it takes less time than the next questions
-    return is_as_right and (device.type == "cuda" or device in _machines) and tf32.is_allowed()
+    is_as_right = precision.is_as_right(cell, batch, hidden)  # asked first: it takes less time than the next questions
+    return is_as_right and (device.type == "cuda" or device in _machines) and precision.is_tf32_allowed()
 
 
 def takes_several(cell: str, x: Tensor, hidden: int, many: int, *, is_pile: bool) -> bool:
@@ -178,11 +175,12 @@ def read_several(
     """
     check()
     lengths = None if valid is None else valid.sum(1, dtype=torch.int32)
-    x, keeps, many = givens[0].x, any(given.is_kept() for given in givens), len(givens)
-    extent = Extent(cell, x.shape[1], x.shape[0], x.shape[2], givens[0].w_hh.shape[1], compute_dtype(x))
-    shape = (find_machine(x.device), extent, x.device, many, is_pile)
+    x, keeps = givens[0].x, torch.is_grad_enabled() and any(given.is_kept() for given in givens)
+    (batch, steps, width), device = x.shape, x.device
+    extent = Extent(cell, steps, batch, width, givens[0].w_hh.shape[1], compute_dtype(x))
+    shape = (find_machine(device), extent, device, len(givens), is_pile)
     ahead, back = find_way("forward", *shape), find_way("backward", *shape) if keeps else None
-    setting = Setting(extent.dtype, ahead, back, is_pile, both_ways)
+    setting = Setting(extent, ahead, back, is_pile, both_ways)
     return side_by_side.read(setting, lengths, givens)
 
 
@@ -194,10 +192,11 @@ def find_way(
     shape = (direction, extent.cell, extent.dtype, extent.batch, extent.units, device)
     machine, (plan, at_once) = _ready(*shape)[1], _most_at_once(machine, *shape, many)
     if is_pile and at_once > 1:
-        return Way(machine, plan, at_once, piece_size(extent.steps, MOST_PIECES))
-    leaves_room = at_once * plan.grid <= MOST_TAKEN * machine.chip.multiprocessors
-    pieces = _worth_pieces(direction, extent) if leaves_room else 1
-    return Way(machine, plan, at_once, piece_size(extent.steps, pieces))
+        return Way(machine, plan, at_once, pieces.cut_evenly(extent.steps, pieces.MOST))
+    taken, there = at_once * plan.grid, machine.chip.multiprocessors
+    if taken > MOST_TAKEN * there:
+        return Way(machine, plan, at_once, (0, extent.steps))
+    return Way(machine, plan, at_once, pieces.cut_for_products(plan, extent, many, there - taken))
 
 
 @lru_cache(maxsize=1024)
@@ -218,18 +217,6 @@ def _most_at_once(
         if plan is not None and plan.batch >= batch:
             return plan, copies
     return _ready(direction, *shape)[0], 1
-
-
-def _worth_pieces(direction: str, extent: Extent) -> int:
-    """Cut time into as many pieces as have products that are worth a launch."""
-    deep = extent.width if direction == "forward" else 2 * extent.width + extent.units  # back: dx, dW_ih and dW_hh
-    operations = 2 * extent.batch * extent.steps * extent.columns * deep
-    return min(MOST_BESIDE, operations // WORTH_A_PIECE[direction])
-
-
-def piece_size(steps: int, most: int) -> int:
-    """Cut time into at most so many pieces, none of them too short."""
-    return steps if most < 2 or steps < 2 * SHORTEST_PIECE else max(SHORTEST_PIECE, -(-steps // most))
 
 
 def _ready(

@@ -18,7 +18,8 @@ Backward sends four gates instead of one state. If every block read all of them,
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
+from functools import cached_property
 from typing import Any, ClassVar, NamedTuple
 
 import torch
@@ -64,6 +65,14 @@ class Plan:
     high: int = 1  # backward: tiles of 64 units of a warpgroup
     tf32: bool = False  # float32, multiplied as tf32
     laid: int = 0  # tiles of weights of a warpgroup in shared memory, where registers have no room
+
+    def __hash__(self) -> int:
+        """Reckon it once: every call looks a plan up in many places."""
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash(astuple(self))
 
     @property
     def dtype(self) -> torch.dtype:

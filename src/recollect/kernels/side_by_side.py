@@ -17,18 +17,17 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from recollect.kernels import tf32
+from recollect.kernels import precision
 from recollect.kernels.lanes import Schedule, Task, perform
 from recollect.kernels.recurrences import Given
-from recollect.kernels.rooms import Extent
 from recollect.kernels.ways import Found, Kept, Reading, Returning, Setting
 
 FIELDS = len(Given._fields)
 
 
 def urgency(at_once: int) -> list[int]:
-    """Lanes: of the walks, of the products that a walk waits for, and of those that can wait."""
-    return [2] * at_once + [1, 0]
+    """Lanes: of what comes first, of the walks, of the products that a walk waits for, and of those that can wait."""
+    return [0] + [2] * at_once + [1, 0]
 
 
 class Do(NamedTuple):
@@ -43,20 +42,28 @@ class Do(NamedTuple):
 def forward_tasks(layers: int, pieces: int, at_once: int, *, is_pile: bool) -> Schedule:
     """List the ways forward: a piece's product, which in a pile waits for the layer below, then its walk.
 
-    The very first product is not among them: it is asked for before lanes part, which takes its time.
+    The very first product is not among them: it is asked for before lanes part.
     """
     tasks: list[Task] = []
     walks: dict[tuple[int, int], Task] = {}
-    beside = at_once if layers * pieces > 1 else 0
+    beside = at_once + 1 if is_pile else at_once + 2  # none is waited for as soon as in a pile
     for wave in _waves(layers, pieces, is_pile=is_pile):
         for layer, piece in wave:
             below = (walks[layer - 1, piece],) if is_pile and layer else ()
             product = [Task(beside, Do("multiply", layer, piece), below)] if walks else []
             before = [walks[layer, piece - 1]] if piece else []
-            walk = Task(len(walks) % at_once, Do("step", layer, piece), (*product, *before))
-            walks[layer, piece] = walk
+            walk = _walk(walks, at_once, Do("step", layer, piece), (*product, *before))
             tasks += [*product, walk]
     return Schedule(tasks)
+
+
+def _walk(walks: dict[tuple[int, int], Task], at_once: int, what: Do, after: tuple[Task, ...]) -> Task:
+    """Give the next walk a lane: the first goes with the caller, and never are more side by side than fit."""
+    many, first = len(walks), next(iter(walks.values()), None)
+    if first is not None and many == at_once and first not in after:  # whose lane it would share
+        after = (*after, first)
+    walks[what.layer, what.piece] = task = Task(1 + many % at_once if many else 0, what, after)
+    return task
 
 
 @lru_cache(maxsize=1024)
@@ -69,17 +76,17 @@ def backward_tasks(layers: int, pieces: int, at_once: int, *, is_pile: bool) -> 
     later: list[Task] = []
     walks: dict[tuple[int, int], Task] = {}
     passed: dict[tuple[int, int], Task] = {}
-    awaited, rest = (at_once, at_once + 1) if layers * pieces > 1 else (0, 0)
+    awaited, rest = (at_once + 1, at_once + 2) if layers * pieces > 1 else (0, 0)
     for wave in _waves(layers, pieces, is_pile=is_pile):
         found: list[Task] = []
         for from_top, from_end in wave:
             layer, piece = layers - 1 - from_top, pieces - 1 - from_end
             before = [walks[layer, piece + 1]] if from_end else []
             before += [passed[layer + 1, piece]] if is_pile and from_top else []
-            walk = Task(len(walks) % at_once, Do("step", layer, piece), tuple(before))
+            walk = _walk(walks, at_once, Do("step", layer, piece), tuple(before))
             down = Task(awaited if is_pile else rest, Do("pass_down", layer, piece), (walk,))
             weigh = Task(rest, Do("weigh", layer, piece), (walk, down))
-            walks[layer, piece], passed[layer, piece] = walk, down
+            passed[layer, piece] = down
             tasks += [walk, down] if is_pile else [walk]
             found += [weigh] if is_pile else [down, weigh]
         tasks, later = tasks + later, found
@@ -105,7 +112,7 @@ def _waves(layers: int, pieces: int, *, is_pile: bool) -> list[list[tuple[int, i
 def read(setting: Setting, lengths: Tensor | None, givens: Sequence[Given]) -> list[Found]:
     """Read with several layers of the same shape: y, the last h and c of each; in a pile only the top one's y."""
     if setting.back is None:
-        with tf32.lent(setting.dtype):
+        with precision.of_products(setting.extent.dtype):
             return _ahead(setting, lengths, givens)[1]
     flat = (t for given in givens for t in given)
     found = _Read.apply(setting, lengths, *flat)  # type: ignore[no-untyped-call]
@@ -114,16 +121,16 @@ def read(setting: Setting, lengths: Tensor | None, givens: Sequence[Given]) -> l
 
 def _ahead(setting: Setting, lengths: Tensor | None, givens: Sequence[Given]) -> tuple[list[Reading], list[Found]]:
     readings: list[Reading] = []
-    first, cell = givens[0].x, setting.ahead.plan.cell
     for given in givens:
-        x = None if not readings else _shared_x(setting, readings[-1])
-        sizes = (first.shape[1], first.shape[0], given.w_ih.shape[1], given.w_hh.shape[1])
-        extent = Extent(cell, *sizes, setting.dtype, has_x=x is None)
-        from_end = setting.both_ways and bool(readings)
-        readings.append(Reading(setting, extent, given, lengths, x, from_end=from_end))
-        if len(readings) == 1:  # the GPU has something to do while the rest is got ready
+        extent, x, is_first = setting.extent, None, not readings
+        if not is_first:
+            x = _shared_x(setting, readings[-1])
+            extent = extent._replace(width=given.w_ih.shape[1], has_x=x is None)
+        readings.append(Reading(setting, extent, given, lengths, x, from_end=setting.both_ways and not is_first))
+        if is_first:  # the GPU has something to do while the rest is got ready
             readings[0].multiply(0)
     many = len(readings), readings[0].rows.pieces, setting.ahead.at_once
+    first = givens[0].x
     _perform(forward_tasks(*many, is_pile=setting.is_pile), readings, first.device, setting.ahead.at_once)
     shown = range(len(givens))[-1:] if setting.is_pile else range(len(givens))
     pairs = enumerate(zip(readings, givens, strict=True))
@@ -141,7 +148,7 @@ class _Read(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, setting: Setting, lengths: Tensor | None, *tensors: Any) -> tuple[Any, ...]:
         givens = [Given(*tensors[i : i + FIELDS]) for i in range(0, len(tensors), FIELDS)]
-        with tf32.lent(setting.dtype):
+        with precision.of_products(setting.extent.dtype):
             readings, found = _ahead(setting, lengths, givens)
         dtypes = [t.dtype if wants else None for t, wants in zip(tensors, ctx.needs_input_grad[2:], strict=True)]
         ctx.setting, ctx.wanted = setting, [Given(*dtypes[i : i + FIELDS]) for i in range(0, len(dtypes), FIELDS)]  # type: ignore[arg-type]
@@ -166,7 +173,7 @@ class _Read(torch.autograd.Function):
             returnings.append(Returning(*own, *upon, is_above=is_above, from_end=setting.both_ways and layer > 0))
         returnings.reverse()
         many = len(returnings), returnings[0].rows.pieces, setting.back.at_once
-        with tf32.lent(setting.dtype):
+        with precision.of_products(setting.extent.dtype):
             schedule = backward_tasks(*many, is_pile=setting.is_pile)
             _perform(schedule, returnings, kept[0].y.device, setting.back.at_once)
             return None, None, *(t for one in returnings for t in one.found())

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from recollect.kernels.finishing import WeightProducts, weight_gradients
 from recollect.kernels.launching import Backward, Forward, Machine, Seen
+from recollect.kernels.pieces import Cuts
 from recollect.kernels.plans import Plan
 from recollect.kernels.preparing import prepare_backward, prepare_forward
 from recollect.kernels.recurrences import Given
@@ -24,13 +25,13 @@ class Way(NamedTuple):
     machine: Machine
     plan: Plan
     at_once: int  # walks
-    size: int  # steps of a piece
+    cuts: Cuts  # pieces of time
 
 
 class Setting(NamedTuple):
     """What several layers of the same shape have in common."""
 
-    dtype: torch.dtype  # of products
+    extent: Extent  # of the first; the others may have another width, and no x of their own
     ahead: Way
     back: Way | None  # where gradients are wanted
     is_pile: bool  # each layer reads what the one before it gives, and has no x of its own
@@ -51,20 +52,24 @@ class Reading:
         from_end: bool,
     ) -> None:
         self.way, self.extent, self.lengths, self.from_end = setting.ahead, extent, lengths, from_end
-        self.rows = Rows(extent.steps, extent.batch, self.way.size, from_end)
+        self.rows = Rows(self.way.cuts, extent.batch, from_end)
         self.keeps = setting.back is not None
         ahead = (self.way.machine, self.way.plan, given, extent, self.rows.pieces)
         self.rooms = _, kept = prepare_forward(*ahead, keeps=self.keeps)
-        rows, columns = extent.steps * extent.batch, extent.columns
-        self.x = kept.matrix("by_time", rows, extent.width) if x is None else x  # (T·B, D)
-        self.weight = kept.crossed("slotted", columns, extent.width)  # (D, H·S)
-        self.logits = kept.matrix("gates", rows, columns)  # (T·B, H·S)
+        self.weight = kept.crossed("slotted", extent.columns, extent.width)  # (D, H·S)
+        self._x = x
+
+    @property
+    def x(self) -> Tensor:
+        """What it reads (T·B, D), as another layer has laid it out or this one."""
+        shape = (self.extent.steps * self.extent.batch, self.extent.width)
+        return self.rooms[1].matrix("by_time", *shape) if self._x is None else self._x
 
     @cached_property
     def walk(self) -> Forward:
         """The walk itself: made when it is wanted, so that the first product is on its way by then."""
-        machine, plan, _, size = self.way
-        how: Any = {"keeps": self.keeps, "size": size, "from_end": self.from_end}
+        machine, plan, _, cuts = self.way
+        how: Any = {"keeps": self.keeps, "cuts": cuts, "from_end": self.from_end}
         return Forward(machine, plan, self.extent, self.rooms, self.lengths, **how)
 
     @property
@@ -78,7 +83,9 @@ class Reading:
 
     def multiply(self, piece: int) -> None:
         """Find a piece's logits, as far as they hang on x."""
-        torch.mm(self.rows.of(self.x, piece), self.weight, out=self.rows.of(self.logits, piece))
+        (start, rows), kept, extent = self.rows.span(piece), self.rooms[1], self.extent
+        x = kept.matrix("by_time", rows, extent.width, after=start) if self._x is None else self.rows.of(self._x, piece)
+        torch.mm(x, self.weight, out=kept.matrix("gates", rows, extent.columns, after=start))
 
     def step(self, piece: int) -> None:
         """Walk through a piece."""
@@ -123,12 +130,12 @@ class Returning:
         is_above: bool,
         from_end: bool,
     ) -> None:
-        machine, plan, _, size = self.way = way
+        machine, plan, _, cuts = self.way = way
         self.extent, self.kept, self.wanted, self.from_end = extent, kept, wanted, from_end
-        self.rows = Rows(extent.steps, extent.batch, size, from_end)
+        self.rows = Rows(cuts, extent.batch, from_end)
         self.room = prepare_backward(machine, plan, kept.w_hh, extent, wanted, self.rows.pieces)
         self.seen = Seen(Room(kept.memory, layout), kept.y, kept.lengths)
-        self.walk = Backward(machine, plan, extent, self.seen, self.room, d_y, d_last, size=size, from_end=from_end)
+        self.walk = Backward(machine, plan, extent, self.seen, self.room, d_y, d_last, cuts=cuts, from_end=from_end)
         self.has_d_x = is_above or wanted.x is not None
 
     @cached_property
@@ -203,21 +210,23 @@ def before_steps(states: Tensor, *, from_end: bool) -> Tensor:
 class Rows(NamedTuple):
     """Where a piece lies among all rows of all steps (T·B)."""
 
-    steps: int
+    cuts: Cuts
     batch: int
-    size: int
     from_end: bool  # the first piece is the last in time
 
     @property
     def pieces(self) -> int:
         """How many there are."""
-        return -(-self.steps // self.size)
+        return len(self.cuts) - 1
+
+    def span(self, piece: int) -> tuple[int, int]:
+        """Where those of a piece begin, and how many they are."""
+        start, end = self.cuts[piece : piece + 2]
+        return (self.cuts[-1] - end if self.from_end else start) * self.batch, (end - start) * self.batch
 
     def of(self, t: Tensor, piece: int) -> Tensor:
         """Those of a piece; the tensor itself where that is all."""
-        if self.size >= self.steps:
+        if self.pieces == 1:
             return t
-        start, end = piece * self.size, min(self.steps, (piece + 1) * self.size)
-        if self.from_end:
-            start, end = self.steps - end, self.steps - start
-        return t[start * self.batch : end * self.batch]
+        start, rows = self.span(piece)
+        return t[start : start + rows]
