@@ -1,12 +1,12 @@
 """Our recurrent kernels beside torch.nn on a Hopper GPU, each as it is called and inside a CUDA graph.
 
-Same weights and inputs; contenders take turns; CUDA events; µs per time step. A call finds the GPU idle; at the
-goals' sizes four calls in a row are timed as well, as a training makes them: the host prepares one while the GPU
-works on another. Errors are relative, against torch.nn in float64, of all outputs, of dx and of the first layer's
-dW_hh. `walk` is the kernel alone, without the large products before and after it. float32 is multiplied in tf32, as
-cuDNN is allowed to by default: ours and torch.nn's. `chosen` says whether our kernels read, or the plain path where
-that is faster. The goals' sizes read 1024 steps, the rest of the grid 256. Rows are printed and saved as they come; a
-trial's are not saved.
+Same weights and inputs; contenders take turns, there and back; CUDA events; µs per time step. A call finds the GPU
+idle; at the goals' sizes four calls in a row are timed as well, as a training makes them: the host prepares one while
+the GPU works on another. Errors are relative, against torch.nn in float64, of all outputs, of dx and of the first
+layer's dW_hh. `walk` is the kernel alone, without the large products before and after it. float32 is multiplied in
+tf32, as cuDNN is allowed to by default: ours and torch.nn's. `chosen` says whether our kernels read, or the plain path
+where that is faster or more exact. The goals' sizes read 1024 steps, the rest of the grid 256. Rows are printed and
+saved as they come; a trial's are not saved.
 
     python benchmarks/recurrent.py                        the goals' sizes and the whole grid
     python benchmarks/recurrent.py --quick                the goals' sizes; other rows are kept
@@ -277,16 +277,17 @@ def results(layer: nn.Module, x: Tensor, weigh: Tensor) -> dict[str, Tensor]:
 
 
 def interleave_events(contenders: dict[str, Callable[[], Any]], effort: Effort) -> dict[str, list[float]]:
-    """Time in turn by CUDA events; milliseconds by name."""
+    """Time in turn by CUDA events, there and back, so that none always follows the same; milliseconds by name."""
     for _ in range(effort.warmup):
         for work in contenders.values():
             work()
     times: dict[str, list[float]] = {name: [] for name in contenders}
-    begun, rounds = time.perf_counter(), 0
+    begun, rounds, names = time.perf_counter(), 0, list(contenders)
     while rounds < effort.rounds or time.perf_counter() - begun < effort.seconds:
-        for name, work in contenders.items():
-            times[name].append(time_once(work))
+        for name in names:
+            times[name].append(time_once(contenders[name]))
         rounds += 1
+        names.reverse()
     return times
 
 
