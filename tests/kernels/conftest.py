@@ -62,7 +62,7 @@ def in_pieces(monkeypatch):
         monkeypatch.setattr(persistent, "FEWEST_PILED", 2 * size)
         monkeypatch.setattr(persistent, "FEWEST_BESIDE", 1)
         monkeypatch.setattr(pieces, "WORTH", {"forward": 1, "backward": 1})
-        monkeypatch.setattr(pieces, "LONGEST_GROWTH", growth)
+        monkeypatch.setattr(pieces, "MOST_GROWTH", growth)
         persistent.find_way.cache_clear()  # found with other numbers
 
     return cut

@@ -22,7 +22,7 @@ def cut(batch, hidden, steps, many=1, direction="forward"):
     offered = plans.offer(direction, "lstm", half=False, batch=batch, hidden=hidden, chip=CHIP)
     plan = next(p for p in offered if p.batch >= batch and 4 * many * p.grid <= 3 * CHIP.multiprocessors)
     extent, idle = Extent("lstm", steps, batch, hidden, hidden, torch.bfloat16), CHIP.multiprocessors - many * plan.grid
-    return pieces.cut_for_products(plan, extent, many, idle), plan, idle
+    return pieces.cut_for_products(plan, extent, many, many, CHIP), plan, idle
 
 
 @given(st.integers(1, 5000), st.integers(0, 20))

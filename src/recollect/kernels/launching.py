@@ -132,9 +132,9 @@ class Backward:
 
 def _left(lengths: Tensor | None, cuts: Cuts) -> Tensor | None:
     """What is left of the rows' lengths where each piece begins (pieces, B): negative where a row has ended before."""
-    if lengths is None or len(cuts) == 2:
-        return None if lengths is None else lengths[None]
-    return torch.stack([lengths - start for start in cuts[:-1]])
+    if lengths is None:
+        return None
+    return lengths[None] if len(cuts) == 2 else torch.stack([lengths - start for start in cuts[:-1]])
 
 
 def _readable(t: Tensor | None, dtype: torch.dtype, *, whole: bool = False) -> Tensor | None:

@@ -30,7 +30,6 @@ NARROW = (torch.bfloat16, torch.float16)
 FEWEST_STEPS = 16  # below, packing and launching cost more than the library's steps
 FEWEST_BESIDE, FEWEST_PILED = 64, 256  # below, streams and events cost more than walks side by side gain
 AT_ONCE = {"forward": 3, "backward": 3}  # walks
-MOST_TAKEN = 3 / 4  # of a chip by walks, for products to be made beside them
 
 _machines: dict[torch.device, Machine] = {}
 _plans: dict[tuple[Any, ...], Plan | None] = {}
@@ -175,7 +174,7 @@ def read_several(
     """
     check()
     lengths = None if valid is None else valid.sum(1, dtype=torch.int32)
-    x, keeps = givens[0].x, torch.is_grad_enabled() and any(given.is_kept() for given in givens)
+    x, keeps = givens[0].x, any(given.is_kept() for given in givens)
     (batch, steps, width), device = x.shape, x.device
     extent = Extent(cell, steps, batch, width, givens[0].w_hh.shape[1], compute_dtype(x))
     shape = (find_machine(device), extent, device, len(givens), is_pile)
@@ -193,10 +192,7 @@ def find_way(
     machine, (plan, at_once) = _ready(*shape)[1], _most_at_once(machine, *shape, many)
     if is_pile and at_once > 1:
         return Way(machine, plan, at_once, pieces.cut_evenly(extent.steps, pieces.MOST))
-    taken, there = at_once * plan.grid, machine.chip.multiprocessors
-    if taken > MOST_TAKEN * there:
-        return Way(machine, plan, at_once, (0, extent.steps))
-    return Way(machine, plan, at_once, pieces.cut_for_products(plan, extent, many, there - taken))
+    return Way(machine, plan, at_once, pieces.cut_for_products(plan, extent, many, at_once, machine.chip))
 
 
 @lru_cache(maxsize=1024)

@@ -10,17 +10,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import pairwise
 
-from recollect.kernels.plans import Plan
+from recollect.kernels.plans import Chip, Plan
 from recollect.kernels.rooms import Extent
 
 Cuts = tuple[int, ...]  # where pieces begin, and where the last one ends
 
 SHORTEST, MOST = 64, 12  # steps of a piece, and pieces; a launch costs as much as some steps
 MOST_BESIDE = 8  # pieces for products alone
+MOST_TAKEN = 3 / 4  # of a chip by walks, for products to be made beside them
 WORTH = {"forward": 30_000_000_000, "backward": 100_000_000_000}  # operations; 50 and 150 µs of a whole chip
 OPERATIONS = 5_000_000  # of a multiprocessor in a µs, in large products
 QUICKEST_STEP = {False: 1.2, True: 2.4}  # µs, of a walk inside clusters and through the cache
-LONGEST_GROWTH = 4.0
+MOST_GROWTH = 4.0  # of a piece beside the one before it
 
 
 def cut_evenly(steps: int, most: int) -> Cuts:
@@ -29,13 +30,17 @@ def cut_evenly(steps: int, most: int) -> Cuts:
     return (*range(0, steps, size), steps)
 
 
-def cut_for_products(plan: Plan, extent: Extent, many: int, idle: int) -> Cuts:
-    """Cut for products of many layers that are made beside their walks, on so many idle multiprocessors."""
-    even = cut_evenly(extent.steps, min(MOST_BESIDE, _operations(plan, extent) // WORTH[plan.direction]))
+def cut_for_products(plan: Plan, extent: Extent, layers: int, at_once: int, chip: Chip) -> Cuts:
+    """Cut for products that are made beside walks, of which so many run at once: where these leave room for them."""
+    idle = chip.multiprocessors - at_once * plan.grid
+    if idle < (1 - MOST_TAKEN) * chip.multiprocessors:
+        return 0, extent.steps
+    operations = _operations(plan, extent)
+    even = cut_evenly(extent.steps, min(MOST_BESIDE, operations // WORTH[plan.direction]))
     if plan.direction == "backward":
         return even
-    beside = many * _operations(plan, extent) / extent.steps / (idle * OPERATIONS)  # µs, of a step's products
-    growth = min(LONGEST_GROWTH, QUICKEST_STEP[plan.through_l2] / beside)
+    beside = layers * operations / extent.steps / (idle * OPERATIONS)  # µs, of a step's products
+    growth = min(MOST_GROWTH, QUICKEST_STEP[plan.through_l2] / beside)
     return _growing(extent.steps, even[1], growth) if growth > 1 else even
 
 

@@ -30,6 +30,11 @@ def urgency(at_once: int) -> list[int]:
     return [0] + [2] * at_once + [1, 0]
 
 
+def _product_lanes(at_once: int) -> tuple[int, int]:
+    """Of products that a walk waits for, and of those that can wait."""
+    return at_once + 1, at_once + 2
+
+
 class Do(NamedTuple):
     """A method of a `Reading` or `Returning`, for a layer and a piece."""
 
@@ -46,7 +51,8 @@ def forward_tasks(layers: int, pieces: int, at_once: int, *, is_pile: bool) -> S
     """
     tasks: list[Task] = []
     walks: dict[tuple[int, int], Task] = {}
-    beside = at_once + 1 if is_pile else at_once + 2  # none is waited for as soon as in a pile
+    awaited, rest = _product_lanes(at_once)
+    beside = awaited if is_pile else rest  # the next walk of a single layer is far off
     for wave in _waves(layers, pieces, is_pile=is_pile):
         for layer, piece in wave:
             below = (walks[layer - 1, piece],) if is_pile and layer else ()
@@ -76,7 +82,7 @@ def backward_tasks(layers: int, pieces: int, at_once: int, *, is_pile: bool) -> 
     later: list[Task] = []
     walks: dict[tuple[int, int], Task] = {}
     passed: dict[tuple[int, int], Task] = {}
-    awaited, rest = (at_once + 1, at_once + 2) if layers * pieces > 1 else (0, 0)
+    awaited, rest = _product_lanes(at_once) if layers * pieces > 1 else (0, 0)
     for wave in _waves(layers, pieces, is_pile=is_pile):
         found: list[Task] = []
         for from_top, from_end in wave:
@@ -129,8 +135,7 @@ def _ahead(setting: Setting, lengths: Tensor | None, givens: Sequence[Given]) ->
         readings.append(Reading(setting, extent, given, lengths, x, from_end=setting.both_ways and not is_first))
         if is_first:  # the GPU has something to do while the rest is got ready
             readings[0].multiply(0)
-    many = len(readings), readings[0].rows.pieces, setting.ahead.at_once
-    first = givens[0].x
+    many, first = (len(readings), readings[0].rows.pieces, setting.ahead.at_once), givens[0].x
     _perform(forward_tasks(*many, is_pile=setting.is_pile), readings, first.device, setting.ahead.at_once)
     shown = range(len(givens))[-1:] if setting.is_pile else range(len(givens))
     pairs = enumerate(zip(readings, givens, strict=True))

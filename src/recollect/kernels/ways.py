@@ -84,6 +84,7 @@ class Reading:
     def multiply(self, piece: int) -> None:
         """Find a piece's logits, as far as they hang on x."""
         (start, rows), kept, extent = self.rows.span(piece), self.rooms[1], self.extent
+        # One view each, not the whole and then a part: the first walk waits for this.
         x = kept.matrix("by_time", rows, extent.width, after=start) if self._x is None else self.rows.of(self._x, piece)
         torch.mm(x, self.weight, out=kept.matrix("gates", rows, extent.columns, after=start))
 
