@@ -119,6 +119,7 @@ def test_float32_stays_whole_where_tf32_is_not_allowed(monkeypatch):
 
 EXACT = [("lstm", 1, 1024), ("lstm", 16, 128), ("lstm", 16, 256), ("lstm", 16, 650), ("lstm", 17, 193)]
 EXACT += [("gru", 16, 384), ("gru", 64, 64), ("gru", 64, 192), ("rnn_tanh", 64, 512), ("rnn_relu", 20, 200)]
+FEW_INPUTS = [("lstm", 17, 200, 48), ("lstm", 17, 256, 48), ("lstm", 64, 512, 99), ("gru", 20, 650, 16)]
 ROUNDED = [(16, 512), (16, 652), (16, 1024), (17, 200), (17, 650), (128, 200)]
 
 
@@ -136,6 +137,13 @@ def test_float32_is_rounded_where_the_library_rounds_it(kind, batch, hidden):
         layer.weight_ih.zero_()  # of the two products the steps' own is left
         exact = deepcopy(layer).double()(x.double())[0]
         assert errors({"y": layer(x)[0].double()}, {"y": exact})["y"] > 1e-5
+
+
+@pytest.mark.parametrize(("kind", "batch", "hidden", "width"), FEW_INPUTS)
+def test_float32_of_few_inputs_is_as_exact_as_the_librarys(kind, batch, hidden, width):
+    ours, theirs = errors_of_both(*make(kind, batch, hidden, torch.float32, ragged=False, width=width))
+    broken = {name: (error, theirs[name]) for name, error in ours.items() if not error <= 1.05 * theirs[name]}
+    assert not broken, broken
 
 
 def test_a_thousand_steps_by_tf32_stay_right():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from copy import deepcopy
 
 import pytest
@@ -202,6 +203,26 @@ def test_what_products_are_allowed_is_given_back(dtype):
     with pytest.raises(ValueError, match="no product"), precision.of_products(dtype):
         raise ValueError("no product")
     assert {name: getattr(matmul, name) for name in before} == before
+
+
+@pytest.mark.parametrize("size", [12, 4])
+def test_products_with_few_inputs_are_exact(emulate, in_pieces, monkeypatch, size):
+    """W_ih x, dx and dW_ih of 19 inputs, but none of 20, nor dW_hh of 40 units."""
+    emulate(12, tf32=True)
+    in_pieces(size)
+    monkeypatch.setattr(precision, "FEWEST_INPUTS", 20)
+    matmul, (asked, exact) = torch.backends.cuda.matmul, precision.EXACT
+    multiply, add, seen = torch.mm, torch.Tensor.addmm_, []
+
+    def note(*factors):
+        seen.append((min(min(t.shape) for t in factors), getattr(matmul, asked) == exact))
+
+    monkeypatch.setattr(torch, "mm", lambda a, b, **how: note(a, b) or multiply(a, b, **how))
+    monkeypatch.setattr(torch.Tensor, "addmm_", lambda t, a, b, **how: note(a, b) or add(t, a, b, **how))
+    for width in (19, 20):
+        LSTM(width, 40)(torch.randn(11, 12, width, requires_grad=True))[0].sum().backward()
+    pieces = 12 // size
+    assert Counter(seen) == {(19, True): 3 * pieces, (20, False): 3 * pieces, (40, False): 2 * pieces}
 
 
 def test_where_torch_is_exact():

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from recollect.kernels import precision
 from recollect.kernels.launches import sizes
 from recollect.kernels.launching import Machine
 from recollect.kernels.packing import SENT_GATES
@@ -41,7 +42,8 @@ class WeightProducts:
         """Add those of some steps: dlogits (n, H·S), x (n, D) and h_{t-1} (n, H)."""
         for total, right in ((self.ih, x), (self.hh, before)):
             if total is not None:
-                _add_product(total, flat.t(), right, is_first=self._is_empty)
+                with precision.of_inputs(right.dtype, right.shape[1]):
+                    _add_product(total, flat.t(), right, is_first=self._is_empty)
         self._is_empty = False
 
 

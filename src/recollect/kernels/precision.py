@@ -2,7 +2,8 @@
 
 float32 may be multiplied in tf32, which keeps ten bits after the point. What torch.nn's recurrences go by is cuDNN's
 allowance, which is there by default, for the products W_ih x of all steps as well as for the steps. So ours go by it
-too. Of the steps cuDNN makes use of it where that pays, and ours read only such.
+too. Of the steps cuDNN makes use of it where that pays, and ours read only such. Of the products with x it does not
+always where inputs are few, by sizes of all kinds; there ours are exact, which costs little.
 
 bf16 and fp16 are summed in float32 within a product. But cuBLAS, which makes our large ones, may cut a sum and add the
 parts up in the narrow dtype, where rows are not whole sixteens of bytes: errors of dx were a tenth larger than
@@ -12,7 +13,7 @@ torch.nn's at H 1500. It is not allowed to.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -21,6 +22,7 @@ CELLS = ("lstm", "gru")  # torch.nn's RNN is exact throughout
 # Rows, units and what these are a multiple of, from where on cuDNN's steps were in tf32 on an H200, and its products
 # W_ih x no more exact than ours
 IN_TF32 = ((17, 200, 4), (17, 640, 1), (16, 512, 4))
+FEWEST_INPUTS = 100  # from where on its products with x were in tf32 at every size
 
 
 def is_as_right(cell: str, batch: int, hidden: int) -> bool:
@@ -38,6 +40,7 @@ def is_tf32_allowed() -> bool:
 
 
 _BY_NAME = hasattr(torch.backends.cuda.matmul, "fp32_precision")
+EXACT: tuple[str, Any] = ("fp32_precision", "ieee") if _BY_NAME else ("allow_tf32", False)
 WANTED: dict[torch.dtype, tuple[str, Any]] = {  # of cuBLAS, by the dtype of products
     torch.float32: ("fp32_precision", "tf32") if _BY_NAME else ("allow_tf32", True),
     torch.bfloat16: ("allow_bf16_reduced_precision_reduction", False),
@@ -45,14 +48,22 @@ WANTED: dict[torch.dtype, tuple[str, Any]] = {  # of cuBLAS, by the dtype of pro
 }
 
 
-@contextmanager
-def of_products(dtype: torch.dtype) -> Iterator[None]:
-    """Let large products be made as is said above, while they are asked for.
+def of_products(dtype: torch.dtype) -> AbstractContextManager[None]:
+    """Let large products be made as is said above, while they are asked for."""
+    return _lend(*WANTED[dtype])
 
-    What cuBLAS is allowed is one for all threads: whoever multiplies in another thread in that moment is allowed the
-    same.
+
+def of_inputs(dtype: torch.dtype, width: int) -> AbstractContextManager[None]:
+    """Let products with so many inputs be exact, among others that are not, where torch.nn's may be so."""
+    return _lend(*EXACT) if dtype is torch.float32 and width < FEWEST_INPUTS else nullcontext()
+
+
+@contextmanager
+def _lend(name: str, wanted: Any) -> Iterator[None]:
+    """Set what cuBLAS is allowed for a while.
+
+    It is one for all threads: whoever multiplies in another thread in that moment is allowed the same.
     """
-    name, wanted = WANTED[dtype]
     matmul: Any = torch.backends.cuda.matmul
     before = getattr(matmul, name)
     if before == wanted:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from recollect.kernels import precision
 from recollect.kernels.finishing import WeightProducts, weight_gradients
 from recollect.kernels.launching import Backward, Forward, Machine, Seen
 from recollect.kernels.pieces import Cuts
@@ -86,7 +87,9 @@ class Reading:
         (start, rows), kept, extent = self.rows.span(piece), self.rooms[1], self.extent
         # One view each, not the whole and then a part: the first walk waits for this.
         x = kept.matrix("by_time", rows, extent.width, after=start) if self._x is None else self.rows.of(self._x, piece)
-        torch.mm(x, self.weight, out=kept.matrix("gates", rows, extent.columns, after=start))
+        logits = kept.matrix("gates", rows, extent.columns, after=start)
+        with precision.of_inputs(extent.dtype, extent.width):
+            torch.mm(x, self.weight, out=logits)
 
     def step(self, piece: int) -> None:
         """Walk through a piece."""
@@ -156,8 +159,10 @@ class Returning:
     def pass_down(self, piece: int) -> None:
         """Find a piece's dx."""
         if self.d_x is not None:
-            weight = self.seen.kept.matrix("slotted", self.extent.columns, self.extent.width)
-            torch.mm(self.rows.of(self.flat, piece), weight, out=self.rows.of(self.d_x.flatten(0, 1), piece))
+            columns, width, dtype = self.extent.columns, self.extent.width, self.extent.dtype
+            weight, d_x = self.seen.kept.matrix("slotted", columns, width), self.d_x.flatten(0, 1)
+            with precision.of_inputs(dtype, width):
+                torch.mm(self.rows.of(self.flat, piece), weight, out=self.rows.of(d_x, piece))
 
     def weigh(self, piece: int) -> None:
         """Add a piece's share of dW."""
