@@ -210,7 +210,7 @@ def test_products_with_few_inputs_are_exact(emulate, in_pieces, monkeypatch, siz
     """W_ih x, dx and dW_ih of 19 inputs, but none of 20, nor dW_hh of 40 units."""
     emulate(12, tf32=True)
     in_pieces(size)
-    monkeypatch.setattr(precision, "FEWEST_INPUTS", 20)
+    monkeypatch.setattr(precision, "ALWAYS_IN_TF32", (20, 80, 4))
     matmul, (asked, exact) = torch.backends.cuda.matmul, precision.EXACT
     multiply, add, seen = torch.mm, torch.Tensor.addmm_, []
 
@@ -230,6 +230,12 @@ def test_where_torch_is_exact():
     taken = {rows: [h for h in sizes if precision.is_as_right("lstm", rows, h)] for rows in (15, 16, 17)}
     assert taken == {15: [], 16: [512, 652, 1024], 17: [200, 512, 650, 652, 1024]}
     assert not precision.is_as_right("rnn_tanh", 64, 512)
+
+
+def test_where_products_with_x_are_exact():
+    given = [(99, 508), (99, 512), (99, 513), (100, 200)]
+    assert [precision.is_exact(torch.float32, *sizes) for sizes in given] == [True, False, True, False]
+    assert not precision.is_exact(torch.bfloat16, 16, 200)
 
 
 def test_rounding():

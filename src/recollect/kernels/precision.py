@@ -22,13 +22,20 @@ CELLS = ("lstm", "gru")  # torch.nn's RNN is exact throughout
 # Rows, units and what these are a multiple of, from where on cuDNN's steps were in tf32 on an H200, and its products
 # W_ih x no more exact than ours
 IN_TF32 = ((17, 200, 4), (17, 640, 1), (16, 512, 4))
-FEWEST_INPUTS = 100  # from where on its products with x were in tf32 at every size
+# Inputs, units and what these are a multiple of, from where on each its products with x were in tf32 at every size
+ALWAYS_IN_TF32 = (100, 512, 4)
 
 
 def is_as_right(cell: str, batch: int, hidden: int) -> bool:
     """Whether torch.nn's own products of such states are in tf32: few rows, few units and its RNN it reads exactly."""
     found = (batch >= rows and hidden >= units and hidden % whole == 0 for rows, units, whole in IN_TF32)
     return cell in CELLS and any(found)
+
+
+def is_exact(dtype: torch.dtype, width: int, units: int) -> bool:
+    """Whether products with x are exact: where few inputs go to few units, or odd ones, some of torch.nn's are."""
+    inputs, many, whole = ALWAYS_IN_TF32
+    return dtype is torch.float32 and width < inputs and (units < many or units % whole > 0)
 
 
 def is_tf32_allowed() -> bool:
@@ -53,9 +60,9 @@ def of_products(dtype: torch.dtype) -> AbstractContextManager[None]:
     return _lend(*WANTED[dtype])
 
 
-def of_inputs(dtype: torch.dtype, width: int) -> AbstractContextManager[None]:
-    """Let products with so many inputs be exact, among others that are not, where torch.nn's may be so."""
-    return _lend(*EXACT) if dtype is torch.float32 and width < FEWEST_INPUTS else nullcontext()
+def of_inputs(*, exact: bool) -> AbstractContextManager[None]:
+    """Let products with x be exact, or as others are."""
+    return _lend(*EXACT) if exact else nullcontext()
 
 
 @contextmanager

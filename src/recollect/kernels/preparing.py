@@ -36,6 +36,7 @@ class PrepareArguments(ctypes.Structure):
         *((name, ctypes.c_uint64) for name in ("step_stride", "row_stride", "zero_count")),
         *((name, ctypes.c_int) for name in ("steps", "batch", "width", "units")),
         *((name, ctypes.c_int) for name in ("parts", "wide", "deep", "depth", "high", "laid", "cluster", "span")),
+        ("is_exact", ctypes.c_int),
     )
 
 
@@ -97,6 +98,7 @@ def _forward_form(plan: Plan, extent: Extent, pieces: int, has_bias: bool, keeps
         batch=extent.batch,
         width=extent.width,
         units=extent.units,
+        is_exact=extent.is_exact,
         **size.packing,
     )
     eights = extent.width * max(steps * extent.batch, extent.columns) // 8

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from recollect.kernels import precision
 from recollect.kernels.packing import INPUT_SLOTS
 
 ALIGNED = 512  # bytes: as torch's own allocations lie
@@ -32,6 +33,11 @@ class Extent(NamedTuple):
     def columns(self) -> int:
         """Gates of all units, slot by slot: H·S."""
         return self.units * len(INPUT_SLOTS[self.cell])
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether products with x are exact."""
+        return precision.is_exact(self.dtype, self.width, self.units)
 
     @property
     def has_cells(self) -> bool:

@@ -88,7 +88,7 @@ class Reading:
         # One view each, not the whole and then a part: the first walk waits for this.
         x = kept.matrix("by_time", rows, extent.width, after=start) if self._x is None else self.rows.of(self._x, piece)
         logits = kept.matrix("gates", rows, extent.columns, after=start)
-        with precision.of_inputs(extent.dtype, extent.width):
+        with precision.of_inputs(exact=extent.is_exact):
             torch.mm(x, self.weight, out=logits)
 
     def step(self, piece: int) -> None:
@@ -159,10 +159,9 @@ class Returning:
     def pass_down(self, piece: int) -> None:
         """Find a piece's dx."""
         if self.d_x is not None:
-            columns, width, dtype = self.extent.columns, self.extent.width, self.extent.dtype
-            weight, d_x = self.seen.kept.matrix("slotted", columns, width), self.d_x.flatten(0, 1)
-            with precision.of_inputs(dtype, width):
-                torch.mm(self.rows.of(self.flat, piece), weight, out=self.rows.of(d_x, piece))
+            weight = self.seen.kept.matrix("slotted", self.extent.columns, self.extent.width)
+            with precision.of_inputs(exact=self.extent.is_exact):
+                torch.mm(self.rows.of(self.flat, piece), weight, out=self.rows.of(self.d_x.flatten(0, 1), piece))
 
     def weigh(self, piece: int) -> None:
         """Add a piece's share of dW."""
@@ -190,7 +189,8 @@ class Returning:
         columns, width, units = self.extent.columns, self.extent.width, self.extent.units
         part = self.room.matrix if self.rows.pieces == 1 else self.room.floats
         ih = part("product_ih", columns, width) if self.wanted.w_ih else None
-        return WeightProducts(ih, part("product_hh", columns, units) if self.wanted.w_hh else None)
+        hh = part("product_hh", columns, units) if self.wanted.w_hh else None
+        return WeightProducts(ih, hh, is_exact=self.extent.is_exact)
 
     def found(self) -> list[Tensor | None]:
         """All gradients, in the order of `Given`, where they are wanted."""
