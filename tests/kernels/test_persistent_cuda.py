@@ -119,7 +119,8 @@ def test_float32_stays_whole_where_tf32_is_not_allowed(monkeypatch):
 
 EXACT = [("lstm", 1, 1024), ("lstm", 16, 128), ("lstm", 16, 256), ("lstm", 16, 650), ("lstm", 17, 193)]
 EXACT += [("gru", 16, 384), ("gru", 64, 64), ("gru", 64, 192), ("rnn_tanh", 64, 512), ("rnn_relu", 20, 200)]
-FEW_INPUTS = [("lstm", 17, 200, 48), ("lstm", 17, 256, 48), ("lstm", 64, 512, 99), ("gru", 20, 650, 16)]
+FEW_INPUTS = [("lstm", 17, 200, 48), ("lstm", 17, 256, 48), ("lstm", 20, 512, 50), ("lstm", 64, 512, 96)]
+FEW_INPUTS += [("gru", 20, 650, 16), ("gru", 64, 512, 50), ("gru", 17, 652, 50), ("gru", 17, 256, 150)]
 ROUNDED = [(16, 512), (16, 652), (16, 1024), (17, 200), (17, 650), (128, 200)]
 
 

@@ -207,10 +207,10 @@ def test_what_products_are_allowed_is_given_back(dtype):
 
 @pytest.mark.parametrize("size", [12, 4])
 def test_products_with_few_inputs_are_exact(emulate, in_pieces, monkeypatch, size):
-    """W_ih x, dx and dW_ih of 19 inputs, but none of 20, nor dW_hh of 40 units."""
+    """W_ih x, dx and dW_ih of 16 inputs, but none of 20, nor dW_hh of 40 units; of 42 it is exact too."""
     emulate(12, tf32=True)
     in_pieces(size)
-    monkeypatch.setattr(precision, "ALWAYS_IN_TF32", (20, 80, 4))
+    monkeypatch.setattr(precision, "MANY_INPUTS", 20)
     matmul, (asked, exact) = torch.backends.cuda.matmul, precision.EXACT
     multiply, add, seen = torch.mm, torch.Tensor.addmm_, []
 
@@ -219,10 +219,10 @@ def test_products_with_few_inputs_are_exact(emulate, in_pieces, monkeypatch, siz
 
     monkeypatch.setattr(torch, "mm", lambda a, b, **how: note(a, b) or multiply(a, b, **how))
     monkeypatch.setattr(torch.Tensor, "addmm_", lambda t, a, b, **how: note(a, b) or add(t, a, b, **how))
-    for width in (19, 20):
-        LSTM(width, 40)(torch.randn(11, 12, width, requires_grad=True))[0].sum().backward()
-    pieces = 12 // size
-    assert Counter(seen) == {(19, True): 3 * pieces, (20, False): 3 * pieces, (40, False): 2 * pieces}
+    for width, hidden in ((16, 40), (20, 40), (20, 42)):
+        LSTM(width, hidden)(torch.randn(11, 12, width, requires_grad=True))[0].sum().backward()
+    wanted = {(16, True): 3, (20, False): 6, (40, False): 2, (42, True): 1}
+    assert Counter(seen) == {which: many * 12 // size for which, many in wanted.items()}
 
 
 def test_where_torch_is_exact():
@@ -233,9 +233,16 @@ def test_where_torch_is_exact():
 
 
 def test_where_products_with_x_are_exact():
-    given = [(99, 508), (99, 512), (99, 513), (100, 200)]
-    assert [precision.is_exact(torch.float32, *sizes) for sizes in given] == [True, False, True, False]
-    assert not precision.is_exact(torch.bfloat16, 16, 200)
+    given = [(96, 508), (96, 512), (98, 512), (96, 513), (100, 200), (198, 1024), (202, 200)]
+    taken = [sizes for sizes in given if precision.is_exact_with_x(torch.float32, *sizes)]
+    assert taken == [(96, 508), (98, 512), (96, 513), (198, 1024)]
+    assert not precision.is_exact_with_x(torch.bfloat16, 16, 200)
+
+
+def test_where_sums_over_all_steps_are_exact():
+    given = [(2047, 650), (2048, 650), (800, 652)]
+    assert [sizes for sizes in given if precision.is_sum_exact(torch.float32, *sizes)] == [(2047, 650)]
+    assert not precision.is_sum_exact(torch.bfloat16, 800, 650)
 
 
 def test_rounding():

@@ -34,16 +34,16 @@ class WeightProducts:
     Pieces are added up in float32, so that they cost no digits.
     """
 
-    def __init__(self, ih: Tensor | None, hh: Tensor | None, *, is_exact: bool = False) -> None:
+    def __init__(self, ih: Tensor | None, hh: Tensor | None, *, exact: tuple[bool, bool] = (False, False)) -> None:
         self.ih, self.hh = ih, hh  # where they are written, (H·S, D) and (H·S, H)
-        self._is_exact = is_exact  # those with x
+        self._exact = exact  # which of both
         self._is_empty = True
 
     def add(self, flat: Tensor, x: Tensor, before: Tensor) -> None:
         """Add those of some steps: dlogits (n, H·S), x (n, D) and h_{t-1} (n, H)."""
-        for total, right, is_exact in ((self.ih, x, self._is_exact), (self.hh, before, False)):
+        for total, right, exact in zip((self.ih, self.hh), (x, before), self._exact, strict=True):
             if total is not None:
-                with precision.of_inputs(exact=is_exact):
+                with precision.of_one(exact=exact):
                     _add_product(total, flat.t(), right, is_first=self._is_empty)
         self._is_empty = False
 

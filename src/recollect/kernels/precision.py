@@ -2,8 +2,8 @@
 
 float32 may be multiplied in tf32, which keeps ten bits after the point. What torch.nn's recurrences go by is cuDNN's
 allowance, which is there by default, for the products W_ih x of all steps as well as for the steps. So ours go by it
-too. Of the steps cuDNN makes use of it where that pays, and ours read only such. Of the products with x it does not
-always where inputs are few, by sizes of all kinds; there ours are exact, which costs little.
+too. Of the steps cuDNN makes use of it where that pays, and ours read only such. Its other products are in tf32 too,
+but for some small ones, most of them of rows that are not whole sixteens of bytes; there ours are exact.
 
 bf16 and fp16 are summed in float32 within a product. But cuBLAS, which makes our large ones, may cut a sum and add the
 parts up in the narrow dtype, where rows are not whole sixteens of bytes: errors of dx were a tenth larger than
@@ -22,8 +22,9 @@ CELLS = ("lstm", "gru")  # torch.nn's RNN is exact throughout
 # Rows, units and what these are a multiple of, from where on cuDNN's steps were in tf32 on an H200, and its products
 # W_ih x no more exact than ours
 IN_TF32 = ((17, 200, 4), (17, 640, 1), (16, 512, 4))
-# Inputs, units and what these are a multiple of, from where on each its products with x were in tf32 at every size
-ALWAYS_IN_TF32 = (100, 512, 4)
+WHOLE = 4  # numbers of sixteen bytes; what is no multiple of it is called odd here
+MANY_INPUTS, MANY_ODD_INPUTS, MANY_UNITS = 100, 200, 512  # from where on W_ih x was in tf32: any, if none are odd
+MANY_ROWS = 2048  # of all steps, from where on dW_hh of odd units was
 
 
 def is_as_right(cell: str, batch: int, hidden: int) -> bool:
@@ -32,10 +33,16 @@ def is_as_right(cell: str, batch: int, hidden: int) -> bool:
     return cell in CELLS and any(found)
 
 
-def is_exact(dtype: torch.dtype, width: int, units: int) -> bool:
-    """Whether products with x are exact: where few inputs go to few units, or odd ones, some of torch.nn's are."""
-    inputs, many, whole = ALWAYS_IN_TF32
-    return dtype is torch.float32 and width < inputs and (units < many or units % whole > 0)
+def is_exact_with_x(dtype: torch.dtype, width: int, units: int) -> bool:
+    """Whether products with x are exact: some of torch.nn's are where few inputs go to few units, or any are odd."""
+    are_few = width < (MANY_ODD_INPUTS if width % WHOLE else MANY_INPUTS)
+    are_many = units >= MANY_UNITS and width % WHOLE == units % WHOLE == 0
+    return dtype is torch.float32 and are_few and not are_many
+
+
+def is_sum_exact(dtype: torch.dtype, rows: int, units: int) -> bool:
+    """Whether dW_hh is exact: some of torch.nn's are where few rows are summed for odd units."""
+    return dtype is torch.float32 and rows < MANY_ROWS and units % WHOLE > 0
 
 
 def is_tf32_allowed() -> bool:
@@ -60,8 +67,8 @@ def of_products(dtype: torch.dtype) -> AbstractContextManager[None]:
     return _lend(*WANTED[dtype])
 
 
-def of_inputs(*, exact: bool) -> AbstractContextManager[None]:
-    """Let products with x be exact, or as others are."""
+def of_one(*, exact: bool) -> AbstractContextManager[None]:
+    """Let a product be exact, or as the others are."""
     return _lend(*EXACT) if exact else nullcontext()
 
 

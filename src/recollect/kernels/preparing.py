@@ -98,7 +98,7 @@ def _forward_form(plan: Plan, extent: Extent, pieces: int, has_bias: bool, keeps
         batch=extent.batch,
         width=extent.width,
         units=extent.units,
-        is_exact=extent.is_exact,
+        is_exact=extent.is_exact_with_x,
         **size.packing,
     )
     eights = extent.width * max(steps * extent.batch, extent.columns) // 8

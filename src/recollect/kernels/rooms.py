@@ -35,9 +35,14 @@ class Extent(NamedTuple):
         return self.units * len(INPUT_SLOTS[self.cell])
 
     @property
-    def is_exact(self) -> bool:
+    def is_exact_with_x(self) -> bool:
         """Whether products with x are exact."""
-        return precision.is_exact(self.dtype, self.width, self.units)
+        return precision.is_exact_with_x(self.dtype, self.width, self.units)
+
+    @property
+    def is_sum_exact(self) -> bool:
+        """Whether dW_hh is exact."""
+        return precision.is_sum_exact(self.dtype, self.steps * self.batch, self.units)
 
     @property
     def has_cells(self) -> bool:

@@ -88,7 +88,7 @@ class Reading:
         # One view each, not the whole and then a part: the first walk waits for this.
         x = kept.matrix("by_time", rows, extent.width, after=start) if self._x is None else self.rows.of(self._x, piece)
         logits = kept.matrix("gates", rows, extent.columns, after=start)
-        with precision.of_inputs(exact=extent.is_exact):
+        with precision.of_one(exact=extent.is_exact_with_x):
             torch.mm(x, self.weight, out=logits)
 
     def step(self, piece: int) -> None:
@@ -160,7 +160,7 @@ class Returning:
         """Find a piece's dx."""
         if self.d_x is not None:
             weight = self.seen.kept.matrix("slotted", self.extent.columns, self.extent.width)
-            with precision.of_inputs(exact=self.extent.is_exact):
+            with precision.of_one(exact=self.extent.is_exact_with_x):
                 torch.mm(self.rows.of(self.flat, piece), weight, out=self.rows.of(self.d_x.flatten(0, 1), piece))
 
     def weigh(self, piece: int) -> None:
@@ -190,7 +190,7 @@ class Returning:
         part = self.room.matrix if self.rows.pieces == 1 else self.room.floats
         ih = part("product_ih", columns, width) if self.wanted.w_ih else None
         hh = part("product_hh", columns, units) if self.wanted.w_hh else None
-        return WeightProducts(ih, hh, is_exact=self.extent.is_exact)
+        return WeightProducts(ih, hh, exact=(self.extent.is_exact_with_x, self.extent.is_sum_exact))
 
     def found(self) -> list[Tensor | None]:
         """All gradients, in the order of `Given`, where they are wanted."""
