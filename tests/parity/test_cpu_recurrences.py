@@ -25,6 +25,8 @@ LAYERS = {
 }
 SHAPES = [(1, 1, 1, 1), (3, 5, 4, 17), (9, 7, 5, 32), (70, 3, 8, 37)]  # B, T, D, H: parts of tiles, several groups
 
+LEARNT = [(True, 16, 256, True), (True, 15, 300, False), (True, 16, 255, False), (False, 16, 256, False)]  # B, T
+
 every_kind = pytest.mark.parametrize("kind", LAYERS)
 
 
@@ -329,6 +331,17 @@ def test_torchs_own_kernels_are_used_where_they_are_as_quick(monkeypatch):
     assert not is_kernels(read_once("lstm", torch.float32))
     assert all(is_kernels(read_once(kind, torch.float32)) for kind in LAYERS if kind != "lstm")
     assert all(is_kernels(read_once(kind, dtype)) for kind in LAYERS for dtype in (torch.float64, torch.bfloat16))
+
+
+@pytest.mark.parametrize(("learns", "rows", "steps", "taken"), LEARNT)
+def test_an_lstm_that_learns_is_read_by_the_kernel_where_much_is_read(threads, monkeypatch, learns, rows, steps, taken):
+    monkeypatch.undo()
+    threads(2)
+    layer, x, memory, _ = case("lstm", (rows, steps, 5, 16), torch.float32)
+    with torch.set_grad_enabled(learns):
+        given = layer._given(x, memory)
+        assert recurrences.pays("lstm", given, is_ragged=False) == taken
+    assert recurrences.pays("lstm", given, is_ragged=True)
 
 
 def read_once(kind, dtype):

@@ -24,6 +24,7 @@ from recollect.kernels.recurrence_walk import DTYPES, Walk, library_for
 FEWEST = 1 << 18  # products of two numbers, in all recurrent steps together: fewer are not worth a compiler's second
 FEWEST_STEPS = 8  # laying the weights out costs as much as some steps
 FEWEST_READ = 64  # rows times steps, where no gradients are wanted
+FEWEST_LEARNT, FEWEST_EACH = 4096, 8  # rows times steps, and rows of a thread: below, oneDNN's LSTM is as quick
 NEAR = 2 << 20  # bytes of weights that a thread reads at every step in the time that torch takes to begin one
 
 
@@ -64,8 +65,8 @@ def _is_quicker(kind: str, given: Given, is_ragged: bool) -> bool:
     x, (rows, steps, _), threads = given.x, given.x.shape, torch.get_num_threads()
     if x.dtype == torch.bfloat16:
         return True  # read plainly otherwise
-    if kind == "lstm" and x.dtype == torch.float32 and not is_ragged:
-        return False  # torch has oneDNN's, which is as quick
+    if kind == "lstm" and x.dtype == torch.float32 and not is_ragged:  # torch has oneDNN's
+        return given.is_kept() and rows * steps >= FEWEST_LEARNT and rows >= FEWEST_EACH * threads
     idle = max(0, 1 - rows / threads)  # threads without a row: torch would let them read weights
     return given.is_kept() or (rows * steps >= FEWEST_READ and idle * given.w_hh.nbytes <= NEAR)
 
