@@ -100,7 +100,8 @@ sys.path.insert(0, {tests!r})
 from test_checkpoint import save
 from recollect.checkpoint import newest_checkpoint, load_checkpoint
 from test_checkpoint import learner
-import shutil
+import shutil, torch
+torch.set_num_threads(1)  # a child has none of its parent's, and would wait for them
 folder = pathlib.Path({folder!r})
 save(folder, 1)
 
