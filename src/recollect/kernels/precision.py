@@ -19,12 +19,12 @@ from typing import Any
 import torch
 
 CELLS = ("lstm", "gru")  # torch.nn's RNN is exact throughout
-# Rows, units and what these are a multiple of, from where on cuDNN's steps were in tf32 on an H200, and its products
-# W_ih x no more exact than ours
+# Rows, units and what these are a multiple of, from where on cuDNN's steps were in tf32 on an H200
 IN_TF32 = ((17, 200, 4), (17, 640, 1), (16, 512, 4))
 WHOLE = 4  # numbers of sixteen bytes; what is no multiple of it is called odd here
-MANY_INPUTS, MANY_ODD_INPUTS, MANY_UNITS = 100, 200, 512  # from where on W_ih x was in tf32: any, if none are odd
-MANY_ROWS = 2048  # of all steps, from where on dW_hh of odd units was
+# W_ih x was in tf32 at all sizes that were asked for, from so many inputs on, or so many units if none are odd; and
+# dW_hh of odd units from so many rows of all steps on. Of odd inputs 150 and 650 were asked for, none between.
+MANY_INPUTS, MANY_ODD_INPUTS, MANY_UNITS, MANY_ROWS = 100, 200, 512, 2048
 
 
 def is_as_right(cell: str, batch: int, hidden: int) -> bool:
@@ -34,7 +34,10 @@ def is_as_right(cell: str, batch: int, hidden: int) -> bool:
 
 
 def is_exact_with_x(dtype: torch.dtype, width: int, units: int) -> bool:
-    """Whether products with x are exact: some of torch.nn's are where few inputs go to few units, or any are odd."""
+    """Whether products with x are exact: some W_ih x of torch.nn are where few inputs go to few units, or any are odd.
+
+    x and W_ih are then laid out whole, so that dx and dW_ih must be exact too: tensor cores would cut them off.
+    """
     are_few = width < (MANY_ODD_INPUTS if width % WHOLE else MANY_INPUTS)
     are_many = units >= MANY_UNITS and width % WHOLE == units % WHOLE == 0
     return dtype is torch.float32 and are_few and not are_many
