@@ -18,7 +18,7 @@ import numpy as np
 
 from common import interleave, save_result, summary
 from nanogpt import get_batch_of
-from recollect.data.batches import Windows
+from recollect.data.text.batches import Windows
 
 SHAPES = ((12, 64), (12, 1024), (64, 256))
 SYMBOLS, CALLS, ROUNDS, GOAL = 1_000_000, 100, 30, 5.0

@@ -29,15 +29,16 @@ import numpy as np
 import torch
 
 from common import data_folder, save_result
-from recollect.captioning import caption, patient, score_captions
-from recollect.data.captions import CaptionPart, Captions, load_captions
-from recollect.metrics import bleu, chrf, exact_match, rouge_l
-from recollect.models.captions import FAMILIES
-from recollect.recipe import Recipe
-from recollect.run import Run
+from recollect.data.images.captions import CaptionPart, Captions, load_captions
+from recollect.evaluation.likelihood import score_captions
+from recollect.evaluation.text_metrics import bleu, chrf, exact_match, rouge_l
+from recollect.generation.captions import caption, patient
+from recollect.models.captioning import FAMILIES
+from recollect.runs.config import Recipe
+from recollect.runs.run import Run
+from recollect.runs.train import enrol, keep_best
 from recollect.tasks import task_named
-from recollect.train import train
-from recollect.training import enrol, keep_best
+from recollect.training.loop import train
 
 LANGUAGES = {"en": "caption_en", "zh": "caption_zh"}
 TONES = re.compile(r"\b(?:medium-|)(?:light|medium|dark) skin tone\b")

@@ -27,14 +27,14 @@ import torch
 import torch.nn.functional as F
 
 from common import COMMIT, data_folder, earlier, parts_side_by_side, save_result, side_by_side
-from recollect.checkpoint import load_checkpoint
-from recollect.data.batches import Streams, Windows
-from recollect.evaluate import score_carried
+from recollect.data.text.batches import Streams, Windows
+from recollect.evaluation.likelihood import score_carried
 from recollect.models.language import LanguageConfig, LanguageModel, count_parameters
 from recollect.models.sizes import nanogpt_char, sized
-from recollect.optimise import Optimise
-from recollect.train import train, validation_loss
-from recollect.trainee import Budget, Plan, Trainee
+from recollect.training.checkpoint import load_checkpoint
+from recollect.training.loop import train, validation_loss
+from recollect.training.optimizer import Optimise
+from recollect.training.state import Budget, Plan, Trainee
 
 BATCH, STEPS, PIECE, SAMPLES, BAR, SIX_GRAM = 64, 256, 4096, 200, 1.47, 1.5227
 SLOW = ("ttt-linear", "ttt-mlp")  # at batch 1: the 32 parts side by side are their figure

@@ -15,10 +15,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from recollect.machine import record
-from recollect.timing import interleave as interleave, summary as summary  # where the benchmarks look for them
-from recollect.train import update
-from recollect.trainee import Plan, Trainee
+from recollect.bench.timing import interleave as interleave, summary as summary  # where the benchmarks look for them
+from recollect.core.machine import record
+from recollect.training.loop import update
+from recollect.training.state import Plan, Trainee
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results"

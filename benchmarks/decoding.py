@@ -30,7 +30,10 @@ from torch import Tensor, nn
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from common import COMMIT, earlier, interleave, save_result, summary
-from recollect.generate import Settings, compiled, compiling, generate
+from recollect.accel.cpu.decode import compilation as compiling
+from recollect.accel.cpu.decode.compilation import compiled
+from recollect.generation.sampling import generate
+from recollect.generation.settings import Settings
 from recollect.models.language import LanguageConfig, LanguageModel, count_parameters
 
 TOP_K = 40

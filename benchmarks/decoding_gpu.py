@@ -26,10 +26,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from common import earlier, interleave, save_result, summary
-from recollect.generate import Settings, generate
+from recollect.core.record import readable
+from recollect.generation.sampling import generate
+from recollect.generation.settings import Settings
 from recollect.models.language import LanguageConfig, LanguageModel
 from recollect.models.sizes import gpt2_small
-from recollect.observe import readable
 
 TOKENS, PROMPT = 256, 32
 CONTEXTS = (1 << 10, 1 << 13, 1 << 15, 1 << 17)

@@ -26,7 +26,7 @@ import numpy as np
 from safetensors.torch import load_file
 
 from common import save_result
-from recollect.checkpoint import newest_checkpoint
+from recollect.training.checkpoint import newest_checkpoint
 
 KILLS, UPDATES, EVERY, SEED = 20, 400, 5, 0
 OPTIONS = ["--budget", f"{UPDATES}steps", "--batch", "4", "--steps", "16", "--seed", str(SEED)]

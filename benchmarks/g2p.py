@@ -16,8 +16,9 @@ import torch
 from numpy.typing import NDArray
 
 from common import data_folder, save_result
-from recollect.generate import Settings, generate
-from recollect.generate.pairs import pad_rows
+from recollect.core.padding import pad as pad_rows
+from recollect.generation.sampling import generate
+from recollect.generation.settings import Settings
 from recollect.models.translation import TranslationConfig, Translator, count_translation_parameters
 
 Weights = dict[str, NDArray[np.float32]]

@@ -20,11 +20,13 @@ import torch
 
 from common import ROOT, earlier, save_result
 from power_law import exponent, fit, upper_half
-from recollect.generate import Settings, stream
-from recollect.layer import SequenceLayer, Stack
-from recollect.layers.window import Window
+from recollect.bench.timing import BOTH, FORWARD, Clock, Work, clock_of, interleave, one_pass, summary
+from recollect.core.compose import Stack
+from recollect.core.layer import SequenceLayer
+from recollect.generation.sampling import stream
+from recollect.generation.settings import Settings
+from recollect.layers.ngram.window import Window
 from recollect.models.language import FAMILIES, LanguageConfig, LanguageModel
-from recollect.timing import BOTH, FORWARD, Clock, Work, clock_of, interleave, one_pass, summary
 
 COUNTED = ("markov",)  # learns by counting: there is nothing to differentiate
 GENERATION = "generation"

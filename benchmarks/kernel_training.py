@@ -32,9 +32,9 @@ import torch
 import characters
 import ptb
 from common import COMMIT, data_folder, earlier, save_result, side_by_side
-from recollect.kernels import persistent
-from recollect.train import update
-from recollect.trainee import Plan, Trainee
+from recollect.accel.cuda.recurrent import persistent
+from recollect.training.loop import update
+from recollect.training.state import Plan, Trainee
 
 WAYS: dict[str, dict[str, Any]] = {
     "kernels": {"precision": "bf16", "capture": True},

@@ -18,7 +18,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from common import save_result
 from recollect import GRU, LSTM, RNN, SelfAttention
-from recollect.timing import PASSES, largest_difference, one_pass, time_steadily
+from recollect.bench.timing import PASSES, largest_difference, one_pass, time_steadily
 
 BATCH, STEPS, WIDTHS, HEAD_WIDTH, THREADS = 32, 128, (256, 512), 64, 2
 GOAL = 1.1  # ours / torch.nn, where no row is padded

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from common import save_result
-from recollect.layers.markov import Markov
+from recollect.layers.ngram.markov import Markov
 
 # n: perplexity of the valid and the test part; the end symbol is predicted after each line
 KENLM_PTB = {

@@ -30,18 +30,18 @@ import torch
 
 from common import COMMIT, data_folder, earlier, save_result
 from probe import what_c_remembers
-from recollect.checkpoint import load_checkpoint
-from recollect.data.pair_batches import PairBatches, gather_pairs, groups_by_length
-from recollect.data.pair_rows import PairPart
-from recollect.data.pairs import Pairs, load_pairs, read_part
-from recollect.evaluate import score_targets
-from recollect.generate import Search
-from recollect.metrics import bleu, chrf
+from recollect.data.pairs.pair_batches import PairBatches, gather_pairs, groups_by_length
+from recollect.data.pairs.pair_rows import PairPart
+from recollect.data.pairs.pairs import Pairs, load_pairs, read_part
+from recollect.evaluation.likelihood import score_targets
+from recollect.evaluation.text_metrics import bleu, chrf
+from recollect.generation.settings import Search
+from recollect.generation.translation import Tongues, translate
 from recollect.models.translation import TranslationConfig, Translator, count_translation_parameters
-from recollect.optimise import Optimise
-from recollect.train import train
-from recollect.trainee import Budget, Plan, Trainee
-from recollect.translate import Tongues, translate
+from recollect.training.checkpoint import load_checkpoint
+from recollect.training.loop import train
+from recollect.training.optimizer import Optimise
+from recollect.training.state import Budget, Plan, Trainee
 
 LONGEST, BORDERS = 80, (0, 8, 11, 14, 18, 1000)  # symbols of a target; source words that divide the test set
 PARTS = ("test_2016_flickr", "test_2017_flickr")

@@ -27,12 +27,12 @@ import numpy as np
 import torch
 
 from common import ROOT, data_folder, save_result
-from recollect.data.batches import Windows
-from recollect.evaluate import score_windows
+from recollect.data.text.batches import Windows
+from recollect.evaluation.likelihood import score_windows
 from recollect.models.language import LanguageConfig, LanguageModel, count_parameters
-from recollect.optimise import Optimise
-from recollect.train import update
-from recollect.trainee import Budget, Plan, Trainee
+from recollect.training.loop import update
+from recollect.training.optimizer import Optimise
+from recollect.training.state import Budget, Plan, Trainee
 
 BATCH, STEPS, TURN, SAMPLES, BAR = 12, 64, 50, 200, 1.88
 CONFIG = LanguageConfig("transformer", 65, width=128, depth=4, heads=4, max_length=STEPS, tied=True, bias=False)

@@ -7,7 +7,7 @@ from tables import Result, Say, join, table
 TRANSLATION_NOTE = (
     "Greedy, sources of 20 symbols and targets of 40, both models with random weights; tokens/s, medians of turns in "
     "one run, {threads} threads, beside transformers {transformers} (MarianMT with its cache). Compiled: inside "
-    "`recollect.generate.compiled()`."
+    "`recollect.generation.compiled()`."
 )
 CAPTIONS_NOTE = (
     "Pictures of 32×32 with their names; {train:,} to learn from, {test} to test on, of base emoji that were never "
@@ -34,7 +34,7 @@ CHINESE = {
     "compiled": "已编译",
     TRANSLATION_NOTE: "贪心解码，源 20 个符号，目标 40 个，权重随机；词元/秒，同一次运行中轮流计时取中位数，"
     "{threads} 线程，"
-    "对照 transformers {transformers}（带缓存的 MarianMT）。已编译：在 `recollect.generate.compiled()` 之内。",
+    "对照 transformers {transformers}（带缓存的 MarianMT）。已编译：在 `recollect.generation.compiled()` 之内。",
 }
 
 

@@ -7,9 +7,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from recollect.data.pair_batches import gather_pairs, groups_by_length
-from recollect.data.pair_rows import PairPart
-from recollect.data.pairs import Pairs
+from recollect.data.pairs.pair_batches import gather_pairs, groups_by_length
+from recollect.data.pairs.pair_rows import PairPart
+from recollect.data.pairs.pairs import Pairs
 from recollect.models.encoders import top
 from recollect.models.translation import Translator
 

@@ -29,17 +29,17 @@ import torch
 from torch import nn
 
 from common import COMMIT, data_folder, earlier, parts_side_by_side, save_result, side_by_side
-from recollect.checkpoint import load_checkpoint
-from recollect.data.batches import Streams
-from recollect.data.text import read_text as read
-from recollect.data.tokenizer import Tokenizer
-from recollect.evaluate import score_carried
-from recollect.layers.recurrence import Recurrence
+from recollect.data.text.batches import Streams
+from recollect.data.text.source import read_text as read
+from recollect.data.text.tokenizer import Tokenizer
+from recollect.evaluation.likelihood import score_carried
+from recollect.layers.recurrent.recurrence import Recurrence
 from recollect.models.language import LanguageModel, count_parameters
 from recollect.models.sizes import zaremba
-from recollect.optimise import Optimise
-from recollect.train import train, validation_loss
-from recollect.trainee import Budget, Diverged, Plan, Trainee
+from recollect.training.checkpoint import load_checkpoint
+from recollect.training.loop import train, validation_loss
+from recollect.training.optimizer import Optimise
+from recollect.training.state import Budget, Diverged, Plan, Trainee
 
 BATCH, CLIP, PIECE = 20, 5.0, 1000
 SIZES: dict[str, dict[str, Any]] = {

@@ -38,11 +38,19 @@ from torch import Tensor, nn
 import recurrent_cases
 from common import COMMIT, earlier, save_result
 from recollect import GRU, LSTM, RNN
-from recollect.capture import as_graph
-from recollect.kernels import launching, nvrtc, persistent, pieces, plans, preparing, slower
-from recollect.kernels.driver import sources
-from recollect.kernels.recurrences import Given
-from recollect.kernels.rooms import Extent
+from recollect.accel.cpu.recurrence import Given
+from recollect.accel.cuda import nvrtc
+from recollect.accel.cuda.driver import sources
+from recollect.accel.cuda.recurrent import (
+    chunks as pieces,
+    execution as launching,
+    inputs as preparing,
+    persistent,
+    plan as plans,
+    slower,
+)
+from recollect.accel.cuda.recurrent.workspace import Extent
+from recollect.core.capture import as_graph
 from recurrent_cases import PASSES, Case, Effort, effort_for, line, merge, summarise
 
 STEPS, DEVICE = 1024, torch.device("cuda", 0)

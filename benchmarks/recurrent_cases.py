@@ -6,7 +6,7 @@ import statistics
 from itertools import product
 from typing import Any, NamedTuple
 
-from recollect.kernels.slower import BATCH, HIDDEN
+from recollect.accel.cuda.recurrent.slower import BATCH, HIDDEN
 
 KINDS = ("lstm", "gru", "rnn_tanh")
 COLUMNS = "{:9}{:10}{:>4}{:>6}{:>4} {:18}{:>8}{:>8}{:>8}{:>8}{:>8}{:>7}{:>7}{:>8}{:>8}{:>7}  {}"

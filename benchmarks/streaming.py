@@ -23,13 +23,13 @@ import numpy as np
 import torch
 
 from common import save_result
-from recollect.data.batches import Streams
-from recollect.data.corpus import load_corpus
+from recollect.data.text.batches import Streams
+from recollect.data.text.corpus import load_corpus
 from recollect.models.language import LanguageModel
 from recollect.models.sizes import sized
-from recollect.optimise import Optimise
-from recollect.train import update
-from recollect.trainee import Budget, Plan, Trainee
+from recollect.training.loop import update
+from recollect.training.optimizer import Optimise
+from recollect.training.state import Budget, Plan, Trainee
 
 BAR_MB = 1000  # resident
 UPDATES, BATCH, STEPS = 20, 16, 128

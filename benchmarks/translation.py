@@ -5,7 +5,7 @@
 Ours is the family "transformer"; theirs a MarianMT of the same depth, widths and vocabulary,
 with its cache and its defaults. Both have random weights, encode sources of 20 symbols and say 40 each, with the end
 prohibited on both sides. They take turns in one process, with the same number of threads. One row is also translated
-inside `recollect.generate.compiled()`, which is for many short ones: half a second once for each length of a source.
+inside `recollect.generation.compiled()`, which is for many short ones: half a second once for each length of a source.
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ from torch import Tensor
 from transformers import MarianConfig, MarianMTModel
 
 from common import interleave, save_result, summary
-from recollect.generate import Search, compiled
+from recollect.accel.cpu.decode.compilation import compiled
+from recollect.generation.settings import Search
+from recollect.generation.translation import search_targets
 from recollect.models.translation import TranslationConfig, Translator
-from recollect.translate import search_targets
 
 VOCAB, SOURCE, TARGET = 10_000, 20, 40
 END, BEGIN = 0, VOCAB - 1  # begin also pads theirs

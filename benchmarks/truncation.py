@@ -28,11 +28,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from common import interleave, save_result, summary
-from recollect.layer import SequenceLayer
-from recollect.layers.recurrence import Hidden
+from recollect.core.layer import SequenceLayer
+from recollect.layers.recurrent.recurrence import Hidden
 from recollect.models.language import LanguageConfig, LanguageModel
-from recollect.optimise import Optimise
-from recollect.truncation import Truncation
+from recollect.training.optimizer import Optimise
+from recollect.training.truncation import Truncation
 
 UNITS, POSITIVE, START = 23, 10, 0.5
 BALANCING = {"symbols": 20_000, "seeds": 5, "start_loss": 8.0, "converged_below": 0.8, "stopped_above": 1e9}

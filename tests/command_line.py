@@ -7,7 +7,7 @@ import subprocess
 import sys
 from unittest.mock import patch
 
-from recollect.cli import main
+from recollect.cli.main import main
 
 
 def run(*words: str, code: int = 0, **options) -> subprocess.CompletedProcess[str]:

@@ -8,9 +8,9 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from recollect.recipe import Recipe
-from recollect.run import Run
-from recollect.training import begin, resume
+from recollect.runs.config import Recipe
+from recollect.runs.run import Run
+from recollect.runs.train import begin, resume
 
 
 def check_goes_on_bit_equal(recipe: Recipe, folder: Path) -> None:

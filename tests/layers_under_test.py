@@ -7,19 +7,20 @@ from typing import Any, TypeAlias
 
 import torch
 
-from recollect.layer import Bidirectional, Residual, SequenceLayer, Stack
-from recollect.layers.attention import BasicSelfAttention, SelfAttention
+from recollect.core.compose import Bidirectional, Residual, Stack
+from recollect.core.layer import SequenceLayer
+from recollect.layers.attention.linear_attention import LinearAttention
+from recollect.layers.attention.self_attention import BasicSelfAttention, SelfAttention
 from recollect.layers.block import Block
 from recollect.layers.convolution import Convolution
-from recollect.layers.gru import GRU
-from recollect.layers.linear_attention import LinearAttention
-from recollect.layers.lstm import LSTM
-from recollect.layers.markov import Markov
+from recollect.layers.ngram.markov import Markov
+from recollect.layers.ngram.window import Window
 from recollect.layers.pointwise import Dropout, Embedding, FeedForward, LayerNorm, Linear, RMSNorm
 from recollect.layers.positions import Positions
-from recollect.layers.rnn import RNN
-from recollect.layers.ttt import TTTMLP, TTTLinear
-from recollect.layers.window import Window
+from recollect.layers.recurrent.gru import GRU
+from recollect.layers.recurrent.lstm import LSTM
+from recollect.layers.recurrent.rnn import RNN
+from recollect.layers.ttt.layer import TTTMLP, TTTLinear
 
 Factory: TypeAlias = Callable[[], SequenceLayer[Any]]
 

@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
-from recollect.generate import Search, Settings, beam, generate
-from recollect.memory import Memory
+from recollect.core.memory import Memory
+from recollect.generation.beam import beam
+from recollect.generation.sampling import generate
+from recollect.generation.settings import Search, Settings
 
 
 def check_search(model: Any, memory: Memory, begin: int, end: int) -> None:

@@ -9,10 +9,10 @@ from itertools import islice
 import numpy as np
 import pytest
 
-from recollect.data.caption_batches import CaptionBatches
-from recollect.data.caption_files import open_captions
-from recollect.data.captions import Captions, load_captions, read_caption_part, reopen_captions
 from recollect.data.error import DataError
+from recollect.data.images.caption_batches import CaptionBatches
+from recollect.data.images.caption_files import open_captions
+from recollect.data.images.captions import Captions, load_captions, read_caption_part, reopen_captions
 
 
 @pytest.fixture(autouse=True)

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from recollect.data.batches import Streams, Windows
-from recollect.data.builtin import BUILTINS
-from recollect.data.corpus import load_corpus
-from recollect.data.text import DataError, read_text
-from recollect.data.tokenizer import KINDS, Tokenizer, choose_kind
+from recollect.data.synthetic.builtin import BUILTINS
+from recollect.data.text.batches import Streams, Windows
+from recollect.data.text.corpus import load_corpus
+from recollect.data.text.source import DataError, read_text
+from recollect.data.text.tokenizer import KINDS, Tokenizer, choose_kind
 
 EXACT = [kind for kind in KINDS if kind != "space"]  # white space comes back as one blank there
 TEXT = "The clouds are in the sky.\n我会说中文。\n\ttabs, émojis 🙂 and  two spaces \n"

@@ -8,10 +8,10 @@ import sys
 import pytest
 import torch
 
-from recollect.data.adding import adding
-from recollect.data.builtin import BUILTINS, builtin_documents
 from recollect.data.error import DataError
-from recollect.data.text import open_source
+from recollect.data.synthetic.adding import adding
+from recollect.data.synthetic.builtin import BUILTINS, builtin_documents
+from recollect.data.text.source import open_source
 
 TASKS = [name for name in BUILTINS if name != "python-docs"]
 

@@ -8,13 +8,13 @@ import json
 import numpy as np
 import pytest
 
-from recollect import caching
-from recollect.data import corpus as corpora, formats
-from recollect.data.batches import Streams
-from recollect.data.corpus import load_corpus, read_ids, reopen_corpus
+from recollect.core import cache as caching
 from recollect.data.error import DataError
-from recollect.data.text import read_text
-from recollect.data.tokenizer import KINDS, Tokenizer
+from recollect.data.text import corpus as corpora, formats
+from recollect.data.text.batches import Streams
+from recollect.data.text.corpus import load_corpus, read_ids, reopen_corpus
+from recollect.data.text.source import read_text
+from recollect.data.text.tokenizer import KINDS, Tokenizer
 
 PARTS = ("train", "valid", "test")
 

@@ -11,12 +11,12 @@ import torch
 import torch.nn.functional as F
 from hypothesis import given, settings, strategies as st
 
-from recollect.data.batches import Streams, Windows, gather, renew
-from recollect.data.documents import Documents
 from recollect.data.error import DataError
-from recollect.evaluate import loss_by_position, score_carried, score_windows
+from recollect.data.text.batches import Streams, Windows, gather, renew
+from recollect.data.text.documents import Documents
+from recollect.evaluation.likelihood import loss_by_position, score_carried, score_windows
 from recollect.models.language import FAMILIES, LanguageConfig, LanguageModel
-from recollect.train import count_symbols
+from recollect.training.loop import count_symbols
 
 LENGTHS = st.lists(st.integers(1, 12), min_size=1, max_size=12).filter(lambda lengths: max(lengths) > 1)
 

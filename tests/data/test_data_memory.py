@@ -8,7 +8,7 @@ import sys
 SIZE = 100_000_000
 PROGRAM = """
 import resource, sys
-from recollect.data.corpus import load_corpus
+from recollect.data.text.corpus import load_corpus
 peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 before = peak()
 corpus = load_corpus(sys.argv[1], tokenizer="byte", cache=sys.argv[2])

@@ -8,7 +8,7 @@ import json
 
 import pytest
 
-from recollect.data.text import DataError, open_source
+from recollect.data.text.source import DataError, open_source
 
 CHINESE = "我会说中文。\n第二行。\n"
 

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, strategies as st
 
 from recollect.data.error import DataError
-from recollect.data.pair_files import open_pairs
-from recollect.data.pair_rows import part_in_memory
-from recollect.data.pair_tasks import PAIR_TASKS
-from recollect.data.pairs import load_pairs, read_part, reopen_pairs
-from recollect.data.words import LineTokenizer, with_marks, without_marks
+from recollect.data.pairs.pair_files import open_pairs
+from recollect.data.pairs.pair_rows import part_in_memory
+from recollect.data.pairs.pairs import load_pairs, read_part, reopen_pairs
+from recollect.data.synthetic.pair_generators import PAIR_TASKS
+from recollect.data.text.line_tokenizer import LineTokenizer, with_marks, without_marks
 
 LINES = [(f"Ein Satz, Nummer {i}.", f"A sentence, number {i}.") for i in range(60)]
 

@@ -11,8 +11,8 @@ import torch
 from hypothesis import given, strategies as st
 
 from recollect.data.error import DataError
-from recollect.data.pair_batches import PairBatches, gather_pairs, groups_by_length, pad_batch
-from recollect.data.pair_rows import part_in_memory
+from recollect.data.pairs.pair_batches import PairBatches, gather_pairs, groups_by_length, pad_batch
+from recollect.data.pairs.pair_rows import part_in_memory
 
 BEGIN, END = 200, 201
 

@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given, strategies as st
 
 from recollect.data.error import DataError
-from recollect.data.grammar import ADJECTIVES, INTENSIFIERS, NOUNS, aligned_grammar
-from recollect.data.number_words import MOST, chinese_words, english_words
-from recollect.data.pair_tasks import DATE_FORMATS, PAIR_TASKS, task_pairs
-from recollect.data.pairs import load_pairs
-from recollect.data.shapes import COLOURS, GROUND, shapes
+from recollect.data.pairs.pairs import load_pairs
+from recollect.data.synthetic.grammar import ADJECTIVES, INTENSIFIERS, NOUNS, aligned_grammar
+from recollect.data.synthetic.number_words import MOST, chinese_words, english_words
+from recollect.data.synthetic.pair_generators import DATE_FORMATS, PAIR_TASKS, task_pairs
+from recollect.data.synthetic.shapes import COLOURS, GROUND, shapes
 
 ONES = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"]
 TEENS = ["thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen"]
@@ -191,7 +191,16 @@ def test_arguments_that_cannot_be_are_refused():
         task_pairs("gramar")
 
 
-@pytest.mark.parametrize("name", ["number_words", "pair_tasks", "grammar", "shapes", "words"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "synthetic.number_words",
+        "synthetic.pair_generators",
+        "synthetic.grammar",
+        "synthetic.shapes",
+        "text.line_tokenizer",
+    ],
+)
 def test_examples_in_docstrings_hold(name):
     result = doctest.testmod(importlib.import_module(f"recollect.data.{name}"))
     assert result.attempted > 0

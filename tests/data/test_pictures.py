@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from recollect.data.error import DataError
-from recollect.data.pictures import generated, open_pictures
-from recollect.data.png import SIGNATURE, read_png
+from recollect.data.images.pictures import generated, open_pictures
+from recollect.data.images.png import SIGNATURE, read_png
 
 COLOURS = {1: 0, 2: 4, 3: 2, 4: 6}  # channels to a PNG's colour type
 

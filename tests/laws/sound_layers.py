@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
-from recollect.growing import Growing
-from recollect.layer import SequenceLayer
+from recollect.core.growing import Growing
+from recollect.core.layer import SequenceLayer
+from recollect.core.memory import Memory, grows
+from recollect.layers.ngram.recent import Recent
 from recollect.layers.pointwise import Linear
-from recollect.layers.recent import Recent
-from recollect.layers.recurrence import Hidden
-from recollect.memory import Memory, grows
+from recollect.layers.recurrent.recurrence import Hidden
 
 WIDTH = 2
 

@@ -16,14 +16,15 @@ from sound_layers import Begun, FirstOnly, Gathered, Looking, MiniBatches, Plain
 from torch import Tensor
 from torch.nn import functional as F
 
-from recollect.check import LAWS, LawBroken, check_layer
-from recollect.entry import fill_invalid
-from recollect.layer import Bidirectional, SequenceLayer
-from recollect.layers.gru import GRU
-from recollect.layers.lstm import LSTM
+from recollect.core.compose import Bidirectional
+from recollect.core.layer import SequenceLayer
+from recollect.core.memory import Both, static
+from recollect.core.validate import fill_invalid
+from recollect.laws.check import LAWS, LawBroken, check_layer
 from recollect.layers.pointwise import Linear
-from recollect.layers.recurrence import Hidden
-from recollect.memory import Both, static
+from recollect.layers.recurrent.gru import GRU
+from recollect.layers.recurrent.lstm import LSTM
+from recollect.layers.recurrent.recurrence import Hidden
 
 FAULTS: list[tuple[str, int, Any]] = []  # law, most steps of the smallest example, factory
 

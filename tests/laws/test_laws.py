@@ -7,14 +7,15 @@ import torch
 from hypothesis import given, settings, strategies as st
 
 from layers_under_test import HIDDEN, LAYERS, VOCAB, WIDTH, build, inputs_for
-from recollect.check import LAWS, Example, check_layer
-from recollect.layer import Stack, scan
-from recollect.layers.gru import GRU
-from recollect.layers.lstm import LSTM
+from recollect.core.compose import Stack
+from recollect.core.layer import scan
+from recollect.core.record import is_readable, readable, record
+from recollect.laws.check import LAWS, Example, check_layer
+from recollect.laws.trial import Trial
 from recollect.layers.pointwise import Embedding, FeedForward, LayerNorm
-from recollect.layers.rnn import RNN
-from recollect.observe import is_readable, readable, record
-from recollect.trial import Trial
+from recollect.layers.recurrent.gru import GRU
+from recollect.layers.recurrent.lstm import LSTM
+from recollect.layers.recurrent.rnn import RNN
 
 DTYPES = [torch.float64, torch.float32]
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from recollect import Block, CrossAttention, Layers, SelfAttention, Stack, check_layer
-from recollect.layers.attention import BasicSelfAttention
+from recollect.layers.attention.self_attention import BasicSelfAttention
 
 DTYPES = [torch.float64, torch.float32]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from recollect.layers.alignments import make_alignment
-from recollect.layers.attend import Attend
-from recollect.layers.scores import SCORES, make_score
+from recollect.layers.attention.alignment import make_alignment
+from recollect.layers.attention.attend import Attend
+from recollect.layers.attention.score import SCORES, make_score
 
 DTYPE = torch.float64
 WIDTH = 4

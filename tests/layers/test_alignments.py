@@ -8,7 +8,7 @@ import pytest
 import torch
 from attention_parts import DTYPE, LENGTHS, WIDTH, check_weights, choices, close, example, fails
 
-from recollect.layers.alignments import (
+from recollect.layers.attention.alignment import (
     ALIGNMENTS,
     Hard,
     LocalMonotonic,

@@ -9,9 +9,9 @@ import torch
 from attention_parts import DTYPE, WIDTH, attention, check_weights, close, example, fails, poisoned
 
 from recollect import ContractError, load_memory, record, save_memory
-from recollect.layers.alignments import ALIGNMENTS, Hard, score_function_loss
-from recollect.layers.attend import Attend
-from recollect.layers.scores import SCORES, Additive, Dot, General
+from recollect.layers.attention.alignment import ALIGNMENTS, Hard, score_function_loss
+from recollect.layers.attention.attend import Attend
+from recollect.layers.attention.score import SCORES, Additive, Dot, General
 
 ALL = list(itertools.product(SCORES, ALIGNMENTS))
 

@@ -7,9 +7,9 @@ import torch
 from attention_parts import DTYPE, WIDTH, attention, close, example, fails, poisoned
 
 from recollect import CrossAttention, record
-from recollect.layers.attend import Attend
-from recollect.layers.attention_forms import MultiHead, MultiHop
-from recollect.layers.scores import SCORES, Additive, Dot, ScaledDot, make_score
+from recollect.layers.attention.attend import Attend
+from recollect.layers.attention.multi_head import MultiHead, MultiHop
+from recollect.layers.attention.score import SCORES, Additive, Dot, ScaledDot, make_score
 
 
 def heads(count: int, score: str = "scaled") -> MultiHead:

@@ -7,8 +7,8 @@ import torch
 from attention_parts import DTYPE, WIDTH, close, example, fails, poisoned
 
 from recollect import GRU, Bidirectional, record
-from recollect.layers.pooling import Capsules, Hierarchical, SelfAttentive
-from recollect.layers.scores import SCORES, make_score
+from recollect.layers.attention.pooling import Capsules, Hierarchical, SelfAttentive
+from recollect.layers.attention.score import SCORES, make_score
 
 
 def pool(rows: int = 2, **options) -> SelfAttentive:

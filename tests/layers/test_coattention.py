@@ -8,7 +8,7 @@ from attention_parts import DTYPE, close, fails, poisoned
 from torch import Tensor
 
 from recollect import record
-from recollect.layers.coattention import (
+from recollect.layers.attention.coattention import (
     AlternatingCoAttention,
     InteractiveCoAttention,
     ParallelCoAttention,

@@ -7,9 +7,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from recollect.layers.alignment_error import alignment_error_rate
-from recollect.layers.attend import Attend, Looked
-from recollect.layers.scores import SCORES, make_score
+from recollect.evaluation.alignment_error import alignment_error_rate
+from recollect.layers.attention.attend import Attend, Looked
+from recollect.layers.attention.score import SCORES, make_score
 
 SYMBOLS, PAIRS, WIDTH = 12, 8, 16
 TEMPERATURE = {"cosine": 0.1}  # a cosine between -1 and 1 is too flat without; a distance may grow as it needs

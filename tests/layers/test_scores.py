@@ -6,7 +6,7 @@ import pytest
 import torch
 from attention_parts import DTYPE, PARAMETRIC, WIDTH, close, example, fails
 
-from recollect.layers.scores import SCORES, Additive, make_score
+from recollect.layers.attention.score import SCORES, Additive, make_score
 
 
 def scores_of(score, q, features):

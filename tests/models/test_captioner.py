@@ -6,14 +6,15 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from recollect.check import LAWS, check_layer
-from recollect.data.shapes import COLOURS
-from recollect.entry import ContractError
-from recollect.generate import Settings, generate
-from recollect.layers.attend import Attend
-from recollect.models.captions import FAMILIES, CaptionConfig, Captioner, count_caption_parameters
+from recollect.core.record import record
+from recollect.core.validate import ContractError
+from recollect.data.synthetic.shapes import COLOURS
+from recollect.generation.sampling import generate
+from recollect.generation.settings import Settings
+from recollect.laws.check import LAWS, check_layer
+from recollect.layers.attention.attend import Attend
+from recollect.models.captioning import FAMILIES, CaptionConfig, Captioner, count_caption_parameters
 from recollect.models.sizes import sized_captioner
-from recollect.observe import record
 from searching import check_search
 
 WORDS, BEGIN, END = 6, 4, 5

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from recollect.check import check_layer
+from recollect.laws.check import check_layer
 from recollect.models.language import FAMILIES, LanguageConfig, LanguageModel, count_parameters
 from recollect.models.sizes import TARGETS, gpt2_small, nanogpt_char, sized, zaremba
 

@@ -7,11 +7,11 @@ import torch
 from torch import nn
 
 from recollect import GRU, Convolution, Embedding, Stack, record
-from recollect.layers.alignments import make_alignment
-from recollect.layers.attend import Attend
-from recollect.layers.attention_forms import MultiHead, MultiHop
-from recollect.layers.scores import ScaledDot, make_score
-from recollect.models.task import LastStep, LearnedQuery, TaskModel
+from recollect.layers.attention.alignment import make_alignment
+from recollect.layers.attention.attend import Attend
+from recollect.layers.attention.multi_head import MultiHead, MultiHop
+from recollect.layers.attention.score import ScaledDot, make_score
+from recollect.models.task_model import LastStep, LearnedQuery, TaskModel
 
 SYMBOLS, WIDTH, CLASSES = 9, 8, 3
 FEATURES = {

@@ -5,17 +5,18 @@ from __future__ import annotations
 import pytest
 import torch
 
-from recollect.check import LAWS, check_layer
-from recollect.entry import ContractError
-from recollect.generate import Settings, generate
-from recollect.generate.pairs import score_pairs
-from recollect.layer import reverse_rows
-from recollect.layers.cross_attention import CrossAttention
+from recollect.core.compose import reverse_rows
+from recollect.core.record import record
+from recollect.core.validate import ContractError
+from recollect.evaluation.phrase_score import score_pairs
+from recollect.generation.sampling import generate
+from recollect.generation.settings import Settings
+from recollect.laws.check import LAWS, check_layer
+from recollect.layers.attention.cross_attention import CrossAttention
 from recollect.layers.decoder_block import DecoderBlock
-from recollect.layers.gru import GRU
 from recollect.layers.pointwise import FeedForward
+from recollect.layers.recurrent.gru import GRU
 from recollect.models.translation import FAMILIES, TranslationConfig, Translator, count_translation_parameters
-from recollect.observe import record
 from searching import check_search
 
 SOURCE, TARGET, BEGIN, END = 7, 6, 4, 5

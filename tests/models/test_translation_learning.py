@@ -6,8 +6,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from recollect.generate import Settings, generate
-from recollect.layer import reverse_rows
+from recollect.core.compose import reverse_rows
+from recollect.generation.sampling import generate
+from recollect.generation.settings import Settings
 from recollect.models.translation import TranslationConfig, Translator
 
 SYMBOLS, BEGIN, END = 6, 6, 7

@@ -4,7 +4,7 @@ Chen & Goodman 1998, section 3; details as in KenLM's lmplz (Heafield et al. 201
 
     p(w | h) = max(a(h w) - D(a(h w)), 0) / Σ_x a(h x)  +  γ(h) · p(w | h'),     γ(h) = Σ_x D(a(h x)) / Σ_x a(h x)
 
-n-grams are tuples of symbols. The fast layer is `recollect.layers.markov`.
+n-grams are tuples of symbols. The fast layer is `recollect.layers.ngram.markov`.
 """
 
 from __future__ import annotations

@@ -17,8 +17,10 @@ from torch import Tensor
 from transformers import BartConfig, BartForConditionalGeneration
 
 from recollect import SequenceLayer
-from recollect.generate import Search, Settings, beam, generate
-from recollect.memory import Fixed, Memory, grows
+from recollect.core.memory import Fixed, Memory, grows
+from recollect.generation.beam import beam
+from recollect.generation.sampling import generate
+from recollect.generation.settings import Search, Settings
 
 VOCAB, BEGIN, PAD, END = 23, 0, 1, 2  # theirs pads with the end where the pad id is 0
 PATIENCE = {"first": True, "current": False, "exact": "never"}

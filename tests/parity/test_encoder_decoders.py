@@ -7,8 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from recollect.layers.attention import SelfAttention
-from recollect.layers.cross_attention import CrossAttention
+from recollect.layers.attention.cross_attention import CrossAttention
+from recollect.layers.attention.self_attention import SelfAttention
 from recollect.models.translation import TranslationConfig, Translator
 
 WIDTH, HEADS, HIDDEN, DEPTH = 8, 2, 12, 2

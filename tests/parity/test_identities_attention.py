@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from recollect import TTTMLP, LinearAttention, Positions, SelfAttention, Stack, TTTLinear, record
-from recollect.layers.inner import gelu, gelu_slope, standardised, standardised_gradient
+from recollect.core.record import readable
 from recollect.layers.positions import rotate, sinusoids
-from recollect.observe import readable
+from recollect.layers.ttt.inner import gelu, gelu_slope, standardised, standardised_gradient
 
 DTYPE = torch.float64
 

@@ -6,11 +6,11 @@ import pytest
 import torch
 from torch import nn
 
-from recollect.layers.gru import GRU
-from recollect.layers.lstm import LSTM
-from recollect.layers.recurrence import Hidden, HiddenCell
-from recollect.layers.rnn import RNN
-from recollect.observe import readable
+from recollect.core.record import readable
+from recollect.layers.recurrent.gru import GRU
+from recollect.layers.recurrent.lstm import LSTM
+from recollect.layers.recurrent.recurrence import Hidden, HiddenCell
+from recollect.layers.recurrent.rnn import RNN
 
 WIDTH, HIDDEN, BATCH, STEPS = 3, 4, 2, 12
 OPEN, SHUT = 1e4, -1e4  # σ is exactly 1 and exactly 0

@@ -11,11 +11,11 @@ import torch
 from slow_kneser_ney import BEGIN, SlowKneserNey, estimate_discounts
 from torch import Tensor
 
-from recollect.entry import ContractError
-from recollect.layers.markov import Markov
-from recollect.layers.ngrams import count_ngrams
-from recollect.layers.recent import Recent
-from recollect.layers.smoothing import FALLBACK, SMOOTHINGS, discounts
+from recollect.core.validate import ContractError
+from recollect.layers.ngram.counts import count_ngrams
+from recollect.layers.ngram.markov import Markov
+from recollect.layers.ngram.recent import Recent
+from recollect.layers.ngram.smoothing import FALLBACK, SMOOTHINGS, discounts
 
 V, END = 12, 11
 ORDERS = range(5)

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from recollect.layers.numpy_rnn import NumpyRNN
-from recollect.layers.rnn import RNN
+from recollect.layers.recurrent.numpy_rnn import NumpyRNN
+from recollect.layers.recurrent.rnn import RNN
 
 INPUTS, HIDDEN, OUTPUTS, STEPS = 5, 7, 3, 9
 

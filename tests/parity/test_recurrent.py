@@ -10,14 +10,14 @@ import torch
 from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from recollect.entry import ContractError
-from recollect.layers.gru import GRU
-from recollect.layers.lstm import LSTM
+from recollect.core.record import readable
+from recollect.core.validate import ContractError
 from recollect.layers.pointwise import Dropout, LayerNorm
-from recollect.layers.recurrence import Hidden
-from recollect.layers.rnn import RNN
-from recollect.layers.torch_bridge import RecurrentStack, cells
-from recollect.observe import readable
+from recollect.layers.recurrent.gru import GRU
+from recollect.layers.recurrent.lstm import LSTM
+from recollect.layers.recurrent.recurrence import Hidden
+from recollect.layers.recurrent.rnn import RNN
+from recollect.layers.recurrent.torch_bridge import RecurrentStack, cells
 
 WIDTH, HIDDEN, BATCH, STEPS = 3, 4, 4, 6
 KINDS = {"RNN tanh": (RNN, {"nonlinearity": "tanh"}), "RNN relu": (RNN, {"nonlinearity": "relu"})}

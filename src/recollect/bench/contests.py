@@ -9,14 +9,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from recollect.capture import as_graph
-from recollect.layer import SequenceLayer
-from recollect.layers.attention import SelfAttention
-from recollect.layers.gru import GRU
-from recollect.layers.lstm import LSTM
-from recollect.layers.recurrence import Recurrence
-from recollect.layers.rnn import RNN
-from recollect.timing import FORWARD, Work, largest_difference, one_pass
+from recollect.bench.timing import FORWARD, Work, largest_difference, one_pass
+from recollect.core.capture import as_graph
+from recollect.core.layer import SequenceLayer
+from recollect.layers.attention.self_attention import SelfAttention
+from recollect.layers.recurrent.gru import GRU
+from recollect.layers.recurrent.lstm import LSTM
+from recollect.layers.recurrent.recurrence import Recurrence
+from recollect.layers.recurrent.rnn import RNN
 
 RECURRENT: tuple[type[Recurrence[Any]], ...] = (RNN, GRU, LSTM)
 HEAD_WIDTH = 64

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 
 from recollect.bench.contests import Contest
-from recollect.timing import Work, clock_of, interleave
+from recollect.bench.timing import Work, clock_of, interleave
 
 ROUNDS = 10
 SIDES = {"cpu": 1024, "cuda": 8192}  # of the product

@@ -15,10 +15,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from recollect.bench.contests import Contest
-from recollect.generate import Settings, generate
-from recollect.layer import Stack
+from recollect.bench.timing import Differs, Work
+from recollect.core.compose import Stack
+from recollect.generation.sampling import generate
+from recollect.generation.settings import Settings
 from recollect.models.language import LanguageConfig, LanguageModel
-from recollect.timing import Differs, Work
 
 VOCAB, PROMPT, DEPTH = 256, (1, 2, 3), 2
 TOLERANCE = 1e-3  # of log-probabilities

@@ -9,11 +9,11 @@ from typing import Any, Literal
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from recollect.entry import ContractError
-from recollect.kernels.single_step import step_blocks
-from recollect.layer import M, SequenceLayer
+from recollect.accel.cuda.single_step import step_blocks
+from recollect.core.layer import M, SequenceLayer
+from recollect.core.memory import Memory
+from recollect.core.validate import ContractError
 from recollect.layers.pointwise import FeedForward, LayerNorm, Linear, Pointwise, RMSNorm
-from recollect.memory import Memory
 
 
 class Block(SequenceLayer[M]):

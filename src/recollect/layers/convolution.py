@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from recollect.layer import SequenceLayer
-from recollect.layers.recent import Recent
+from recollect.core.layer import SequenceLayer
+from recollect.layers.ngram.recent import Recent
 
 
 class Convolution(SequenceLayer[Recent]):

@@ -8,11 +8,11 @@ from typing import Any, Literal
 import torch.nn.functional as F
 from torch import Tensor
 
-from recollect.entry import ContractError
-from recollect.layer import SequenceLayer
-from recollect.layers.cross_attention import CrossAttention, Source
+from recollect.core.layer import SequenceLayer
+from recollect.core.memory import Memory
+from recollect.core.validate import ContractError
+from recollect.layers.attention.cross_attention import CrossAttention, Source
 from recollect.layers.pointwise import FeedForward, LayerNorm, Pointwise
-from recollect.memory import Memory
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

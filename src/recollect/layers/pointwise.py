@@ -8,10 +8,10 @@ from typing import Any, Literal
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from recollect.kernels.head_step import step_head
-from recollect.layer import SequenceLayer
-from recollect.memory import Memory, Nothing
-from recollect.observe import is_watched, note
+from recollect.accel.cuda.head_step import step_head
+from recollect.core.layer import SequenceLayer
+from recollect.core.memory import Memory, Nothing
+from recollect.core.record import is_watched, note
 
 
 class Pointwise(SequenceLayer[Nothing]):

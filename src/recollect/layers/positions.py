@@ -10,9 +10,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from recollect.entry import ContractError, may_look_at
-from recollect.layer import SequenceLayer
-from recollect.memory import Memory
+from recollect.core.layer import SequenceLayer
+from recollect.core.memory import Memory
+from recollect.core.validate import ContractError, may_look_at
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -11,14 +11,14 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
-from recollect.entry import check_memory
-from recollect.kernels.persistent import compute_dtype
-from recollect.layers.attend import Attend
-from recollect.layers.cross_attention import Source
+from recollect.accel.cuda.recurrent.persistent import compute_dtype
+from recollect.core.memory import Layers, Memory
+from recollect.core.validate import check_memory
+from recollect.layers.attention.attend import Attend
+from recollect.layers.attention.cross_attention import Source
 from recollect.layers.pointwise import Embedding, Pointwise
-from recollect.layers.recurrence import Recurrence
-from recollect.layers.torch_bridge import RecurrentStack
-from recollect.memory import Layers, Memory
+from recollect.layers.recurrent.recurrence import Recurrence
+from recollect.layers.recurrent.torch_bridge import RecurrentStack
 from recollect.models.decoders import Decoder, Readout
 from recollect.models.encoders import Bridge, top
 

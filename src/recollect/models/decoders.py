@@ -11,13 +11,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from recollect.entry import ContractError
-from recollect.layer import M, SequenceLayer
+from recollect.core.layer import M, SequenceLayer
+from recollect.core.memory import Fixed, Layers, Memory
+from recollect.core.record import note
+from recollect.core.validate import ContractError
 from recollect.layers.pointwise import Embedding
-from recollect.layers.torch_bridge import RecurrentStack
-from recollect.memory import Fixed, Layers, Memory
+from recollect.layers.recurrent.torch_bridge import RecurrentStack
 from recollect.models.encoders import Bridge, Pooling
-from recollect.observe import note
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

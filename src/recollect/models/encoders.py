@@ -10,13 +10,14 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
-from recollect.entry import check_choice
-from recollect.layer import SequenceLayer, reverse_rows
+from recollect.core.compose import reverse_rows
+from recollect.core.layer import SequenceLayer
+from recollect.core.memory import Both, Layers
+from recollect.core.validate import check_choice
+from recollect.layers.attention.pooling import SelfAttentive
 from recollect.layers.pointwise import Embedding
-from recollect.layers.pooling import SelfAttentive
-from recollect.layers.recurrence import Hidden
-from recollect.layers.torch_bridge import RecurrentStack
-from recollect.memory import Both, Layers
+from recollect.layers.recurrent.recurrence import Hidden
+from recollect.layers.recurrent.torch_bridge import RecurrentStack
 
 CONTEXTS = ("last", "projected", "mean", "max", "attention")
 

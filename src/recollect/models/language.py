@@ -16,22 +16,23 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from recollect.entry import check_choice
-from recollect.layer import SequenceLayer, Stack
-from recollect.layers.attention import SelfAttention
+from recollect.core.compose import Stack
+from recollect.core.layer import SequenceLayer
+from recollect.core.memory import Memory
+from recollect.core.validate import check_choice
+from recollect.layers.attention.linear_attention import LinearAttention
+from recollect.layers.attention.self_attention import SelfAttention
 from recollect.layers.block import Block
 from recollect.layers.convolution import Convolution
-from recollect.layers.gru import GRU
-from recollect.layers.linear_attention import LinearAttention
-from recollect.layers.lstm import LSTM
-from recollect.layers.markov import Markov
+from recollect.layers.ngram.markov import Markov
+from recollect.layers.ngram.window import Window
 from recollect.layers.pointwise import Dropout, Embedding, FeedForward, LayerNorm, Linear
 from recollect.layers.positions import Positions
-from recollect.layers.recurrence import Recurrence
-from recollect.layers.rnn import RNN
-from recollect.layers.ttt import TTTMLP, TTTLinear
-from recollect.layers.window import Window
-from recollect.memory import Memory
+from recollect.layers.recurrent.gru import GRU
+from recollect.layers.recurrent.lstm import LSTM
+from recollect.layers.recurrent.recurrence import Recurrence
+from recollect.layers.recurrent.rnn import RNN
+from recollect.layers.ttt.layer import TTTMLP, TTTLinear
 
 RECURRENT: dict[str, type[Recurrence[Any]]] = {"rnn": RNN, "gru": GRU, "lstm": LSTM}
 BLOCKS = ("linear-attention", "transformer", "ttt-linear", "ttt-mlp")

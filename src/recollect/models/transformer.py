@@ -7,15 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
 
-from recollect.entry import ContractError
-from recollect.layer import SequenceLayer, Stack
-from recollect.layers.attention import SelfAttention
+from recollect.core.compose import Stack
+from recollect.core.layer import SequenceLayer
+from recollect.core.memory import Layers
+from recollect.core.validate import ContractError
+from recollect.layers.attention.cross_attention import CrossAttention
+from recollect.layers.attention.self_attention import SelfAttention
 from recollect.layers.block import Block
-from recollect.layers.cross_attention import CrossAttention
 from recollect.layers.decoder_block import DecoderBlock
 from recollect.layers.pointwise import Dropout, Embedding, FeedForward, LayerNorm
 from recollect.layers.positions import Positions
-from recollect.memory import Layers
 from recollect.models.decoders import Decoder
 
 if TYPE_CHECKING:

@@ -17,17 +17,17 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from recollect.entry import ContractError, check_choice
-from recollect.layer import SequenceLayer
-from recollect.layers.alignments import make_alignment
-from recollect.layers.attend import Attend
-from recollect.layers.gru import GRU
-from recollect.layers.lstm import LSTM
+from recollect.core.layer import SequenceLayer
+from recollect.core.memory import Memory
+from recollect.core.validate import ContractError, check_choice
+from recollect.layers.attention.alignment import make_alignment
+from recollect.layers.attention.attend import Attend
+from recollect.layers.attention.score import make_score
 from recollect.layers.pointwise import Embedding
-from recollect.layers.recurrence import Recurrence
-from recollect.layers.scores import make_score
-from recollect.layers.torch_bridge import RecurrentStack
-from recollect.memory import Memory
+from recollect.layers.recurrent.gru import GRU
+from recollect.layers.recurrent.lstm import LSTM
+from recollect.layers.recurrent.recurrence import Recurrence
+from recollect.layers.recurrent.torch_bridge import RecurrentStack
 from recollect.models.attentive import BahdanauDecoder, LuongDecoder
 from recollect.models.decoders import ContextDecoder, Decoder, StateDecoder
 from recollect.models.encoders import CONTEXTS, Pooling, RecurrentEncoder

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from recollect.entry import check_choice
-from recollect.recipe import PAIR_TASKS, TASKS
+from recollect.core.validate import check_choice
+from recollect.runs.config import PAIR_TASKS, TASKS
 from recollect.tasks.caption import CaptionTask
 from recollect.tasks.language import LanguageTask
 from recollect.tasks.task import Task

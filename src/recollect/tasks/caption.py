@@ -8,14 +8,15 @@ from typing import Any
 
 import torch
 
-from recollect.captioning import caption, patient, remember, score_captions
-from recollect.data.caption_batches import CaptionBatches
-from recollect.data.captions import Captions, load_captions, reopen_captions
-from recollect.data.words import LineTokenizer
-from recollect.models.captions import CaptionConfig, Captioner
-from recollect.recipe import Recipe
+from recollect.data.images.caption_batches import CaptionBatches
+from recollect.data.images.captions import Captions, load_captions, reopen_captions
+from recollect.data.text.line_tokenizer import LineTokenizer
+from recollect.evaluation.likelihood import score_captions
+from recollect.generation.captions import caption, patient, remember
+from recollect.models.captioning import CaptionConfig, Captioner
+from recollect.runs.config import Recipe
 from recollect.tasks.task import About, Say
-from recollect.trainee import Batches
+from recollect.training.state import Batches
 
 SAMPLE = 60  # symbols that a sample has at most
 READ = 20  # symbols of a caption after which the memory is measured

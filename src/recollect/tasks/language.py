@@ -9,15 +9,16 @@ from typing import Any
 import torch
 from numpy.typing import NDArray
 
-from recollect.data.batches import Streams, Windows
-from recollect.data.corpus import Corpus, load_corpus, reopen_corpus
-from recollect.data.tokenizer import Tokenizer
-from recollect.generate import Settings, generate_text
+from recollect.data.text.batches import Streams, Windows
+from recollect.data.text.corpus import Corpus, load_corpus, reopen_corpus
+from recollect.data.text.tokenizer import Tokenizer
+from recollect.generation.continuation import generate_text
+from recollect.generation.settings import Settings
 from recollect.models.language import LanguageConfig, LanguageModel
-from recollect.recipe import Recipe
+from recollect.runs.config import Recipe
 from recollect.tasks.task import About, Say
-from recollect.train import validation_loss
-from recollect.trainee import Batches
+from recollect.training.loop import validation_loss
+from recollect.training.state import Batches
 
 PROMPT = 8  # symbols of the validation text that a sample goes on from
 SAMPLE = 60  # symbols that it adds

@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from recollect.data.tokenizer import Tokenizer
-from recollect.data.words import LineTokenizer
-from recollect.recipe import Recipe
-from recollect.trainee import Batches
+from recollect.data.text.line_tokenizer import LineTokenizer
+from recollect.data.text.tokenizer import Tokenizer
+from recollect.runs.config import Recipe
+from recollect.training.state import Batches
 
 Say = Callable[[Any], tuple[str, str]]  # a model to a prompt, or a source, and what it makes of it
 

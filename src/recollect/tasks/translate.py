@@ -8,16 +8,16 @@ from typing import Any
 
 import torch
 
-from recollect.data.pair_batches import PairBatches
-from recollect.data.pairs import Pairs, load_pairs, reopen_pairs
-from recollect.data.words import LineTokenizer
-from recollect.evaluate import score_targets
-from recollect.generate import Search
+from recollect.data.pairs.pair_batches import PairBatches
+from recollect.data.pairs.pairs import Pairs, load_pairs, reopen_pairs
+from recollect.data.text.line_tokenizer import LineTokenizer
+from recollect.evaluation.likelihood import score_targets
+from recollect.generation.settings import Search
+from recollect.generation.translation import Tongues, translate
 from recollect.models.translation import TranslationConfig, Translator
-from recollect.recipe import Recipe
+from recollect.runs.config import Recipe
 from recollect.tasks.task import About, Say
-from recollect.trainee import Batches
-from recollect.translate import Tongues, translate
+from recollect.training.state import Batches
 
 SAMPLE = 60  # symbols that a sample has at most
 READ = 20  # symbols of a source, and of a target, after which the memory is measured

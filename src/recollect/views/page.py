@@ -11,7 +11,7 @@ def render(template: str, figures: dict[str, dict[str, Any]], machine: str, **va
     """Fill a template of `views/templates`; everything in `values` is escaped.
 
     figures: by the id of the element that each is drawn in; see `recollect.views.figures`.
-    machine: where it was measured, and with what versions; see `recollect.machine.describe`.
+    machine: where it was measured, and with what versions; see `recollect.core.machine.describe`.
     """
     from markupsafe import Markup
     from plotly.offline import get_plotlyjs

@@ -13,8 +13,8 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from recollect.card import sparkline
-from recollect.demo import Finding, Outcome
+from recollect.cli.demo import Finding, Outcome
+from recollect.runs.card import sparkline
 
 REFRESH = 0.2  # seconds
 

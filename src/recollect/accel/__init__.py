@@ -1,0 +1,1 @@
+"""Device code behind `core.dispatch`: each fast form equals a readable one."""

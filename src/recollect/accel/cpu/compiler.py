@@ -1,0 +1,99 @@
+"""The system's C compiler, where there is one: sources in, functions out.
+
+What is compiled is kept in the user's cache, under a name that says from what, by what and for which machine. A library
+is loaded only if it is as it was built: a broken one would end the program, not raise.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import platform
+import shlex
+import shutil
+import subprocess
+from functools import lru_cache
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+from recollect.core.cache import build_folder, cache_folder, is_whole, read_record
+
+FLAGS = ("-std=gnu11", "-O3", "-fPIC", "-shared", "-fno-math-errno", "-fno-trapping-math")
+EXTRAS = (("-march=native", "-fopenmp"), ("-march=native", "-fopenmp-simd"), ())  # the first that the compiler takes
+LIBRARY, SECONDS = "library.so", 120
+
+_BUILDING = Lock()
+
+
+class NoCompiler(OSError):
+    """There is no compiler, or it does not compile."""
+
+
+def load(text: str) -> ctypes.CDLL:
+    """Give a source's library, from the cache or compiled; raises `NoCompiler`."""
+    compiler = find_compiler()
+    key = "\n".join([text, *compiler, _version(compiler), *FLAGS, repr(EXTRAS), processor()])
+    folder = cache_folder(None) / "compiled" / hashlib.sha256(key.encode()).hexdigest()[:32]
+    with _BUILDING:
+        if not _is_sound(folder):
+            build_folder(folder, lambda beside: _build(compiler, text, beside))
+    return ctypes.CDLL(str(folder / LIBRARY))
+
+
+def find_compiler() -> tuple[str, ...]:
+    """Give the command of a C compiler: what CC says (`ccache gcc` is one too), or the system's."""
+    named = tuple(shlex.split(os.environ.get("CC", "")))
+    candidates = [named] if named else [("cc",), ("gcc",), ("clang",)]
+    for name, *rest in candidates:
+        path = shutil.which(name)
+        if path is not None:
+            return path, *rest
+    raise NoCompiler(f"no C compiler: {' or '.join(name for name, *_ in candidates)} not found")
+
+
+@lru_cache
+def _version(compiler: tuple[str, ...]) -> str:
+    return _run([*compiler, "--version"])
+
+
+@lru_cache
+def processor() -> str:
+    """Name the processor and what it can do: code for another may stop the program."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return f"{platform.machine()} {platform.processor()} {platform.node()}"
+    return "\n".join(sorted({line for line in lines if line.startswith(("model name", "flags", "Features", "CPU "))}))
+
+
+def _is_sound(folder: Path) -> bool:
+    return is_whole(folder) and _digest(folder / LIBRARY) == read_record(folder).get("sha256")
+
+
+def _digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def _build(compiler: tuple[str, ...], text: str, folder: Path) -> dict[str, Any]:
+    source, library = folder / "source.c", folder / LIBRARY
+    source.write_text(text, encoding="utf-8")
+    for extra in EXTRAS:
+        try:
+            _run([*compiler, *FLAGS, *extra, str(source), "-o", str(library), "-lm"])
+            break
+        except NoCompiler:
+            if extra == EXTRAS[-1]:
+                raise
+    return {"sha256": _digest(library), "flags": [*FLAGS, *extra]}
+
+
+def _run(command: list[str]) -> str:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
+    except subprocess.TimeoutExpired as error:
+        raise NoCompiler(f"{command[0]} did not end in {SECONDS} s") from error
+    if done.returncode:
+        raise NoCompiler(f"{command[0]} ended with {done.returncode}: {done.stderr.strip()[-500:]}")
+    return done.stdout

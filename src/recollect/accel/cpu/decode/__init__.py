@@ -1,0 +1,1 @@
+"""A decode step recorded once and compiled to C."""

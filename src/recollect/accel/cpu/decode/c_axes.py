@@ -1,0 +1,124 @@
+"""Operations along axes, in C: sums, norms, softmax."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from torch import Tensor
+
+from recollect.accel.cpu.decode.c_source import (
+    Source,
+    Uncovered,
+    at,
+    constant,
+    elementwise,
+    letter_of,
+    merged,
+    nest,
+    type_of,
+)
+
+
+def _reduce(source: Source, out: Tensor, x: Tensor, axes: Sequence[int], first: str, says: str, mark: str = "") -> None:
+    """Bring axes together: o = says(o, x), from `first`. The inner loop follows x as it lies."""
+    gone = sorted(axis % x.dim() for axis in axes)
+    wide = out
+    for axis in gone if out.dim() < x.dim() else []:
+        wide = wide.unsqueeze(axis)
+    steps = [0 if axis in gone else step for axis, step in enumerate(wide.stride())]
+    elementwise(source, first, out)
+    loops = merged(x.shape, x.stride(), steps)
+    if not loops or loops[-1][1][1]:
+        source.call(nest(loops, f"o[{at(loops, 1)}] = {_said(says, f'o[{at(loops, 1)}]', loops)};"), out, x)
+        return
+    size, kind, outer = loops[-1][0], type_of(out), f"o[{at(loops[:-1], 1)}]"
+    d = len(loops) - 1
+    pragma = f'_Pragma("omp simd reduction({mark}:s)") ' if mark else ""
+    loop = f"{pragma}for (long i{d} = 0; i{d} < {size}; i{d}++) s = {_said(says, 's', loops)};"
+    source.call(nest(loops[:-1], f"{kind} s = {outer}; {loop} {outer} = s;"), out, x)
+
+
+def _said(says: str, total: str, loops: Any) -> str:
+    return says.replace("$o", total).replace("$x", f"a0[{at(loops, 0)}]")
+
+
+def total(source: Source, out: Tensor, x: Tensor, axes: Any, keep: bool = False) -> None:
+    """Add up."""
+    _reduce(source, out, x, axes or range(x.dim()), "0", "$o + $x", "+")
+
+
+def mean(source: Source, out: Tensor, x: Tensor, axes: Any, keep: bool = False) -> None:
+    """Add up, and share."""
+    total(source, out, x, axes, keep)
+    count = math.prod(x.shape[axis] for axis in axes or range(x.dim()))
+    elementwise(source, f"x0 / {count}", out, out)
+
+
+def any_of(source: Source, out: Tensor, x: Tensor, axis: int, keep: bool = False) -> None:
+    """Whether any is not 0."""
+    _reduce(source, out, x, [axis], "0", "$o | ($x != 0)", "|")
+
+
+def largest(source: Source, out: Tensor, x: Tensor, axes: Any = (), keep: bool = False) -> None:
+    """Give the largest; NaN is larger than all."""
+    if not out.is_floating_point():
+        raise Uncovered("the largest of whole numbers")
+    _reduce(source, out, x, axes or range(x.dim()), "-INFINITY", "($x > $o || $x != $x) ? $x : $o")
+
+
+def _rows(out: Tensor, x: Tensor, axis: int) -> tuple[list[Any], int, int, int]:
+    """Give the loops around an axis, its size, and its strides in the result and in x."""
+    axis = axis % x.dim()
+    others = [d for d in range(x.dim()) if d != axis]
+    loops = merged(*([t[d] for d in others] for t in (x.shape, out.stride(), x.stride())))
+    return loops, x.shape[axis], out.stride(axis), x.stride(axis)
+
+
+def softmax(source: Source, out: Tensor, x: Tensor, axis: int, widen: bool) -> None:
+    """Less the largest, so that e^x stays finite; a row of nothing but −∞ is NaN, as torch's."""
+    if widen:
+        raise Uncovered("a softmax that widens")
+    loops, size, so, sx = _rows(out, x, axis)
+    kind, letter, each = type_of(out), letter_of(out), f"for (long j = 0; j < {size}; j++)"
+    body = f"""{kind} *y = o + {at(loops, 0)}; const {kind} *x = a0 + {at(loops, 1)};
+    {kind} most = -INFINITY, sum = 0;
+    _Pragma("omp simd reduction(max:most)") {each} most = x[j * {sx}] > most ? x[j * {sx}] : most;
+    _Pragma("omp simd reduction(+:sum)") {each} {{
+        {kind} e = exp_{letter}(x[j * {sx}] - most); y[j * {so}] = e; sum += e; }}
+    {kind} share = 1 / sum;
+    _Pragma("omp simd") {each} y[j * {so}] *= share;"""
+    source.call(nest(loops, body), out, x)
+
+
+def layer_norm(source: Source, out: Tensor, x: Tensor, shape: Any, weight: Any, bias: Any, eps: float) -> None:
+    """(x − mean) / √(variance + eps) · w + b."""
+    if len(shape) != 1:
+        raise Uncovered("a norm over several axes")
+    loops, size, so, sx = _rows(out, x, -1)
+    kind, root = type_of(out), "sqrtf" if letter_of(out) == "f" else "sqrt"
+    read = [t for t in (weight, bias) if t is not None]
+    w = "" if weight is None else f" * a1[j * {weight.stride(0)}]"
+    b = "" if bias is None else f" + a{len(read)}[j * {bias.stride(0)}]"
+    each = f"for (long j = 0; j < {size}; j++)"
+    body = f"""{kind} *y = o + {at(loops, 0)}; const {kind} *x = a0 + {at(loops, 1)}; {kind} mean = 0, variance = 0;
+    _Pragma("omp simd reduction(+:mean)") {each} mean += x[j * {sx}];
+    mean /= {size};
+    _Pragma("omp simd reduction(+:variance)") {each} {{ {kind} d = x[j * {sx}] - mean; variance += d * d; }}
+    {kind} scale = 1 / {root}(variance / {size} + {constant(eps, kind)});
+    _Pragma("omp simd") {each} y[j * {so}] = (x[j * {sx}] - mean) * scale{w}{b};"""
+    source.call(nest(loops, body), out, x, *read)
+
+
+def argmax(source: Source, out: Tensor, x: Tensor, axis: int | None = None, keep: bool = False) -> None:
+    """The first of the largest; NaN is larger than all."""
+    if axis is None:
+        raise Uncovered("the largest of all axes")
+    wide = out if keep else out.unsqueeze(axis)
+    loops, size, _, sx = _rows(wide, x, axis)
+    body = f"""const {type_of(x)} *x = a0 + {at(loops, 1)}; long best = 0;
+    for (long j = 1; j < {size}; j++) {{ {type_of(x)} v = x[j * {sx}], b = x[best * {sx}];
+        if (v > b || (v != v && b == b)) best = j; }}
+    o[{at(loops, 0)}] = best;"""
+    source.call(nest(loops, body), out, x)

@@ -1,0 +1,77 @@
+"""Products of few rows with a matrix, in C: bound by reading the matrix, once and in the order in which it lies."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from recollect.accel.cpu.decode.c_source import Share, Source, type_of
+from recollect.accel.cpu.decode.c_threads import PIECE
+
+COLUMNS = 64  # of a matrix that lies the other way, summed side by side
+SHARED = 1 << 14  # elements from which on threads share the work
+
+
+def product(source: Source, out: Tensor, x: Tensor, y: Tensor, bias: Tensor | None = None) -> None:
+    """Write x (M, D) y (D, H) + b."""
+    wide = None if bias is None else bias.expand(out.shape)[None]
+    _product(source, out[None], x[None], y[None], wide)
+
+
+def batched(source: Source, out: Tensor, x: Tensor, y: Tensor) -> None:
+    """Write x (N, M, D) y (N, D, H)."""
+    _product(source, out, x, y, None)
+
+
+def _product(source: Source, out: Tensor, x: Tensor, y: Tensor, bias: Tensor | None) -> None:
+    kind, (many, rows, width) = type_of(out), out.shape
+    is_dots = y.stride(1) == 1 or y.stride(2) != 1
+    by_matrix = many > 1  # else by columns, or by stretches of them
+    size = many if by_matrix else width if is_dots else max(width // COLUMNS, 1)
+    inner = (_dots if is_dots else _sums)(kind, x, y, f"z[h * {out.stride(2)}]", bias, not by_matrix)
+    begin = "" if bias is None else f"const {kind} *b = a2 + m * {bias.stride(1)};"
+    body = f"""for (long n = {"begin; n < end" if by_matrix else "0; n < 1"}; n++)
+    for (long m = 0; m < {rows}; m++) {{
+    {kind} *z = o + n * {out.stride(0)} + m * {out.stride(1)}; {begin}
+    const {kind} *x = a0 + n * {x.stride(0)} + m * {x.stride(1)}, *y = a1 + n * {y.stride(0)};
+    {inner} }}"""
+    grain = max(PIECE * size // (y.numel() * y.element_size() or 1), 1)
+    share = Share(size, grain, is_worth_it=y.numel() >= SHARED)
+    source.call(body, out, x, y, *([] if bias is None else [bias]), share=share)
+
+
+def _added(bias: Tensor | None) -> str:
+    return "" if bias is None else f" + b[h * {bias.stride(2)}]"
+
+
+def _dots(kind: str, x: Tensor, y: Tensor, z: str, bias: Tensor | None, in_part: bool) -> str:
+    """Each result by itself. Several side by side would be slower: memory is quickest read from one place onwards."""
+    _, depth, width = y.shape
+    if x.stride(2) == 1 and y.stride(1) == 1:
+        total = f"{kind} s = dot_{kind[0]}(x, w, {depth});"
+    else:
+        adds = f"s += x[d * {x.stride(2)}] * w[d * {y.stride(1)}];"
+        total = f'{kind} s = 0; _Pragma("omp simd reduction(+:s)") for (long d = 0; d < {depth}; d++) {adds}'
+    return f"""for (long h = {"begin; h < end" if in_part else f"0; h < {width}"}; h++) {{
+        const {kind} *w = y + h * {y.stride(2)}; {total} {z} = s{_added(bias)}; }}"""
+
+
+def _sums(kind: str, x: Tensor, y: Tensor, z: str, bias: Tensor | None, in_part: bool) -> str:
+    """All results of a stretch at once, row of y by row; the rest of the columns with the last stretch."""
+    width, parts = y.shape[2], []
+    whole, rest = divmod(width, COLUMNS)
+    if whole:
+        parts.append(f"for (long i = {'begin; i < end' if in_part else f'0; i < {whole}'}; i++) {{")
+        parts.append(f"long g = i * {COLUMNS}; {_stretch(kind, x, y, z, bias, COLUMNS)} }}")
+    if rest:
+        is_last = f"if (end == {whole})" if in_part and whole else ""
+        parts.append(f"{is_last} {{ long g = {width - rest}; {_stretch(kind, x, y, z, bias, rest)} }}")
+    return "\n".join(parts)
+
+
+def _stretch(kind: str, x: Tensor, y: Tensor, z: str, bias: Tensor | None, count: int) -> str:
+    depth, step, each = y.shape[1], y.stride(1), f"for (long h = 0; h < {count}; h++)"
+    four = " + ".join(f"x[(d + {i}) * {x.stride(2)}] * w[{i * step} + h]" for i in range(4))
+    return f"""{{ {kind} s[{count}] = {{0}}; long d = 0; const {kind} *w = y + g;
+        for (; d + 3 < {depth}; d += 4, w += {4 * step}) _Pragma("omp simd") {each} s[h] += {four};
+        for (; d < {depth}; d++, w += {step}) _Pragma("omp simd") {each} s[h] += x[d * {x.stride(2)}] * w[h];
+        for (long j = 0; j < {count}; j++) {{ long h = g + j; {z} = s[j]{_added(bias)}; }} }}"""

@@ -1,0 +1,160 @@
+"""The walk of recurrences.c: compiled, called with tensors, and shared among threads."""
+
+from __future__ import annotations
+
+import ctypes
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib.resources import files
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from recollect.accel.cpu.compiler import load
+
+KINDS = ("rnn_tanh", "rnn_relu", "gru", "lstm")  # as recurrences.c counts them
+DTYPES = {torch.float32: "FLOAT32", torch.float64: "FLOAT64", torch.bfloat16: "BFLOAT16"}
+REASONS: dict[str, str] = {}  # why recurrences on a CPU are read without the kernel: by dtype
+
+NUMBERS = ("kind", "rows", "steps", "hidden", "is_kept", "is_backward", "threads")
+TENSORS = (
+    *("order", "lengths", "weight", "panels", "bias", "gates", "outputs", "inner", "first", "first_cell", "last"),
+    *("last_cell", "d_outputs", "d_last", "d_last_cell", "d_gates", "d_inner", "d_first", "d_first_cell", "scratch"),
+)
+
+
+class _Call(ctypes.Structure):
+    _fields_ = [(n, ctypes.c_int64) for n in NUMBERS] + [(n, ctypes.c_void_p) for n in TENSORS]
+
+
+def library_for(dtype: torch.dtype) -> ctypes.CDLL | None:
+    """Give the compiled walk; None where there is none, and `REASONS` says why."""
+    if str(dtype) in REASONS:
+        return None
+    try:
+        return compiled(DTYPES[dtype])
+    except OSError as error:  # no compiler, or no place to keep what it makes
+        REASONS[str(dtype)] = str(error)
+        return None
+
+
+@lru_cache
+def compiled(*defined: str) -> ctypes.CDLL:
+    """Compile with these names defined: a dtype's, and for a trial WITHOUT_PAIRS."""
+    here = files("recollect.accel.cpu") / "sources"
+    sources = [here.joinpath(name).read_text(encoding="utf-8") for name in ("vectors.c", "recurrences.c")]
+    library = load("\n".join([*(f"#define {name}" for name in defined), *sources]))
+    library.scratch_bytes.restype = library.panel_bytes.restype = ctypes.c_int64
+    return library
+
+
+# ---- threads ---------------------------------------------------------------------------------------------
+
+
+def share(library: ctypes.CDLL, call: _Call) -> None:
+    """Lay the weights out, then walk; each thread its share."""
+    threads = torch.get_num_threads()
+    _share(library, call, threads, is_walk=False)
+    _share(library, call, min(threads, call.rows), is_walk=True)
+
+
+def _share(library: ctypes.CDLL, call: _Call, threads: int, is_walk: bool) -> None:
+    call.threads, functions = threads, torch_threads()
+    what = (ctypes.byref(call), ctypes.c_int64(is_walk))
+    if threads == 1:
+        library.share(*what, ctypes.c_int64(0))
+    elif functions is not None:
+        library.share_all(*what, *functions)
+    else:
+        with ThreadPoolExecutor(threads) as pool:
+            for i in range(threads):
+                pool.submit(library.share, *what, ctypes.c_int64(i))
+
+
+@lru_cache
+def torch_threads() -> tuple[ctypes.c_void_p, ...] | None:
+    """Give the functions by which torch's own OpenMP begins and counts; None where it is not to be found.
+
+    An OpenMP of ours would keep its threads spinning while torch's compute, on the same cores.
+    """
+    names = ("GOMP_parallel", "omp_get_thread_num", "omp_get_num_threads")
+    path = _openmp()
+    try:
+        openmp = None if path is None else ctypes.CDLL(path)
+        return None if openmp is None else tuple(ctypes.cast(openmp[name], ctypes.c_void_p) for name in names)
+    except (OSError, AttributeError):
+        return None
+
+
+def _openmp() -> str | None:
+    """Find the OpenMP that is loaded; where there are several, the one that came with torch."""
+    try:
+        lines = Path("/proc/self/maps").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return None
+    loaded = {Path(line.split(maxsplit=5)[-1]) for line in lines if "/" in line}
+    found = sorted(path for path in loaded if path.name.startswith(("libgomp", "libiomp5", "libomp")))
+    beside = Path(torch.__file__).parent.parent
+    with_torch = [path for path in found if any(path.is_relative_to(beside / name) for name in ("torch", "torch.libs"))]
+    return next(map(str, with_torch + found), None)
+
+
+# ---- calls -----------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Walk:
+    """One set of rows, their first state, and their gates: W_ih x + b_ih before the walk forwards."""
+
+    kind: str
+    library: ctypes.CDLL
+    lengths: Tensor | None  # (B,) steps of each row; None: all
+    gates: Tensor  # (B, T, G·H)
+    first: Tensor  # (B, H)
+    cell: Tensor | None
+
+    def forwards(self, w_hh: Tensor, b_hh: Tensor | None, is_kept: bool) -> tuple[Tensor | None, ...]:
+        """Give all outputs, what is kept beside them, and the last h and c. Kept gates are put in place."""
+        y = self.gates.new_empty(*self.gates.shape[:2], self.first.shape[1])
+        real = real_dtype(y.dtype)
+        found = {"outputs": y, "inner": torch.empty_like(y) if is_kept and self.kind in ("gru", "lstm") else None}
+        found |= {"last": torch.empty_like(self.first), "last_cell": _like(self.cell)}
+        bias = w_hh.new_zeros(len(w_hh), dtype=real) if b_hh is None else b_hh.to(real).contiguous()
+        self._run(w_hh, is_kept, False, bias=bias, **found)
+        return tuple(found.values())
+
+    def backwards(
+        self, w_hh: Tensor, y: Tensor, inner: Tensor | None, dy: Tensor, dh: Tensor, dc: Tensor | None
+    ) -> tuple[Tensor | None, ...]:
+        """Give the gradients of W_ih x + b_ih, of a GRU's W_hh̃ h + b_hh̃, and of the first h and c."""
+        given = {"outputs": y, "inner": inner, "d_outputs": dy.contiguous(), "d_last": dh.contiguous()}
+        given["d_last_cell"] = None if dc is None else dc.contiguous()
+        found = {"d_gates": _like(self.gates), "d_inner": _like(y) if self.kind == "gru" else None}
+        found |= {"d_first": _like(self.first), "d_first_cell": _like(self.cell)}
+        self._run(w_hh, True, True, **given, **found)
+        return tuple(found.values())
+
+    def _run(self, w_hh: Tensor, is_kept: bool, is_backward: bool, **tensors: Tensor | None) -> None:
+        rows, steps, _ = self.gates.shape
+        call = _Call(KINDS.index(self.kind), rows, steps, self.first.shape[1], is_kept, is_backward)
+        lengths = torch.full((rows,), steps) if self.lengths is None else self.lengths
+        order = torch.arange(rows) if self.lengths is None else lengths.argsort(descending=True)
+        tensors |= {"order": order, "lengths": lengths, "gates": self.gates, "weight": w_hh.contiguous()}
+        tensors |= {"first": self.first, "first_cell": self.cell}
+        scratch = self.library.scratch_bytes(ctypes.byref(call)) * min(torch.get_num_threads(), rows)
+        tensors["scratch"] = torch.empty(scratch, dtype=torch.uint8)
+        tensors["panels"] = torch.empty(self.library.panel_bytes(ctypes.byref(call)), dtype=torch.uint8)
+        for name, tensor in tensors.items():
+            setattr(call, name, None if tensor is None else tensor.data_ptr())
+        share(self.library, call)
+
+
+def real_dtype(dtype: torch.dtype) -> torch.dtype:
+    """Give the dtype in which the walk computes."""
+    return torch.float32 if dtype == torch.bfloat16 else dtype
+
+
+def _like(tensor: Tensor | None) -> Tensor | None:
+    return None if tensor is None else torch.empty_like(tensor)

@@ -1,0 +1,1 @@
+"""Fast forms in CUDA C++."""

@@ -1,0 +1,283 @@
+"""Choosing and reading in turn without a word to the CPU: each token is one replay of a CUDA graph.
+
+On a GPU a step is some hundred short kernels, and to start one takes the CPU longer than to run it takes the GPU. So a
+turn (choose an id from the logits, read it, remember) is captured once and replayed, the draw's numbers laid out
+beforehand; ids come back many turns at a time. Where there is no GPU the same turn can be taken as it stands: that is
+how it is tested. Knows `forward` and `memory` only, no model.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from functools import partial
+from threading import RLock
+from typing import Any
+from weakref import WeakKeyDictionary, ref
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.utils import _pytree
+
+from recollect.accel.cpu.decode.recording import storage_of
+from recollect.accel.cpu.decode.repeated_step import FEWEST, Survey, Unrepeatable, Unsettled, is_same
+from recollect.accel.cuda.choice import Said, Way, choose
+from recollect.accel.cuda.single_step import check_meetings
+from recollect.core.capture import as_graph, copy_together
+from recollect.core.memory import Memory
+from recollect.core.record import is_readable
+from recollect.core.reservation import as_filled, copied, filled, front, is_with_room, room_for
+from recollect.core.validate import ContractError, without_looks
+from recollect.generation.filters import apply_filters, drawn_there
+from recollect.generation.settings import Settings
+
+BLOCK = 256  # turns between two looks of the CPU
+SHORT_BLOCK = 64  # where rows may end: turns after that are taken in vain
+MOST = 8  # loops kept for a model
+
+
+class Loop:
+    """Turns of one model with memories of one shape, under one way of choosing; all of it in place.
+
+    With `has_valid`, rows that are not active say nothing and keep what they remember.
+    """
+
+    def __init__(self, model: nn.Module, settings: Settings, memory: Memory, logits: Tensor, has_valid: bool) -> None:
+        self.settings, self.has_valid = settings, has_valid
+        self.memory, self.logits = copied(memory), logits.clone()  # written into by every turn
+        self.leaves, self.structure = _pytree.tree_flatten(self.memory)
+        rows, home = len(logits), logits.device
+        self.uniform = torch.zeros(BLOCK, rows, dtype=torch.float64, device=home)
+        active, live = (torch.ones(rows, dtype=torch.bool, device=home) for _ in range(2))
+        at, ids, said = (torch.zeros(*shape, dtype=torch.long, device=home) for shape in ((1,), (rows,), (BLOCK, rows)))
+        self.into = Said(at, active, live, ids, said, torch.zeros_like(self.uniform))
+        self._stop, self._prohibited = (_ids(given, home) for given in (settings.stop, settings.prohibited))
+        turn = partial(self._turn, model)
+        self._again: Callable[[], Any] = as_graph(turn) if home.type == "cuda" else turn  # `load` undoes the warm-up
+        self.owner: Callable[[], object | None] = lambda: None
+
+    def fits(self, settings: Settings, memory: Memory, room: int, logits: Tensor, has_valid: bool) -> bool:
+        """Whether it can go on from a settled memory with so much room, and chooses as asked."""
+        if _way(settings) != _way(self.settings) or has_valid != self.has_valid or logits.shape != self.logits.shape:
+            return False
+        return is_with_room(self.memory, memory, room)
+
+    def load(self, memory: Memory, logits: Tensor) -> None:
+        """Go on from somebody else's memory, with room or without, and from what the model says next."""
+        leaves = memory.leaves()
+        longer = [mine for mine, t in zip(self.leaves, leaves, strict=True) if mine.shape != t.shape]
+        if longer:  # nothing of what was remembered before may stay in the room: it could be NaN
+            torch._foreach_zero_(longer)
+        copy_together([front(mine, t) for mine, t in zip(self.leaves, leaves, strict=True)], leaves)
+        self.logits.copy_(logits)
+
+    def say(self, uniform: NDArray[np.float64], active: Sequence[bool]) -> tuple[list[list[int]], list[list[float]]]:
+        """Take a turn for each of at most BLOCK rows of numbers (n, B): ids, −1 where none was said, and log p."""
+        count = len(uniform)
+        self.uniform[:count].copy_(torch.from_numpy(uniform))
+        self.into.active.copy_(torch.tensor(list(active)))
+        self.into.at.zero_()
+        for _ in range(count):
+            self._again()
+        said, log_p = self.into.said[:count].tolist(), self.into.log_p[:count].tolist()
+        check_meetings(self.logits.device)
+        return said, log_p
+
+    def _turn(self, model: nn.Module) -> None:
+        """Choose, say and read. Nothing here may wait for the GPU, or bring anything to it."""
+        filtered, way = self._filtered(), self._way()
+        if way is None or not choose(way, self.logits, filtered, self.uniform, self._stop, self.into):
+            self._choose(filtered)
+        self._read(model, self.into.ids, self.into.live)
+        self.into.at.add_(1)
+
+    def _filtered(self) -> Tensor:
+        return self.logits.index_fill(-1, self._prohibited, -torch.inf) if len(self._prohibited) else self.logits
+
+    def _way(self) -> Way | None:
+        """Give the way to choose, if it is one that the kernel knows."""
+        settings = self.settings
+        if settings.greedy:
+            return Way(True)
+        is_short = settings.top_p is None and settings.min_p is None
+        return Way(False, settings.top_k, settings.temperature) if is_short else None
+
+    def _choose(self, filtered: Tensor) -> None:
+        to, settings = self.into, self.settings
+        if settings.greedy:
+            ids = filtered.argmax(dim=-1)
+        else:
+            ids = drawn_there(apply_filters(filtered, settings), self.uniform.index_select(0, to.at)[0])
+        log_p = self.logits.log_softmax(dim=-1).gather(-1, ids[:, None])[:, 0].double()  # (B,)
+        to.ids.copy_(ids)
+        to.live.copy_(to.active)
+        to.said.index_copy_(0, to.at, ids.masked_fill(~to.live, -1)[None])
+        to.log_p.index_copy_(0, to.at, log_p.masked_fill(~to.live, 0.0)[None])
+        to.active.logical_and_((ids[:, None] != self._stop).all(dim=1))
+
+    def _read(self, model: nn.Module, ids: Tensor, live: Tensor) -> None:
+        valid = live[:, None] if self.has_valid else None
+        with without_looks():
+            y, after = model(ids[:, None], self.memory, valid=valid)
+        given, structure = _pytree.tree_flatten(after)
+        if structure != self.structure or any(a.shape != b.shape for a, b in zip(given, self.leaves, strict=True)):
+            raise Unsettled("the memory does not keep its shape")
+        self.logits.copy_(y[:, 0] if valid is None else torch.where(valid, y[:, 0], self.logits))
+        _copy_all(self.leaves, given)
+
+
+def _ids(given: Sequence[int], home: torch.device) -> Tensor:
+    return torch.tensor(list(given), dtype=torch.long, device=home)
+
+
+def _way(settings: Settings) -> tuple[Any, ...]:
+    """Give what a turn hangs on: not the seed, the number of tokens or what is read first."""
+    filters = settings.temperature, settings.top_k, settings.top_p, settings.min_p
+    return settings.greedy, tuple(settings.stop), tuple(settings.prohibited), *(() if settings.greedy else filters)
+
+
+def _copy_all(to: list[Tensor], new: list[Tensor]) -> None:
+    """Copy tensors into others, some of which they may look at."""
+    homes = {storage_of(t) for t in to}
+    moved = [(old, t) for old, t in zip(to, new, strict=True) if not is_same(old, t)]
+    sources = [t.clone() if storage_of(t) in homes else t for _, t in moved]
+    copy_together([old for old, _ in moved], sources)
+
+
+# ---- finding a loop ------------------------------------------------------------------------------
+
+_LOOPS: WeakKeyDictionary[nn.Module, list[tuple[Any, Loop]]] = WeakKeyDictionary()
+REFUSED: WeakKeyDictionary[nn.Module, str] = WeakKeyDictionary()  # why a model has none
+_LOCK = RLock()
+
+
+def find_loop(
+    survey: Survey, owner: object, settings: Settings, memory: Memory, room: int, logits: Tensor, has_valid: bool
+) -> Loop | None:
+    """Give a loop that goes on from a settled memory, with room, and is nobody else's as long as its owner lives.
+
+    None: this model's turn cannot be captured.
+    """
+    with _LOCK:
+        kept = _LOOPS.setdefault(survey.model, [])
+        kept[:] = [(seen, loop) for seen, loop in kept if seen == survey.print]
+        free = (
+            loop for _, loop in kept if loop.owner() is None and loop.fits(settings, memory, room, logits, has_valid)
+        )
+        found = next(free, None) or _make(survey, settings, memory.reserve(room, in_place=True), logits, has_valid)
+        if found is None:
+            return None
+        kept[:] = [*[(seen, loop) for seen, loop in kept if loop is not found][1 - MOST :], (survey.print, found)]
+        found.owner = ref(owner)
+    found.load(memory, logits)
+    return found
+
+
+def _make(survey: Survey, settings: Settings, memory: Memory, logits: Tensor, has_valid: bool) -> Loop | None:
+    try:
+        found = Loop(survey.model, settings, memory, logits, has_valid)
+        _prove(found, survey.model, memory, logits)
+        return found
+    except Unsettled:
+        raise
+    except Exception as error:  # whatever it is, the model itself can still be asked
+        REFUSED[survey.model] = f"{type(error).__name__}: {error}"
+        return None
+
+
+def _prove(loop: Loop, model: nn.Module, memory: Memory, logits: Tensor) -> None:
+    """Take two turns both ways: a model that decides in Python, unseen by a graph, is found out here."""
+    loop.load(memory, logits)
+    own = copied(memory)
+    valid = torch.ones(len(logits), 1, dtype=torch.bool, device=logits.device) if loop.has_valid else None
+    for uniform in (0.3, 0.7):
+        loop.say(np.full((1, len(logits)), uniform), [True] * len(logits))
+        y, own = model(loop.into.ids[:, None], own, valid=valid)
+        apart = float((y[:, 0].double() - loop.logits.double()).abs().max() / y.double().abs().max().clamp(min=1e-3))
+        if apart > (1e-3 if torch.finfo(y.dtype).bits > 16 else 0.1):
+            raise Unrepeatable(f"a turn of the loop differs from the model's by {apart:.1e} of the largest logit")
+
+
+# ---- taking turns --------------------------------------------------------------------------------
+
+
+KINDS = ("cuda",)  # devices where it pays
+
+
+def may_loop(reader: Any, settings: Settings) -> bool:
+    """Whether a reader's model may be read in a loop: it depends on this generation alone."""
+    return reader.device.type in KINDS and settings.tokens >= FEWEST and not is_readable()
+
+
+class Turns:
+    """The turns of one generation: by a loop where the model's turn can be captured, else they are the caller's.
+
+    `reader` has the memory and the logits before the first turn, and again after every call.
+    """
+
+    def __init__(self, reader: Any, settings: Settings) -> None:
+        self.reader, self.settings = reader, settings
+        self._survey: Survey = reader.survey
+        self._is_off = self._survey.has_hooks or reader.model in REFUSED
+        self._loop: Loop | None = None
+        self._room = self._wait = self._patience = 0  # turns that fit; turns to leave to the caller, and after those
+        self._taken = 0  # turns by this loop
+        self._filled: list[int] | None = None  # slots before them, where rows are of one age and have been since
+
+    def take(
+        self, most: int, left: int, draws: Sequence[np.random.Generator], active: list[bool]
+    ) -> list[tuple[list[int], list[float]]]:
+        """Take at most so many turns of those left: ids and log p of each; none, where the caller must take one."""
+        if self._is_off or self._wait > 0:
+            self._wait -= 1
+            return []
+        if self._room == 0:
+            self._renew(left)
+        if self._loop is None:
+            return []
+        count = min(most, self._room, SHORT_BLOCK if self.settings.stop else BLOCK)
+        uniform = np.stack([draw.random(count) for draw in draws], axis=1)
+        said, log_p = self._loop.say(uniform, active)
+        self._room -= count
+        turns = [turn for turn in zip(said, log_p, strict=True) if max(turn[0]) >= 0]
+        self._taken += len(turns)
+        if any(min(ids) < 0 for ids, _ in turns):
+            self._filled = None
+        self.reader.go_on_from(self._remembered(self._loop), self._loop.logits)
+        _check(turns, self.settings.prohibited)
+        return turns
+
+    def _remembered(self, loop: Loop) -> Callable[[], Memory]:
+        """Give a way to the memory as it is now, which does not keep this generation alive.
+
+        Where the rows are of one age, it is known how far lists are filled: nobody has to wait for a GPU to say so.
+        """
+        slots = None if self._filled is None else [n + self._taken for n in self._filled]
+        return partial(as_filled, loop.memory, slots)
+
+    def _renew(self, left: int) -> None:
+        """Find a loop with room for what is to come."""
+        reader, self._loop = self.reader, None
+        memory = reader.memory.settled()
+        room = room_for(memory, left)
+        has_valid = bool(self.settings.stop) or len(reader.logits) > 1  # rows that have ended must keep what they know
+        try:
+            self._loop = find_loop(self._survey, self, self.settings, memory, room, reader.logits, has_valid)
+        except Unsettled:
+            self._wait, self._patience = self._patience, 2 * self._patience + 1
+        else:
+            self._is_off = self._loop is None
+            self._room, self._taken, self._filled = room, 0, filled(memory)
+
+
+def _check(turns: list[tuple[list[int], list[float]]], prohibited: Sequence[int]) -> None:
+    forbidden = set(prohibited)
+    for ids, log_p in turns:
+        if all(map(math.isfinite, log_p)) and forbidden.isdisjoint(ids):
+            continue
+        for row, (i, p) in enumerate(zip(ids, log_p, strict=True)):
+            if not math.isfinite(p) or i in forbidden:
+                wanted = "finite logits for at least one id that is not prohibited"
+                raise ContractError(f"logits of row {row}", "NaN, infinity, or no id that may be chosen", wanted)

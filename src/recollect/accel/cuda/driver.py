@@ -1,0 +1,202 @@
+"""The CUDA driver, through ctypes: loads compiled kernels and launches them on torch's current stream."""
+
+from __future__ import annotations
+
+import ctypes
+from functools import lru_cache
+from importlib.resources import files
+from threading import Lock, local
+from typing import Any, NamedTuple
+
+import torch
+
+from recollect.accel.cuda import nvrtc
+from recollect.accel.cuda.recurrent.plan import Chip, Chore, Plan
+
+MAX_DYNAMIC_SHARED_BYTES, NON_PORTABLE_CLUSTERS = 8, 14  # CUfunction_attribute
+COOPERATIVE, CLUSTER_DIMENSION = 2, 4  # CUlaunchAttributeID
+BLOCKS_AT_ONCE = 8  # of a chore, to a multiprocessor
+
+
+class DriverError(RuntimeError):
+    """The driver refused."""
+
+
+class _Attribute(ctypes.Structure):
+    _fields_ = (("id", ctypes.c_int), ("pad", ctypes.c_char * 4), ("value", ctypes.c_uint * 16))
+
+
+class _Config(ctypes.Structure):
+    _fields_ = (
+        ("grid", ctypes.c_uint * 3),
+        ("block", ctypes.c_uint * 3),
+        ("shared_bytes", ctypes.c_uint),
+        ("stream", ctypes.c_void_p),
+        ("attributes", ctypes.POINTER(_Attribute)),
+        ("attribute_count", ctypes.c_uint),
+    )
+
+
+_Parameters = ctypes.c_void_p * 1
+
+
+class Cuda:
+    """One GPU, as the recurrent kernels need it."""
+
+    def __init__(self, device: torch.device) -> None:
+        properties = torch.cuda.get_device_properties(device)
+        self.device = device
+        self.arch = f"sm_{properties.major}{properties.minor}a"
+        shared_bytes = getattr(properties, "shared_memory_per_block_optin", Chip.shared_bytes)
+        self.chip = Chip(properties.multi_processor_count, shared_bytes)
+        self._pinned = torch.zeros(1, dtype=torch.int32, pin_memory=True)
+        self.told = ctypes.c_int.from_address(self._pinned.data_ptr())  # a kernel that gave up writes here
+        self._kernels: dict[Plan | Chore, tuple[ctypes.c_void_p, Shape]] = {}
+        self._at_once: dict[Plan, int] = {}  # blocks; none where the driver does not take the launch
+        self._lock = Lock()
+
+    def fits(self, plan: Plan, copies: int = 1) -> bool:
+        """Whether all blocks of so many walks can run at once; several walks do not share a multiprocessor."""
+        if copies > 1 and copies * plan.grid > self.chip.multiprocessors:
+            return False
+        if plan not in self._at_once:
+            with torch.cuda.device(self.device):
+                self._at_once[plan] = self._try(plan)
+        return self._at_once[plan] >= copies * plan.grid
+
+    def _try(self, plan: Plan) -> int:
+        """Compile all that goes with a plan, and ask the driver: a launch of no steps tries whether it is taken."""
+        nothing = (ctypes.c_byte * 1024)()
+        for chore in Chore.all_of(plan).values():
+            self._kernel(chore)
+        at_once = self._blocks_at_once(plan)
+        here = torch.cuda.current_device()
+        is_taken = at_once >= plan.grid and _start(*self._kernel(plan), ctypes.addressof(nothing), here) == 0
+        return at_once if is_taken else 0
+
+    def launch(self, plan: Plan, arguments: ctypes.Structure) -> None:
+        """Launch on the current stream."""
+        self._launch(*self._kernel(plan), arguments)
+
+    def do(self, chore: Chore, count: int, arguments: ctypes.Structure) -> None:
+        """Launch on the current stream: a thread for each thing, as long as the chip holds them at once."""
+        blocks = max(1, min(-(-count // chore.threads), BLOCKS_AT_ONCE * self.chip.multiprocessors))
+        self._launch(self._kernel(chore)[0], Shape(blocks, chore.threads, chore.shared_bytes), arguments)
+
+    def _launch(self, function: ctypes.c_void_p, shape: Shape, arguments: ctypes.Structure) -> None:
+        if torch.cuda.current_device() == self.device.index:  # asked once: every question takes its time
+            launch(function, shape, arguments, self.device.index)
+        else:
+            with torch.cuda.device(self.device):
+                launch(function, shape, arguments, self.device.index)
+
+    def _blocks_at_once(self, plan: Plan) -> int:
+        count, (function, shape) = ctypes.c_int(), self._kernel(plan)
+        if plan.cluster == 1:
+            size = (plan.threads, ctypes.c_size_t(plan.shared_bytes))
+            _check(_driver().cuOccupancyMaxActiveBlocksPerMultiprocessor(ctypes.byref(count), function, *size))
+            return count.value * self.chip.multiprocessors
+        config = _configure(shape)
+        status = _driver().cuOccupancyMaxActiveClusters(ctypes.byref(count), function, ctypes.byref(config))
+        return 0 if status else count.value * plan.cluster  # a cluster that large may be refused
+
+    def _kernel(self, kernel: Plan | Chore) -> tuple[ctypes.c_void_p, Shape]:
+        found = self._kernels.get(kernel)
+        if found is None:
+            with self._lock:
+                found = self._kernels[kernel] = self._kernels.get(kernel) or self._load(kernel)
+        return found
+
+    def _load(self, kernel: Plan | Chore) -> tuple[ctypes.c_void_p, Shape]:
+        code = nvrtc.build(sources(), f"{kernel.source}.cu", kernel.macros, self.arch)
+        shape = Shape(kernel.grid, kernel.threads, kernel.shared_bytes, kernel.cluster, kernel.through_l2)
+        return load(code, kernel.entry, kernel.shared_bytes, wide=kernel.cluster > 8), shape
+
+
+class Shape(NamedTuple):
+    """How a kernel is started: blocks, threads in each, their shared memory, clusters, and whether all run at once."""
+
+    blocks: int
+    threads: int
+    shared_bytes: int
+    cluster: int = 1
+    cooperative: bool = False
+
+
+def load(code: bytes, name: str, shared_bytes: int, *, wide: bool = False) -> ctypes.c_void_p:
+    """Give a kernel of compiled code, for the current device; `wide`: with clusters of more than eight blocks."""
+    module, function = ctypes.c_void_p(), ctypes.c_void_p()
+    _enter_context()
+    _check(_driver().cuModuleLoadData(ctypes.byref(module), code))
+    _check(_driver().cuModuleGetFunction(ctypes.byref(function), module, name.encode()))
+    _check(_driver().cuFuncSetAttribute(function, MAX_DYNAMIC_SHARED_BYTES, shared_bytes))
+    if wide:
+        _check(_driver().cuFuncSetAttribute(function, NON_PORTABLE_CLUSTERS, 1))
+    return function
+
+
+def launch(function: ctypes.c_void_p, shape: Shape, arguments: ctypes.Structure, device: int) -> None:
+    """Start a kernel whose one argument is a structure, on the current device, which is given, and its stream."""
+    status = _start(function, shape, ctypes.addressof(arguments), device)
+    if status:
+        _check(status)
+
+
+def _start(function: ctypes.c_void_p, shape: Shape, arguments: int, device: int) -> int:
+    _enter_context()
+    kept = _configure(shape)
+    config = _Config.from_buffer_copy(kept)  # its own: threads may launch at the same time
+    config.stream = torch._C._cuda_getCurrentRawStream(device)
+    status: int = _driver().cuLaunchKernelEx(ctypes.byref(config), function, _Parameters(arguments), None)
+    return status
+
+
+class _Thread(local):
+    has_context = False
+
+
+_thread = _Thread()
+
+
+def _enter_context() -> None:
+    """Give this thread torch's context: autograd's threads have none before the first launch of torch's own there."""
+    if _thread.has_context:
+        return
+    context = ctypes.c_void_p()
+    _check(_driver().cuCtxGetCurrent(ctypes.byref(context)))
+    if not context.value:
+        _check(_driver().cuDevicePrimaryCtxRetain(ctypes.byref(context), torch.cuda.current_device()))
+        _check(_driver().cuCtxSetCurrent(context))
+    _thread.has_context = True
+
+
+@lru_cache
+def sources() -> dict[str, str]:
+    """Give the kernels' sources by file name."""
+    folder = files("recollect.accel.cuda") / "sources"
+    return {
+        path.name: path.read_text(encoding="utf-8") for path in folder.iterdir() if path.name.endswith((".cu", ".cuh"))
+    }
+
+
+@lru_cache(maxsize=1024)
+def _configure(shape: Shape) -> _Config:
+    attributes = []
+    if shape.cluster > 1:
+        attributes.append(_Attribute(id=CLUSTER_DIMENSION, value=(shape.cluster, 1, 1)))
+    if shape.cooperative:
+        attributes.append(_Attribute(id=COOPERATIVE, value=(1,)))
+    array = (_Attribute * max(1, len(attributes)))(*attributes)
+    return _Config((shape.blocks, 1, 1), (shape.threads, 1, 1), shape.shared_bytes, None, array, len(attributes))
+
+
+@lru_cache
+def _driver() -> Any:
+    return ctypes.CDLL("libcuda.so.1")
+
+
+def _check(status: int) -> None:
+    if status:
+        text = ctypes.c_char_p()
+        _driver().cuGetErrorString(status, ctypes.byref(text))
+        raise DriverError(f"the CUDA driver answered {status}: {(text.value or b'unknown').decode()}")

@@ -1,0 +1,1 @@
+"""Persistent kernels for RNN, GRU and LSTM."""

@@ -1,0 +1,132 @@
+"""What a walk finds ready: one launch of `cuda/prepare.cu` lays it all out, from tensors as torch has them.
+
+Nothing is kept from call to call: weights change without notice, and fused optimisers do not even count it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from recollect.accel.cpu.recurrence import Given
+from recollect.accel.cuda.recurrent.execution import Machine
+from recollect.accel.cuda.recurrent.launches import launches_of, sizes
+from recollect.accel.cuda.recurrent.plan import Chore, Plan
+from recollect.accel.cuda.recurrent.workspace import (
+    Extent,
+    Layout,
+    Room,
+    backward_parts,
+    forward_parts,
+    kept_parts,
+    lay_out,
+)
+
+POINTERS = ("by_time", "slotted", "packed", "bias", "first_h", "first_c", "zeros")  # named as the parts of rooms
+
+
+class Source(ctypes.Structure):
+    """`Source` of prepare.cu."""
+
+    _fields_ = (("data", ctypes.c_void_p), ("is_float", ctypes.c_uint64))
+
+
+class PrepareArguments(ctypes.Structure):
+    """`Prepare` of prepare.cu; its first words are set at once, since each name takes its time."""
+
+    _fields_ = (
+        ("sources", ctypes.c_uint64 * (2 * len(Given._fields))),  # in the order of `Given`
+        ("pointers", ctypes.c_uint64 * len(POINTERS)),
+        *((name, ctypes.c_uint64) for name in ("step_stride", "row_stride", "zero_count")),
+        *((name, ctypes.c_int) for name in ("steps", "batch", "width", "units")),
+        *((name, ctypes.c_int) for name in ("parts", "wide", "deep", "depth", "high", "laid", "cluster", "span")),
+        ("is_exact", ctypes.c_int),
+    )
+
+
+class Form(NamedTuple):
+    """All of a preparation that hangs on sizes alone."""
+
+    chore: Chore
+    things: int  # to be shared by threads
+    arguments: PrepareArguments  # to be copied
+    room: Layout
+    kept: Layout | None = None  # None: all lies in one room
+
+
+def prepare_forward(
+    machine: Machine, plan: Plan, given: Given, extent: Extent, pieces: int = 1, *, keeps: bool = False
+) -> tuple[Room, Room]:
+    """Lay out what the walk forward reads, in a room for as long as it goes on, and in one that is kept.
+
+    Where nothing is kept for a walk back, both are the same.
+    """
+    form = _forward_form(plan, extent, pieces, given.b_ih is not None, keeps)
+    given = given if extent.has_x else given._replace(x=None)  # type: ignore[arg-type]
+    sources = [None if t is None else _readable(t, extent.dtype) for t in given]
+    room = Room.make(given.w_hh, extent.dtype, form.room)
+    kept = room if form.kept is None else Room.make(given.w_hh, extent.dtype, form.kept)
+    _launch(machine, form, sources, room.addresses if kept is room else room.addresses | kept.addresses)
+    return room, kept
+
+
+def prepare_backward(machine: Machine, plan: Plan, w_hh: Tensor, extent: Extent, wanted: Any, pieces: int = 1) -> Room:
+    """Lay out what the walk back reads, in a room that has place for all that comes of it.
+
+    `wanted` has, in the order of `Given`, the dtypes of the gradients that are wanted.
+    """
+    form = _backward_form(plan, extent, pieces, wanted.w_ih is not None, wanted.w_hh is not None)
+    room = Room.make(w_hh, extent.dtype, form.room)
+    sources = [_readable(w_hh, extent.dtype) if name == "w_hh" else None for name in Given._fields]
+    _launch(machine, form, sources, room.addresses)
+    return room
+
+
+def _launch(machine: Machine, form: Form, sources: list[Tensor | None], addresses: dict[str, int]) -> None:
+    arguments = PrepareArguments.from_buffer_copy(form.arguments)
+    pairs = [(0, False) if t is None else (t.data_ptr(), t.dtype is torch.float32) for t in sources]
+    arguments.sources[:] = [word for pair in pairs for word in pair]
+    arguments.pointers[:] = [addresses.get(name, 0) for name in POINTERS]
+    if sources[0] is not None:
+        arguments.row_stride, arguments.step_stride, _ = sources[0].stride()
+    machine.do(form.chore, form.things, arguments)
+
+
+@lru_cache(maxsize=1024)
+def _forward_form(plan: Plan, extent: Extent, pieces: int, has_bias: bool, keeps: bool) -> Form:
+    size, launches = sizes(plan), pieces * launches_of(plan, extent.batch)
+    steps = extent.steps if extent.has_x else 0
+    arguments = PrepareArguments(
+        zero_count=launches * size.space // 16,
+        steps=steps,
+        batch=extent.batch,
+        width=extent.width,
+        units=extent.units,
+        is_exact=extent.is_exact_with_x,
+        **size.packing,
+    )
+    eights = extent.width * max(steps * extent.batch, extent.columns) // 8
+    room = forward_parts(extent, launches * size.space, 16 * size.parts, pieces, has_bias=has_bias)
+    kept = kept_parts(extent, keeps=keeps)
+    layouts = (lay_out(room), lay_out(kept)) if keeps else (lay_out(room | kept),)
+    return Form(size.chores["prepare"], max(size.parts, eights), arguments, *layouts)
+
+
+@lru_cache(maxsize=1024)
+def _backward_form(plan: Plan, extent: Extent, pieces: int, wants_ih: bool, wants_hh: bool) -> Form:
+    size, launches = sizes(plan), pieces * launches_of(plan, extent.batch)
+    arguments = PrepareArguments(zero_count=launches * size.space // 16, units=extent.units, **size.packing)
+    wants = {"wants_ih": wants_ih, "wants_hh": wants_hh}
+    room = backward_parts(extent, launches * size.space, 16 * size.parts, pieces, **wants)
+    return Form(size.chores["prepare"], size.parts, arguments, lay_out(room))
+
+
+def _readable(t: Tensor, dtype: torch.dtype) -> Tensor:
+    """Give a tensor in a dtype that the kernel reads; x (B, T, D) may keep its strides along B and T."""
+    if t.dtype is not dtype and t.dtype is not torch.float32:
+        t = t.float()
+    return t if t.dim() == 3 and t.stride(2) == 1 else t.contiguous()

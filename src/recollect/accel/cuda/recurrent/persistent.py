@@ -1,0 +1,225 @@
+"""Recurrent layers in one launch: a kernel keeps W_hh in registers and walks all steps (Diamos et al. 2016).
+
+W_ih x of all steps is one large product before the walk, and the gradients of weights and inputs are large products
+after it, or beside it. For Hopper GPUs, in bf16, fp16, and float32 where tf32 is allowed (`precision.py`). `REASONS`
+says why it is not used where it is not; who reads beside whom, and how, stands in `side_by_side.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import lru_cache
+from threading import local
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from recollect.accel.cpu.recurrence import Given, is_followed
+from recollect.accel.cuda import nvrtc
+from recollect.accel.cuda.driver import Cuda, DriverError
+from recollect.accel.cuda.nvrtc import NoCudaCompiler
+from recollect.accel.cuda.recurrent import chunks as pieces, precision, slower, wavefront as side_by_side
+from recollect.accel.cuda.recurrent.execution import Machine
+from recollect.accel.cuda.recurrent.passes import Found, Setting, Way
+from recollect.accel.cuda.recurrent.plan import Plan, offer
+from recollect.accel.cuda.recurrent.workspace import Extent
+
+REASONS: dict[str, str] = {}  # by device: why the plain path is taken there
+NARROW = (torch.bfloat16, torch.float16)
+FEWEST_STEPS = 16  # below, packing and launching cost more than the library's steps
+FEWEST_BESIDE, FEWEST_PILED = 64, 256  # below, streams and events cost more than walks side by side gain
+AT_ONCE = {"forward": 3, "backward": 3}  # walks
+
+_machines: dict[torch.device, Machine] = {}
+_plans: dict[tuple[Any, ...], Plan | None] = {}
+
+
+class KernelGaveUp(RuntimeError):
+    """A block waited for another for seconds: the results of that walk are rubbish."""
+
+
+class _Switch(local):
+    on = True
+
+
+_switch = _Switch()
+
+
+@contextmanager
+def disabled() -> Iterator[None]:
+    """Take the library's path in this thread, for comparison."""
+    before, _switch.on = _switch.on, False
+    try:
+        yield
+    finally:
+        _switch.on = before
+
+
+def takes(cell: str, x: Tensor, hidden: int) -> bool:
+    """Whether a kernel can read x (B, T, D), and pays."""
+    if is_followed() or not _switch.on or x.shape[1] < FEWEST_STEPS or x.numel() == 0:
+        return False
+    if type(x) not in (Tensor, nn.Parameter):
+        return False
+    dtype, device = compute_dtype(x), x.device
+    if not _is_read(cell, dtype, x.shape[0], hidden, device):
+        return False
+    machine = find_machine(device)
+    return machine is not None and _pays(machine, cell, dtype, x.shape[0], hidden, device, torch.is_grad_enabled())
+
+
+@lru_cache(maxsize=1024)
+def _pays(
+    machine: Machine, cell: str, dtype: torch.dtype, batch: int, hidden: int, device: torch.device, trains: bool
+) -> bool:
+    """Whether there are plans, and the library was not faster."""
+    if slower.plain_is_faster(cell, dtype, batch, hidden, trains=trains):
+        return False
+    directions = ("forward", "backward") if trains else ("forward",)
+    return all(find_plan(direction, cell, dtype, batch, hidden, device) for direction in directions)
+
+
+def _is_read(cell: str, dtype: torch.dtype, batch: int, hidden: int, device: torch.device) -> bool:
+    """Whether kernels read it: float32 as tf32, where the library does so too; on a CPU nobody asks why not."""
+    if dtype is not torch.float32:
+        return dtype in NARROW
+    is_as_right = precision.is_as_right(cell, batch, hidden)  # asked first: it takes less time than the next questions
+    return is_as_right and (device.type == "cuda" or device in _machines) and precision.is_tf32_allowed()
+
+
+def takes_several(cell: str, x: Tensor, hidden: int, many: int, *, is_pile: bool) -> bool:
+    """Whether several layers of a shape can read at the same time, beside or above each other, and it pays."""
+    if x.shape[1] < (FEWEST_PILED if is_pile else FEWEST_BESIDE) or not takes(cell, x, hidden):
+        return False
+    directions = ("forward", "backward") if torch.is_grad_enabled() else ("forward",)
+    shape = (cell, compute_dtype(x), len(x), hidden, x.device)
+    machine = find_machine(x.device)
+    return any(_most_at_once(machine, direction, *shape, many)[1] > 1 for direction in directions)
+
+
+def compute_dtype(x: Tensor) -> torch.dtype:
+    """Give the dtype that products are made in: autocast's, which spares float64, or that of x."""
+    kind = x.device.type
+    is_cast = x.dtype is not torch.float64 and torch.is_autocast_enabled(kind)
+    return torch.get_autocast_dtype(kind) if is_cast else x.dtype
+
+
+def find_machine(device: torch.device) -> Machine | None:
+    """Give what runs kernels on a device, or None and a reason."""
+    if device not in _machines and str(device) not in REASONS:
+        if device.type != "cuda":
+            REASONS[str(device)] = "not a CUDA device"
+        elif torch.cuda.get_device_capability(device) != (9, 0):
+            REASONS[str(device)] = "not a Hopper GPU (compute capability 9.0)"
+        else:
+            _machines[device] = Cuda(device)
+    return _machines.get(device)
+
+
+def why_not(device: torch.device) -> str | None:
+    """Say why kernels cannot be used on a device, None where they can; asks for the compiler, compiles nothing."""
+    if find_machine(device) is not None:
+        try:
+            nvrtc.load()
+        except NoCudaCompiler as error:
+            return str(error)
+    return REASONS.get(str(device))
+
+
+def find_plan(
+    direction: str, cell: str, dtype: torch.dtype, batch: int, hidden: int, device: torch.device, copies: int = 1
+) -> Plan | None:
+    """Give the fastest plan of which so many copies fit, compiled; None and a reason where there is none."""
+    machine = find_machine(device)
+    key = (direction, cell, dtype, batch, hidden, device, copies)
+    if machine is None:
+        return None
+    if key not in _plans:
+        try:
+            kind = {"half": dtype is torch.float16, "tf32": dtype is torch.float32}
+            plans = offer(direction, cell, batch=batch, hidden=hidden, chip=machine.chip, **kind)
+            _plans[key] = next((plan for plan in plans if machine.fits(plan, copies)), None)
+        except (NoCudaCompiler, DriverError, OSError) as error:
+            _plans[key], REASONS[str(device)] = None, str(error)
+            _machines.pop(device, None)
+    return _plans[key]
+
+
+def check() -> None:
+    """Raise if a kernel gave up, and use none on that device any more; does not wait for the GPU."""
+    for device, machine in list(_machines.items()):
+        if machine.told.value:
+            del _machines[device]
+            REASONS[str(device)] = "a kernel gave up waiting"
+            raise KernelGaveUp(
+                f"on {device} a recurrent kernel gave up waiting for its other blocks: results are wrong"
+            )
+
+
+def read(cell: str, given: Given, valid: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Read x (B, T, D): y (B, T, H), and the last h and c (B, H); rows stand still from their length on."""
+    ((y, h, c),) = read_several(cell, [given], valid)
+    assert y is not None
+    return y, h, c
+
+
+def read_several(
+    cell: str, givens: Sequence[Given], valid: Tensor | None, *, is_pile: bool = False, both_ways: bool = False
+) -> list[Found]:
+    """Read with layers of the same shape, at the same time where they fit: y, the last h and c of each.
+
+    In a pile each layer reads what the one before it gives: only the first has an x, and only the last gives its y.
+    Both ways, for rows that are not ragged: two layers read the same x, the second from its last step to its first.
+    """
+    check()
+    lengths = None if valid is None else valid.sum(1, dtype=torch.int32)
+    x, keeps = givens[0].x, any(given.is_kept() for given in givens)
+    (batch, steps, width), device = x.shape, x.device
+    extent = Extent(cell, steps, batch, width, givens[0].w_hh.shape[1], compute_dtype(x))
+    shape = (find_machine(device), extent, device, len(givens), is_pile)
+    ahead, back = find_way("forward", *shape), find_way("backward", *shape) if keeps else None
+    setting = Setting(extent, ahead, back, is_pile, both_ways)
+    return side_by_side.read(setting, lengths, givens)
+
+
+@lru_cache(maxsize=1024)
+def find_way(
+    direction: str, machine: Machine | None, extent: Extent, device: torch.device, many: int, is_pile: bool
+) -> Way:
+    """Let as many walks run at once as fit, each with its whole batch; pieces where that lets something run beside."""
+    shape = (direction, extent.cell, extent.dtype, extent.batch, extent.units, device)
+    machine, (plan, at_once) = _ready(*shape)[1], _most_at_once(machine, *shape, many)
+    if is_pile and at_once > 1:
+        return Way(machine, plan, at_once, pieces.cut_evenly(extent.steps, pieces.MOST))
+    return Way(machine, plan, at_once, pieces.cut_for_products(plan, extent, many, at_once, machine.chip))
+
+
+@lru_cache(maxsize=1024)
+def _most_at_once(
+    machine: Machine | None,
+    direction: str,
+    cell: str,
+    dtype: torch.dtype,
+    batch: int,
+    hidden: int,
+    device: torch.device,
+    many: int,
+) -> tuple[Plan, int]:
+    """Give a plan for each of many walks, and how many of them fit side by side, each with its whole batch."""
+    shape = (cell, dtype, batch, hidden, device)
+    for copies in range(min(many, AT_ONCE[direction]), 1, -1):
+        plan = find_plan(direction, *shape, copies)
+        if plan is not None and plan.batch >= batch:
+            return plan, copies
+    return _ready(direction, *shape)[0], 1
+
+
+def _ready(
+    direction: str, cell: str, dtype: torch.dtype, batch: int, hidden: int, device: torch.device
+) -> tuple[Plan, Machine]:
+    plan, machine = find_plan(direction, cell, dtype, batch, hidden, device), find_machine(device)
+    if plan is None or machine is None:
+        raise RuntimeError(f"no recurrent kernel for {batch} x {hidden} on {device}: ask `takes` first")
+    return plan, machine

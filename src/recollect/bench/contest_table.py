@@ -1,0 +1,129 @@
+"""All contests one after the other: rows of figures, and how they are shown."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+import torch
+
+from recollect.bench.contests import Contest, Shape, layer_contests
+from recollect.bench.floor import Floor, measure_floor
+from recollect.bench.loops import generation_contests
+from recollect.bench.timing import BOTH, PASSES, clock_of, time_steadily
+from recollect.core.machine import record
+
+LIMIT, ATTEMPTS = 0.25, 2  # a contest with a wider spread is timed once more
+FEWEST, SECONDS = 5, 2.0  # rounds, and what an attempt may take before there are fewer of them
+COLUMNS = "{:14}{:20}{:>5}  {:36}{:>9}{:>9}{:>8}{:>8}{:>7}{:>9}"
+HEAD = ("layer", "task", "H", "beside", "ours ms", "ms", "faster", "spread", "floor", "differ")
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Bench:
+    """What is timed: on the GPU or the CPU; `quick` is a look at the way, its figures say little."""
+
+    on_gpu: bool = False
+    quick: bool = False
+
+    @property
+    def device(self) -> torch.device:
+        """Where it is timed."""
+        return torch.device("cuda" if self.on_gpu else "cpu")
+
+    @property
+    def rounds(self) -> int:
+        """Of each attempt, at most."""
+        return 3 if self.quick else 15
+
+    def contests(self) -> Iterator[Contest]:
+        """Give the contests, each made when it is due."""
+        if self.on_gpu:
+            widths, batch, steps = ((64,), 8, 32) if self.quick else ((256, 512, 1024), 64, 1024)
+            shapes = [Shape(batch, steps, width, torch.bfloat16, "cuda") for width in widths]
+            return layer_contests(shapes, PASSES)
+        shape, tokens = (Shape(4, 16, 32), 20) if self.quick else (Shape(32, 128, 256), 128)
+        spoken = generation_contests(shape.hidden, tokens, has_others=not self.quick)
+        return chain(layer_contests([shape], (BOTH,)), spoken)
+
+
+def run_bench(bench: Bench, command: str, show: Callable[[Row], None]) -> dict[str, Any]:
+    """Time everything; every row is shown when it is there, and all are given as benchmarks/results keeps them."""
+    if bench.on_gpu and not torch.cuda.is_available():
+        raise ValueError("--gpu: torch finds no GPU here; recollect doctor says why. Try: recollect bench")
+    floor = measure_floor(bench.device, torch.bfloat16 if bench.on_gpu else torch.float32)
+    rows: list[Row] = []
+    for contest in bench.contests():
+        for row in measure(contest, floor, bench.rounds):
+            show(row)
+            rows.append(row)
+    setting = {"rounds": bench.rounds, "steady": LIMIT, "most_attempts": ATTEMPTS, "quick": bench.quick}
+    setting |= {"threads": torch.get_num_threads(), "floor_operations_per_s": float(f"{floor.operations:.4g}")}
+    return record("bench", rows, command, setting=setting)
+
+
+def measure(contest: Contest, floor: Floor, rounds: int) -> list[Row]:
+    """See that all contenders give the same, then time them in turn: a row for each peer."""
+    ours, *peers = contest.contenders
+    assert ours == "ours"
+    said = contest.results[ours]()
+    differences = {peer: contest.differ(said, contest.results[peer](), contest.tolerance) for peer in peers}
+    clock = clock_of(floor.device)
+    turn = sum(clock(work) for work in contest.contenders.values())
+    rounds = min(rounds, max(FEWEST, int(SECONDS / turn)))
+    steady = time_steadily(contest.contenders, rounds, limit=LIMIT, attempts=ATTEMPTS, warmup=1, clock=clock)
+    fastest = floor.seconds(contest)
+    return [
+        {
+            "layer": contest.name,
+            "task": contest.task,
+            **contest.setting,
+            "against": peer,
+            "ours_ms": round(steady.medians[ours] * 1e3, 3),
+            "theirs_ms": round(steady.medians[peer] * 1e3, 3),
+            "times_faster": round(steady.medians[peer] / steady.medians[ours], 3),
+            "spread": round(steady.spread, 3),
+            "rounds": rounds,
+            "attempts": steady.attempts,
+            "share_of_floor": round(fastest / steady.medians[ours], 3),
+            "largest_difference": float(f"{difference:.1e}"),
+            "tolerance": contest.tolerance,
+        }
+        for peer, difference in differences.items()
+    ]
+
+
+# ---- words -------------------------------------------------------------------------------------------
+
+
+def head() -> str:
+    """Give the line above the rows."""
+    return COLUMNS.format(*HEAD)
+
+
+def line(row: Row) -> str:
+    """Give a row as a line."""
+    times = [f"{row['ours_ms']:.2f}", f"{row['theirs_ms']:.2f}", f"{row['times_faster']:.2f}x"]
+    shares = [f"{row['spread']:.0%}", f"{row['share_of_floor']:.0%}", f"{row['largest_difference']:.0e}"]
+    return COLUMNS.format(row["layer"], row["task"], row["hidden"], row["against"], *times, *shares)
+
+
+def legend(result: dict[str, Any]) -> str:
+    """Say what the figures are, and on what machine."""
+    setting, found, rows = result["setting"], result["machine"], result["rows"]
+    shape, spoken = rows[0], next((row for row in rows if row["task"] == "generation"), None)
+    also = f"; generation: {spoken['steps']} tokens at batch 1" if spoken else ""
+    fewest = min(row["rounds"] for row in rows)
+    tolerances = " and ".join(f"{limit:g}" for limit in sorted({row["tolerance"] for row in rows}))
+    where = "; ".join(str(found[name]) for name in ("gpu", "cpu") if name in found)
+    peak = f"{setting['floor_operations_per_s'] / 1e12:.3g} TFLOP/s"
+    return (
+        f"batch {shape['batch']}, {shape['steps']} steps, {shape['dtype']}{also}. Medians of {fewest} to "
+        f"{setting['rounds']} rounds in turn; faster: their time / ours; spread: the interquartile range over the "
+        f"median; floor: the least time for the operations (at {peak}, measured here) and bytes, as a share of ours; "
+        f"differ: at most {tolerances} is accepted. {where}; {setting['threads']} threads."
+    )

@@ -1,0 +1,268 @@
+"""The demo: every family of the line learns the same text for the same time, and what came of it is measured."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from recollect.core.layer import SequenceLayer
+from recollect.core.machine import choose_device, describe
+from recollect.core.serialize import FileError, write_file
+from recollect.data.text.corpus import Corpus
+from recollect.models.language import FAMILIES, LanguageConfig, LanguageModel
+from recollect.models.line import LINE, Station
+from recollect.models.sizes import sized
+from recollect.runs.card import STATIONS
+from recollect.runs.config import Recipe
+from recollect.runs.plan import forecast
+from recollect.runs.predict import speak
+from recollect.runs.run import Run
+from recollect.runs.train import begin
+from recollect.tasks.language import LanguageTask
+from recollect.training.loop import count_symbols, validation_loss
+
+STEPS = (1, 16, 256, 1024, 4096, 16384)  # symbols read, after which the memory is weighed
+EVALUATIONS = 6  # while a family learns
+BATCH = 8  # rows read side by side: few, since in so short a time many small updates teach more than few large ones
+PROBE = 0.3  # seconds in which a family's speed is found
+SPEECH = {"tokens": 60, "temperature": 0.8, "seed": 0}
+
+
+@dataclass(frozen=True)
+class Demo:
+    """What is asked for: the text, the learning seconds of each family, and where it all goes."""
+
+    out: Path
+    seconds: float = 15.0
+    data: str = "python-docs"
+    prompt: str = "The "
+
+    def __post_init__(self) -> None:
+        if not 0 < self.seconds < math.inf:
+            raise ValueError(f"--seconds: seen {self.seconds:g}, wanted more than 0; try: recollect demo --seconds 15")
+
+    def recipe(self, family: str) -> Recipe:
+        """Say how a family is trained."""
+        return Recipe(self.data, family, "tiny", "char", max_seconds=self.seconds, batch_size=BATCH)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What came of one family."""
+
+    family: str
+    loss: float  # nats per character of the test part
+    bits: float  # the same in bits
+    parameters: int
+    speed: float  # characters learned from in a second
+    bytes: dict[int, int]  # of the memory, by characters read
+    said: str  # the prompt and what followed, on one line
+    curve: tuple[tuple[float, float], ...]  # learning seconds, and the loss on the validation part then
+
+    @property
+    def station(self) -> Station:
+        """Where the family stands in the line."""
+        return station(self.family)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of the whole line."""
+
+    demo: Demo
+    characters: dict[str, int]  # of each part of the text
+    unigram: float  # the test loss of the order-0 Markov model, which remembers nothing
+    findings: tuple[Finding, ...]
+    seconds: float  # that all of it took
+    machine: str
+
+    @property
+    def unigram_bits(self) -> float:
+        """The unigram's loss in bits."""
+        return self.unigram / math.log(2)
+
+    @property
+    def best(self) -> Finding:
+        """The finding with the lowest loss."""
+        return min(self.findings, key=lambda finding: finding.loss)
+
+
+class Watcher(Protocol):
+    """Who looks on while the line learns."""
+
+    def learning(self, family: str, seconds: float, losses: list[float]) -> None:
+        """See how far a family is: its learning seconds, and its validation losses so far."""
+
+    def finished(self, finding: Finding) -> None:
+        """See what came of a family."""
+
+
+def run_demo(demo: Demo, watcher: Watcher) -> Outcome:
+    """Train and measure the whole line, in the order of history, and write the page."""
+    begun = time.perf_counter()
+    make_room(demo)
+    with Run(demo.out).lock(), one_thread():
+        corpus = LanguageTask().open(demo.recipe("markov"))
+        findings = []
+        for family in sorted(FAMILIES, key=lambda family: LINE.index(station(family))):
+            findings.append(find(demo, family, corpus, watcher))
+            watcher.finished(findings[-1])
+        characters = {part: len(getattr(corpus, part)) for part in ("train", "valid", "test")}
+        took = time.perf_counter() - begun
+        machine = describe(choose_device(demo.recipe("markov").device))
+        outcome = Outcome(demo, characters, unigram_loss(corpus), tuple(findings), took, machine)
+        write_file(demo.out / "report.html", page(outcome).encode())
+    return outcome
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Compute with one thread: on cores that others use too, a second is waited for far longer than it helps."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def station(family: str) -> Station:
+    """Give a family's place in the line."""
+    return next(s for s in LINE if s.name == STATIONS.get(family, family))
+
+
+def page(outcome: Outcome) -> str:
+    """Make the HTML page."""
+    from recollect.views.figures import loss_curves, memory_growth
+    from recollect.views.page import render
+
+    findings = outcome.findings
+    figures = {
+        "losses": loss_curves({f.family: f.curve for f in findings}, outcome.unigram, outcome.demo.seconds),
+        "memories": memory_growth({f.family: list(f.bytes.items()) for f in findings}),
+    }
+    return render("demo.html.j2", figures, outcome.machine, outcome=outcome)
+
+
+# ---- the folder ----------------------------------------------------------------------------------------
+
+
+def make_room(demo: Demo) -> None:
+    """Remove what an earlier demo left in the folder; refuse a folder that holds anything else."""
+    if demo.out.exists() and not demo.out.is_dir():
+        raise FileError(f"{demo.out}: a file, wanted a folder; try: recollect demo --out {demo.out}-2")
+    entries = sorted(demo.out.iterdir()) if demo.out.exists() else []
+    for entry in entries:
+        if not _is_of_a_demo(entry, demo.data):
+            problem = f"holds {entry.name!r}, which is not of a demo, and nothing is removed"
+            raise FileError(f"{demo.out}: {problem}; try: recollect demo --out {demo.out}-2")
+    with Run(demo.out).lock():
+        for entry in entries:
+            if entry.is_dir():
+                shutil.rmtree(entry)
+            elif entry.name != ".lock":
+                entry.unlink()
+
+
+def _is_of_a_demo(entry: Path, data: str) -> bool:
+    if entry.is_symlink() or not entry.is_dir():
+        return entry.name in ("report.html", ".lock")
+    config = entry / "config.json"
+    if entry.name not in FAMILIES or not config.exists():
+        return entry.name in FAMILIES and not list(entry.glob("[!.]*"))  # stopped before it began
+    try:  # whatever its version: an old demo may go
+        return json.loads(config.read_text(encoding="utf-8"))["training"]["data"] == data
+    except (ValueError, KeyError, TypeError):
+        return False
+
+
+# ---- one family ----------------------------------------------------------------------------------------
+
+
+def find(demo: Demo, family: str, corpus: Corpus, watcher: Watcher) -> Finding:
+    """Train one family as a run of its own, and measure what it became."""
+    recipe, run = demo.recipe(family), Run(demo.out / family)
+    log = _Log(family, watcher)
+    if family == "markov":
+        log.seconds, log.tokens = counting_seconds(corpus), len(corpus.train)
+    else:
+        recipe = replace(recipe, evaluate_every=updates_between(recipe))
+    if not begin(recipe, run, log):
+        raise KeyboardInterrupt
+    model = run.load()
+    text = torch.from_numpy(np.resize(corpus.train, max(STEPS)).astype(np.int64))[None]  # a short one comes again
+    said = demo.prompt + "".join(speak(run, demo.prompt, SPEECH))
+    loss = validation_loss(model, corpus.test, recipe.steps, corpus.ends["test"])
+    return Finding(
+        family=family,
+        loss=loss,
+        bits=loss / math.log(2),
+        parameters=learned_numbers(model),
+        speed=log.tokens / log.seconds,
+        bytes=dict(zip(STEPS, bytes_after(model, text, STEPS), strict=True)),
+        said=" ".join(said.split()),
+        curve=tuple(log.curve),
+    )
+
+
+class _Log:
+    """Takes what training reports, and shows it to the watcher."""
+
+    def __init__(self, family: str, watcher: Watcher) -> None:
+        self.family, self.watcher = family, watcher
+        self.seconds, self.tokens = 0.0, 0
+        self.curve: list[tuple[float, float]] = []
+
+    def __call__(self, row: dict[str, Any]) -> None:
+        self.seconds, self.tokens = row.get("seconds", self.seconds), row.get("tokens", self.tokens)
+        if "valid_loss" in row:
+            self.curve.append((self.seconds, row["valid_loss"]))
+        self.watcher.learning(self.family, self.seconds, [loss for _, loss in self.curve])
+
+
+def updates_between(recipe: Recipe) -> int:
+    """Try a few updates, so that every family is evaluated equally often, however fast it learns."""
+    return max(1, forecast(recipe, seconds=PROBE)["updates"] // EVALUATIONS)
+
+
+def counting_seconds(corpus: Corpus) -> float:
+    """Time how long a Markov model takes to count the text: all the learning that it does."""
+    model = LanguageModel(sized("markov", corpus.tokenizer.vocab_size))
+    begun = time.perf_counter()
+    count_symbols(model, corpus.train, ends=corpus.ends["train"])
+    return time.perf_counter() - begun
+
+
+def unigram_loss(corpus: Corpus) -> float:
+    """Give the test loss of knowing nothing but how often each symbol comes."""
+    model = LanguageModel(LanguageConfig("markov", corpus.tokenizer.vocab_size, order=0))
+    count_symbols(model, corpus.train, ends=corpus.ends["train"])
+    return validation_loss(model, corpus.test, 256, corpus.ends["test"])
+
+
+def learned_numbers(model: LanguageModel) -> int:
+    """Count the parameters; of a model that counts, the n-grams."""
+    counts = [t.numel() for name, t in model.body.state_dict().items() if name.startswith("counts_")]
+    return sum(p.numel() for p in model.parameters()) + sum(counts)
+
+
+@torch.no_grad()
+def bytes_after(layer: SequenceLayer[Any], x: Tensor, steps: tuple[int, ...], piece: int = 256) -> Iterator[int]:
+    """Really read so many steps of x (1, T, …), and give the memory's bytes at each."""
+    memory, done = layer.initial_memory(1), 0
+    for stop in steps:
+        while done < stop:
+            size = min(piece, stop - done)
+            memory, done = layer(x[:, done : done + size], memory)[1], done + size
+        yield memory.nbytes

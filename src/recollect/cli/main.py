@@ -1,0 +1,370 @@
+"""The command line: parse, call, print. torch is imported only by the verbs that need it."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import sys
+from contextlib import closing
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from recollect.models.line import LINE
+from recollect.version import __version__
+
+if TYPE_CHECKING:
+    from recollect.runs.run import Run
+
+app = typer.Typer(
+    help="Every sequence model is a way of remembering. 每个序列模型都是一种记忆方式。",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+console = Console()
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+def _show_version(is_asked: bool) -> None:
+    if is_asked:
+        typer.echo(f"recollect {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    pass
+
+
+@app.command()
+def models(
+    lang: Annotated[str, typer.Option(help="The language of the ideas: en or zh.")] = "en", as_json: AsJson = False
+) -> None:
+    """Show the line: year, idea, memory, cost. 展示整条发展线。"""
+    if lang not in ("en", "zh"):
+        _refuse(f"--lang: seen {lang!r}, wanted en or zh", "recollect models --lang zh")
+    if as_json:
+        typer.echo(json.dumps([_station(s) for s in LINE], ensure_ascii=False, indent=2))
+        return
+    table = Table(box=None, header_style="bold")
+    for column in ("year", "model", "idea", "memory", "bytes grow", "a step costs"):
+        table.add_column(column, overflow="fold", no_wrap=column in ("year", "model"))
+    for s in LINE:
+        table.add_row(str(s.year), s.name, s.idea[lang], s.memory, s.growth, s.step)
+    console.print(table)
+
+
+def _station(s: Any) -> dict[str, Any]:
+    names = ("name", "year", "layer", "paper", "memory", "growth", "step", "idea")
+    return {name: getattr(s, name) for name in names}
+
+
+@app.command()
+def demo(
+    seconds: Annotated[float, typer.Option(help="Learning seconds of each family.")] = 15.0,
+    out: Annotated[str, typer.Option(help="The folder of the page and the runs.")] = "demo",
+    as_json: AsJson = False,
+) -> None:
+    """Train the whole line on the same text for equal time, and compare. 让整条线学同一段文字，再作比较。"""
+    from dataclasses import asdict
+    from pathlib import Path
+
+    from recollect.cli.demo import Demo, run_demo
+    from recollect.views.terminal import LiveTable, final_tables, next_steps
+
+    try:
+        with LiveTable(Console(quiet=True) if as_json else console, seconds) as watcher:
+            outcome = run_demo(Demo(Path(out), seconds), watcher)
+    except KeyboardInterrupt:
+        _notice(f"stopped. Begin again with: recollect demo --out {shlex.quote(out)}")
+        raise typer.Exit(130) from None
+    if as_json:
+        typer.echo(json.dumps(asdict(outcome), default=str, ensure_ascii=False))
+    else:
+        console.print(final_tables(outcome))
+        typer.echo(f"\n{next_steps(outcome)}")
+
+
+Data = Annotated[str, typer.Argument(metavar="DATA", help="A file, folder, glob, - or a built-in such as python-docs.")]
+RunFolder = Annotated[str, typer.Argument(metavar="RUN", help="A run's folder.")]
+
+
+Family = Annotated[str, typer.Option("-m", "--model", help="The family; see recollect models.")]
+Size = Annotated[str, typer.Option(help="tiny, small or base: equal parameters for every family.")]
+BudgetWords = Annotated[str, typer.Option(help="30s, 5m, 2000steps, 1000000tokens or 3epochs.")]
+Seed = Annotated[int, typer.Option(help="Fixes weights and order.")]
+Kind = Annotated[str | None, typer.Option(help="char, byte, word, space or bpe; by default chosen.")]
+Batch = Annotated[int, typer.Option(help="Rows read side by side.")]
+Steps = Annotated[int, typer.Option(help="Symbols to a stretch.")]
+Device = Annotated[str, typer.Option(help="cpu or cuda; auto takes a GPU where there is one.")]
+Settings = Annotated[list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="All else: rate, dropout …")]
+
+
+@app.command()
+def train(
+    data: Data,
+    model: Family = "lstm",
+    size: Size = "tiny",
+    budget: BudgetWords = "60s",
+    out: Annotated[str | None, typer.Option(help="The run's folder; by default runs/MODEL.")] = None,
+    seed: Seed = 0,
+    tokenizer: Kind = None,
+    task: Annotated[
+        str, typer.Option(help="language: a text; translate, summarise: pairs; caption: pictures.")
+    ] = "language",
+    batch: Batch = 16,
+    steps: Steps = 128,
+    device: Device = "auto",
+    settings: Settings = None,
+    as_json: AsJson = False,
+) -> None:
+    """Train a model on DATA. 训练一个模型。"""
+    from recollect.runs.config import Recipe
+    from recollect.runs.progress import reporter
+    from recollect.runs.run import Run
+    from recollect.runs.train import begin
+
+    named: dict[str, Any] = {"batch_size": batch, "steps": steps, "seed": seed, "device": device, "task": task}
+    recipe = Recipe(data, model, size, tokenizer, **_budget(budget), **named).with_settings(settings or [])
+    run = Run(out or f"runs/{model}")
+    with closing(reporter(as_json)) as progress:
+        is_spent = begin(recipe, run, progress.show)
+    _close(is_spent, run)
+
+
+@app.command()
+def plan(
+    data: Data,
+    model: Family = "lstm",
+    size: Size = "tiny",
+    budget: BudgetWords = "60s",
+    seed: Seed = 0,
+    tokenizer: Kind = None,
+    batch: Batch = 16,
+    steps: Steps = 128,
+    device: Device = "auto",
+    settings: Settings = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say whether a training will fit, and how long it will take. 预估训练能否进行、需要多久。"""
+    from recollect.runs.config import Recipe
+    from recollect.runs.plan import as_table, forecast
+
+    named: dict[str, Any] = {"batch_size": batch, "steps": steps, "seed": seed, "device": device}
+    recipe = Recipe(data, model, size, tokenizer, **_budget(budget), **named).with_settings(settings or [])
+    facts = forecast(recipe)
+    if as_json:
+        typer.echo(json.dumps(facts, ensure_ascii=False))
+        return
+    console.print(as_table(facts))
+    typer.echo(f"Next: {facts['next']}", err=True)
+
+
+@app.command()
+def resume(
+    run: RunFolder,
+    device: Annotated[str | None, typer.Option(help="cpu, cuda or auto; by default as it was trained.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Go on with a run where it stopped. 从停下的地方继续训练。"""
+    from recollect.runs import train as training
+    from recollect.runs.progress import reporter
+    from recollect.runs.run import Run
+
+    folder = Run(run)
+    with closing(reporter(as_json)) as progress:
+        is_spent = training.resume(folder, progress.show, _notice, device)
+    _close(is_spent, folder)
+
+
+@app.command()
+def evaluate(
+    run: RunFolder,
+    data: Annotated[str | None, typer.Argument(metavar="DATA", help="By default the run's own test part.")] = None,
+    steps: Annotated[int | None, typer.Option(help="Symbols to a cold window.")] = None,
+    device: Device = "auto",
+    as_json: AsJson = False,
+) -> None:
+    """Measure how well a run does on DATA. 衡量模型的表现。"""
+    from recollect.runs.evaluate import measure
+    from recollect.runs.run import Run
+
+    result = measure(Run(run), data, steps, device)
+    if as_json:
+        typer.echo(json.dumps(result))
+        return
+    columns = {"nats": "nats", "perplexity": "perplexity", "bpc": "bits per character", "bpb": "bits per byte"}
+    if "pairs" in result:
+        typer.echo(f"{result['pairs']} pairs, targets given: {result['nats']:.4f} nats, {result['perplexity']:.4f}")
+        columns = {"bleu": "BLEU", "bleu_lowercase": "BLEU, small letters", "chrf": "chrF", "rouge_l": "ROUGE-L"}
+        columns |= {"exact": "exact"}
+    table = Table(box=None, header_style="bold")
+    for column in ("read", *columns.values()):
+        table.add_column(column)
+    for row in result["rows"]:
+        table.add_row(row["read"], *(f"{row[name]:.4f}" for name in columns))
+    console.print(table)
+    for signature in result["rows"][0].get("signatures", []):
+        typer.echo(signature)
+
+
+@app.command()
+def generate(
+    run: RunFolder,
+    prompt: Annotated[str, typer.Argument(help="What to go on from.")],
+    tokens: Annotated[int, typer.Option(help="Symbols to add.")] = 200,
+    greedy: Annotated[bool, typer.Option("--greedy", help="Always the likeliest.")] = False,
+    temperature: Annotated[float, typer.Option(help="Below 1 surer, above 1 wilder.")] = 0.8,
+    top_k: Annotated[int | None, typer.Option(help="Among the k likeliest.")] = None,
+    top_p: Annotated[float | None, typer.Option(help="Among the likeliest that make up p.")] = None,
+    min_p: Annotated[float | None, typer.Option(help="Among those p times as likely as the likeliest.")] = None,
+    stop: Annotated[list[str] | None, typer.Option(help="Stop before this text.")] = None,
+    seed: Annotated[int, typer.Option(help="Fixes the draws.")] = 0,
+    device: Device = "auto",
+    as_json: AsJson = False,
+) -> None:
+    """Let a run speak. 让模型说话。"""
+    from recollect.runs.predict import speak
+    from recollect.runs.run import Run
+
+    settings: dict[str, Any] = {"tokens": tokens, "greedy": greedy, "temperature": temperature, "seed": seed}
+    settings |= {"top_k": top_k, "top_p": top_p, "min_p": min_p}
+    pieces = speak(Run(run), prompt, settings, stop or [], device)
+    if as_json:
+        typer.echo(json.dumps({"prompt": prompt, "text": "".join(pieces)}, ensure_ascii=False))
+        return
+    sys.stdout.write(prompt)
+    for piece in pieces:
+        sys.stdout.write(piece)
+        sys.stdout.flush()
+    sys.stdout.write("\n")
+
+
+@app.command()
+def predict(
+    run: RunFolder,
+    words: Annotated[str, typer.Argument(metavar="INPUT", help="A line, a file of lines, -, a picture or a folder.")],
+    beam: Annotated[int, typer.Option(help="Hypotheses kept open; 1 is greedy.")] = 5,
+    nbest: Annotated[int, typer.Option(help="Targets for each line.")] = 1,
+    maps: Annotated[str | None, typer.Option(help="Also write a page of where it looked.")] = None,
+    device: Device = "auto",
+    as_json: AsJson = False,
+) -> None:
+    """Translate with a run, or say what is on pictures. 用训练好的模型翻译，或看图说话。"""
+    from recollect.runs.predict import answer, is_captioner
+    from recollect.runs.run import Run
+
+    has_names = is_captioner(Run(run))
+    if maps is not None and has_names:
+        _refuse("--maps: it shows lines, and this run reads pictures", f"recollect predict {run} {words}")
+    rows = answer(Run(run), words, beam, nbest, device)
+    if maps is not None:
+        from recollect.views.maps import write_maps
+
+        write_maps(Run(run), [(row["source"], row["targets"][0]["text"]) for row in rows], maps, device)
+    for row in rows:
+        if as_json:
+            typer.echo(json.dumps(row, ensure_ascii=False))
+            continue
+        name = f"{row['source']}\t" if has_names else ""  # as in a captions.tsv
+        for target in row["targets"]:
+            typer.echo(name + (target["text"] if nbest == 1 else f"{target['score']:.4f}\t{target['text']}"))
+
+
+@app.command()
+def doctor(as_json: AsJson = False) -> None:
+    """Say what this machine has, and what of it is used. 检查本机有什么、用上了什么。"""
+    from dataclasses import asdict
+
+    from recollect.cli.doctor import examine
+
+    findings = []
+    for found in examine():
+        findings.append(found)
+        if not as_json:
+            typer.echo(f"{found.state:<7} {found.name:<13} {found.says}")
+            if found.next:
+                typer.echo(f"{'':21} try: {found.next}")
+    broken = [found for found in findings if found.state == "broken"]
+    if as_json:
+        typer.echo(json.dumps({"ok": not broken, "findings": [asdict(f) for f in findings]}, ensure_ascii=False))
+    if broken:
+        _notice(f"{', '.join(f.name for f in broken)}: needed, and broken. Try: {broken[0].next}")
+        raise typer.Exit(1)
+
+
+@app.command()
+def bench(
+    gpu: Annotated[bool, typer.Option("--gpu", help="Time the GPU: bf16, batch 64, 1024 steps.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="A small look at the way; its figures say little.")] = False,
+    out: Annotated[str | None, typer.Option(help="Also keep the record in this .json file.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Time ours beside torch.nn, in turn, on this machine. 在本机上与 torch.nn 轮流计时。"""
+    from pathlib import Path
+
+    words = ["recollect bench", *(["--gpu"] if gpu else []), *(["--quick"] if quick else [])]
+    if out is not None and not Path(out).parent.is_dir():
+        _refuse(f"--out: seen {out}, but there is no such folder", f"{' '.join(words)} --out bench.json")
+    from recollect.bench.contest_table import Bench, head, legend, line, run_bench
+
+    if not as_json:
+        typer.echo(head())
+    result = run_bench(Bench(gpu, quick), " ".join(words), lambda row: None if as_json else typer.echo(line(row)))
+    written = json.dumps(result, indent=1, ensure_ascii=False)
+    if out is not None:
+        Path(out).write_text(f"{written}\n", encoding="utf-8")
+    typer.echo(written if as_json else f"\n{legend(result)}")
+
+
+def _budget(text: str) -> dict[str, Any]:
+    """Read 30s, 5m, 1h, 2000steps, 1000000tokens or 3epochs."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(s|m|h|steps?|tokens?|epochs?)", text.strip())
+    if match is None:
+        raise ValueError(f"--budget: seen {text!r}, wanted 30s, 5m, 1h, 2000steps, 1000000tokens or 3epochs")
+    number, unit = float(match[1]), match[2]
+    if unit in ("s", "m", "h"):
+        return {"max_seconds": number * {"s": 1, "m": 60, "h": 3600}[unit]}
+    if unit.startswith("epoch"):
+        return {"max_epochs": number}
+    return {"max_steps" if unit.startswith("step") else "max_tokens": int(number)}
+
+
+def _notice(text: str) -> None:
+    typer.echo(f"recollect: {text}", err=True)
+
+
+def _close(is_spent: bool, run: Run) -> None:
+    folder = shlex.quote(str(run.folder))
+    if is_spent:
+        verb = "generate" if run.config()["training"]["task"] == "language" else "predict"
+        typer.echo(f"Next: recollect {verb} {folder} {shlex.quote(run.prompt())}", err=True)
+        return
+    typer.echo(f"recollect: stopped, everything is saved. Go on with: recollect resume {folder}", err=True)
+    raise typer.Exit(130)
+
+
+def _refuse(problem: str, next_command: str) -> None:
+    typer.echo(f"recollect: {problem}. Try: {next_command}", err=True)
+    raise typer.Exit(2)
+
+
+def main() -> None:
+    """Run the command line: 2 for bad input, 1 for a failed run, 130 for Ctrl-C."""
+    try:
+        app(prog_name="recollect")
+    except ValueError as error:
+        typer.echo(f"recollect: {error}", err=True)
+        sys.exit(2)
+    except (RuntimeError, OSError) as error:
+        typer.echo(f"recollect: {error}", err=True)
+        sys.exit(1)

@@ -1,0 +1,1 @@
+"""The contract: memories, layers, what composes them, and what every floor above relies on."""

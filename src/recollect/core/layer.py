@@ -1,0 +1,147 @@
+"""The contract: a layer reads a stretch of a sequence and what it remembers, and gives back both anew.
+
+    y, memory = layer(x, memory)
+
+One method serves one step, a chunk and a whole sequence. A layer is written with two methods,
+`initial_memory` and `read`, the readable form; `fast`, a quicker form with the same results, is optional.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Generic, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from recollect.core.memory import Memory
+from recollect.core.record import is_readable
+from recollect.core.validate import check_input, check_memory, check_valid, fill_invalid
+
+M = TypeVar("M", bound=Memory)
+
+
+class SequenceLayer(nn.Module, Generic[M]):
+    """A way of remembering.
+
+    `width` is the size D of the inputs (B, T, D), or None where they are ids (B, T); `width_out` that of the
+    outputs. `growth` states how the memory's bytes follow the steps read: "none", "constant", "saturates"
+    or "linear".
+    """
+
+    width: int | None
+    width_out: int
+    growth: str = "constant"
+    vocab_size: int  # where the inputs are ids
+    begins_bare: bool = False  # whether `fast_along` and `read_both_ways` take None for memories, at the beginning
+
+    @property
+    def streams(self) -> bool:
+        """Whether a sequence may be read in pieces; False: it must be seen at once."""
+        return True
+
+    def initial_memory(self, batch_size: int, like: Tensor | None = None) -> M:
+        """Remember nothing yet, on the device and in the dtype of the parameters, or of `like`."""
+        raise NotImplementedError
+
+    def read(self, x: Tensor, memory: M, valid: Tensor | None) -> tuple[Tensor, M]:
+        """Read, in the form written for reading. x is zero where invalid; what y is there does not matter."""
+        raise NotImplementedError
+
+    def fast(self, x: Tensor, memory: M, valid: Tensor | None) -> tuple[Tensor, M]:
+        """Read, in the form made for speed: the same outputs, memory and gradients."""
+        return self.read(x, memory, valid)
+
+    def fast_from_nothing(self, x: Tensor, valid: Tensor | None) -> tuple[Tensor, M] | None:
+        """Read from the beginning without an initial memory, which costs time to make. None: with one, as always."""
+        return None
+
+    def fast_along(
+        self, others: Sequence[SequenceLayer[Any]], x: Tensor, memories: Sequence[Memory], valid: Tensor | None
+    ) -> tuple[Tensor, list[Memory]] | None:
+        """Read, in a stack, together with some of the layers above: those have read for which memories come back.
+
+        `memories` are this layer's and the others'. None: it reads alone, as always.
+        """
+        return None
+
+    def forward(self, x: Tensor, memory: M | None = None, *, valid: Tensor | None = None) -> tuple[Tensor, M]:
+        """Read x (B, T, D), or ids (B, T), going on from `memory` (None: from the beginning).
+
+        `valid` (B, T) is True at real steps, a prefix of each row. Elsewhere outputs are zero and the memory
+        does not move.
+        """
+        x, is_fast = self.enter(x, valid), not is_readable()
+        found = self.fast_from_nothing(x, valid) if memory is None and is_fast else None
+        if found is None:
+            memory = self._begin(x, memory)
+            found = self.fast(x, memory, valid) if is_fast else self.read(x, memory, valid)
+        y, memory = found
+        return fill_invalid(y, valid), memory
+
+    def enter(self, x: Tensor, valid: Tensor | None) -> Tensor:
+        """Check what comes in, and give x with zeros at padding."""
+        dtype, device = self._home()
+        check_input(x, self.width, dtype, device)
+        if valid is not None:
+            check_valid(valid, x)
+            x = fill_invalid(x, valid)
+        return x
+
+    def _begin(self, x: Tensor, memory: M | None) -> M:
+        """Check the memory to go on from, or give the first one."""
+        if memory is None:
+            return self.initial_memory(len(x), like=x)
+        self._check_memory(memory, x)
+        return memory
+
+    def read_both_ways(
+        self, other: SequenceLayer[Any], x: Tensor, memories: tuple[M | None, Any], valid: Tensor | None
+    ) -> list[tuple[Tensor, Any]] | None:
+        """Read forwards with this layer and at the same time backwards with another, all outputs in the order of x.
+
+        `memories` may both be None, at the beginning. None: they read one after the other, as always.
+        """
+        return None
+
+    def _home(self) -> tuple[torch.dtype | None, torch.device | None]:
+        """Give the dtype and device of the parameters, where there are any."""
+        p = _first_parameter(self)
+        return (None, None) if p is None else (p.dtype, p.device)
+
+    def _check_memory(self, memory: M, x: Tensor) -> None:
+        """Refuse a memory of another layer, batch size, dtype or device."""
+        check_memory(memory, self.initial_memory(0, like=x), len(x))
+
+    def _like(self, like: Tensor | None) -> dict[str, Any]:
+        """Give dtype and device for new memory: of `like` where it holds floats, else of the parameters."""
+        dtype, device = self._home()
+        if like is not None:
+            device = like.device
+            dtype = like.dtype if like.is_floating_point() else dtype
+        return {"dtype": dtype or torch.get_default_dtype(), "device": device}
+
+
+def _first_parameter(module: nn.Module) -> nn.Parameter | None:
+    """Give the first parameter of floats, as `parameters()` would: that takes longer, and every call asks."""
+    for p in module._parameters.values():
+        if p is not None and p.is_floating_point():
+            return p
+    for below in module._modules.values():
+        found = None if below is None else _first_parameter(below)
+        if found is not None:
+            return found
+    return None
+
+
+def scan(
+    layer: SequenceLayer[M], x: Tensor, memory: M | None = None, *, valid: Tensor | None = None
+) -> tuple[Tensor, M]:
+    """Read step by step: the definition that every other way of reading must equal."""
+    if memory is None:
+        memory = layer.initial_memory(len(x), like=x)
+    outputs = [layer(x[:, :0], memory)[0]]
+    for t in range(x.shape[1]):
+        y, memory = layer(x[:, t : t + 1], memory, valid=None if valid is None else valid[:, t : t + 1])
+        outputs.append(y)
+    return torch.cat(outputs, dim=1), memory

@@ -1,0 +1,319 @@
+"""What a layer remembers: plain, immutable data that the caller owns.
+
+A memory is a frozen dataclass whose fields are tensors, memories, or tuples of them. Axis 0 of every
+tensor is the batch. The verbs below are written once, over the fields; a new kind of memory declares its
+fields and inherits them all:
+
+    @dataclass(frozen=True, eq=False, kw_only=True)
+    class Hidden(Memory):
+        hidden: Tensor  # (B, H)
+
+A field's metadata says the rest: `grows(axis)` for an axis that lengthens with the sequence, `static()` for
+a plain value that belongs to the memory's identity, `hint(default)` for a plain value that only saves work
+and may always fall back to its default.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import Field, dataclass, field, fields
+from typing import Any, ClassVar, TypeAlias, TypeVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.utils import _pytree
+from typing_extensions import Self
+
+Rows: TypeAlias = Tensor | Sequence[int] | slice
+Part: TypeAlias = "Tensor | Memory | tuple[Part, ...]"
+
+
+def grows(axis: int = 1) -> Any:
+    """Declare a tensor field whose `axis` lengthens as the sequence is read."""
+    return field(metadata={"grows": axis})
+
+
+def static(default: Any = None) -> Any:
+    """Declare a plain value that is part of what the memory is (a window's limit)."""
+    return field(default=default, metadata={"static": True})
+
+
+def hint(default: Any = False) -> Any:
+    """Declare a plain value that only saves work; forgetting it is always legal."""
+    return field(default=default, metadata={"static": True, "hint": True})
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Memory:
+    """What is remembered of a batch of sequences. Immutable; every verb gives a new memory."""
+
+    kinds: ClassVar[dict[str, type[Memory]]] = {}  # by name, so that files can name what they hold
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        Memory.kinds[cls.kind()] = cls
+        _pytree.register_pytree_node(
+            cls,
+            lambda memory: _flatten(memory),
+            lambda parts, context: _unflatten(cls, parts, context),
+            serialized_type_name=f"recollect.core.memory:{cls.kind()}",
+        )
+
+    @classmethod
+    def kind(cls) -> str:
+        """Give the name that files know this kind by: our own are short, so that they may move between modules."""
+        is_ours = cls.__module__.partition(".")[0] == __name__.partition(".")[0]
+        return cls.__qualname__ if is_ours else f"{cls.__module__}.{cls.__qualname__}"
+
+    # ---- the verbs -------------------------------------------------------------------------------
+
+    def select(self, rows: Rows) -> Self:
+        """Take any rows, in any order, with repeats; always a copy."""
+        index = self._index(rows)
+        return self._map(lambda t: t.index_select(0, index), lambda m: m.select(index))
+
+    def reorder(self, rows: Rows) -> Self:
+        """Select inside one source, for beam search: as many rows as before, `Fixed` parts stay put."""
+        index = self._index(rows)
+        if self.tensors() and len(index) != self.batch_size:
+            raise ValueError(f"rows: seen {len(index)} rows, wanted {self.batch_size}: reorder keeps the batch size")
+        return self._map(lambda t: t.index_select(0, index), lambda m: m.reorder(index))
+
+    def detach(self) -> Self:
+        """Cut the graph here: truncated back-propagation."""
+        return self._map(Tensor.detach, lambda m: m.detach())
+
+    def to(self, *args: torch.device | str | torch.dtype) -> Self:
+        """Move to a device, a dtype or both. A dtype spares integer and boolean tensors."""
+
+        def move(t: Tensor) -> Tensor:
+            for arg in args:
+                if not isinstance(arg, torch.dtype) or t.is_floating_point():
+                    t = t.to(arg)
+            return t
+
+        return self._map(move, lambda m: m.to(*args))
+
+    def reserve(self, steps: int, *, in_place: bool = False) -> Self:
+        """Make room for `steps` more steps, so that shapes stay fixed while they are read.
+
+        With `in_place` later steps are written into this memory itself instead of a copy: only for a
+        caller that owns it alone, such as `generate`.
+        """
+        return self._map(lambda t: t, lambda m: m.reserve(steps, in_place=in_place))
+
+    def equals(self, other: Memory, tol: float = 0.0) -> bool:
+        """Compare what is remembered, not how it is laid out: blank and surplus slots do not count."""
+        if type(self) is not type(other) or self._identity() != other._identity():
+            return False
+        mine, theirs = self.settled(), other.settled()
+        return all(
+            _parts_equal(a, b, axis, tol)
+            for (_, a, axis), (_, b, _) in zip(mine._parts(), theirs._parts(), strict=True)
+        )
+
+    def settled(self) -> Self:
+        """Give the same memory with zeros where nothing is remembered."""
+        return self._map(lambda t: t, lambda m: m.settled())
+
+    @classmethod
+    def cat(cls, memories: Sequence[Self]) -> Self:
+        """Join batches; a growing axis is padded to the longest."""
+        first, *rest = memories
+        if any(type(m) is not type(first) or m._identity() != first._identity() for m in rest):
+            raise ValueError(
+                f"memories: seen {sorted({type(m).__name__ for m in memories})}, wanted one kind and size of memory"
+            )
+        joined = {name: _cat_parts([getattr(m, name) for m in memories], axis) for name, _, axis in first._parts()}
+        sizes = {tuple(part.shape[axis] for _, part, axis in m._parts() if axis is not None) for m in memories}
+        for f in first._statics():
+            values = {getattr(m, f.name) for m in memories}
+            is_shared = len(values) == 1 and (len(sizes) == 1 or "hint" not in f.metadata)
+            joined[f.name] = values.pop() if is_shared else f.default
+        return type(first)(**joined)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the tensors that are really there."""
+        return sum(t.nbytes for t in self.tensors().values())
+
+    # ---- looking inside --------------------------------------------------------------------------
+
+    @property
+    def batch_size(self) -> int:
+        """Rows remembered (0 where nothing is)."""
+        return next((len(t) for t in self.tensors().values()), 0)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """All tensors by dotted name, in the order of the fields."""
+        return {name: t for field_name, part, _ in self._parts() for name, t in _named(field_name, part)}
+
+    def leaves(self) -> list[Tensor]:
+        """All tensors, in the same order as by name and in a pytree."""
+        return [t for _, part, _ in self._parts() for t in _tensors(part)]
+
+    def within(self) -> Iterator[Memory]:
+        """All memories there are in this one, itself first."""
+        yield self
+        for _, part, _ in self._parts():
+            yield from _memories(part)
+
+    def _statics(self) -> list[Field[Any]]:
+        return _fields_of(self)[1]
+
+    def _identity(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in _fields_of(self)[2]}
+
+    def _parts(self) -> Iterator[tuple[str, Any, int | None]]:
+        for name, axis in _fields_of(self)[0]:
+            yield name, getattr(self, name), axis
+
+    def _map(self, on_tensor: Callable[[Tensor], Tensor], on_memory: Callable[[Memory], Memory]) -> Self:
+        return self._with(**{name: _apply(part, on_tensor, on_memory) for name, part, _ in self._parts()})
+
+    def _with(self, **changes: Any) -> Self:
+        parts, statics, _ = _fields_of(self)
+        same = [name for name, _ in parts] + [f.name for f in statics]
+        return type(self)(**{name: getattr(self, name) for name in same if name not in changes}, **changes)
+
+    def _index(self, rows: Rows) -> Tensor:
+        device = next((t.device for t in self.tensors().values()), None)
+        if isinstance(rows, slice):
+            rows = torch.arange(self.batch_size)[rows]
+        index = torch.as_tensor(rows, device=device)
+        if index.dtype != torch.bool:
+            return index.long()
+        if len(index) != self.batch_size and self.tensors():
+            raise ValueError(f"rows: seen a mask of {len(index)}, wanted {self.batch_size}, one for each row")
+        return index.nonzero()[:, 0]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Fixed(Memory):
+    """Written once, by an encoder, and read ever after: beam search leaves it where it is."""
+
+    def reorder(self, rows: Rows) -> Self:
+        """Stay: the beams of one source share it."""
+        return self
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Nothing(Memory):
+    """The memory of a layer that remembers nothing."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Layers(Memory):
+    """The memories of a stack, layer by layer."""
+
+    layers: tuple[Memory, ...]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Both(Memory):
+    """Two directions: given, the two initial states; returned, the two final ones."""
+
+    forward: Memory
+    backward: Memory
+
+
+# ---- the walk over fields --------------------------------------------------------------------------
+
+P = TypeVar("P")
+
+
+Fields: TypeAlias = tuple[list[tuple[str, int | None]], list[Field[Any]], list[str]]
+_FIELDS: dict[type[Memory], Fields] = {}  # to go through a kind's fields takes longer than what is done with them
+
+
+def _fields_of(memory: Memory) -> Fields:
+    """Give the parts of a kind of memory, each with the axis that grows, its plain values, and those it is known by."""
+    found = None if torch.compiler.is_compiling() else _FIELDS.get(type(memory))
+    if found is None:
+        parts = [(f.name, f.metadata.get("grows")) for f in fields(memory) if "static" not in f.metadata]
+        statics = [f for f in fields(memory) if "static" in f.metadata]
+        found = parts, statics, [f.name for f in statics if "hint" not in f.metadata]
+        if not torch.compiler.is_compiling():
+            _FIELDS[type(memory)] = found
+    return found
+
+
+def _apply(part: Part, on_tensor: Callable[[Tensor], Tensor], on_memory: Callable[[Memory], Memory]) -> Part:
+    if isinstance(part, Tensor):
+        return on_tensor(part)
+    if isinstance(part, Memory):
+        return on_memory(part)
+    return tuple(_apply(p, on_tensor, on_memory) for p in part)
+
+
+def _tensors(part: Part) -> Sequence[Tensor]:
+    if isinstance(part, Tensor):
+        return (part,)
+    return part.leaves() if isinstance(part, Memory) else [t for p in part for t in _tensors(p)]
+
+
+def _memories(part: Part) -> Iterator[Memory]:
+    if isinstance(part, Memory):
+        yield from part.within()
+    elif isinstance(part, tuple):
+        for p in part:
+            yield from _memories(p)
+
+
+def _named(name: str, part: Part) -> Iterator[tuple[str, Tensor]]:
+    if isinstance(part, Tensor):
+        yield name, part
+    elif isinstance(part, Memory):
+        yield from ((f"{name}.{inner}", t) for inner, t in part.tensors().items())
+    else:
+        for i, p in enumerate(part):
+            yield from _named(f"{name}.{i}", p)
+
+
+def _cat_parts(parts: list[Any], axis: int | None) -> Any:
+    if isinstance(parts[0], Tensor):
+        if axis is not None:
+            longest = max(p.shape[axis] for p in parts)
+            parts = [pad_axis(p, axis, longest) for p in parts]
+        return torch.cat(parts)
+    if isinstance(parts[0], Memory):
+        return type(parts[0]).cat(parts)
+    return tuple(_cat_parts(list(column), axis) for column in zip(*parts, strict=True))
+
+
+def _parts_equal(a: Any, b: Any, axis: int | None, tol: float) -> bool:
+    if isinstance(a, Memory):
+        return isinstance(b, Memory) and a.equals(b, tol)
+    if isinstance(a, tuple):
+        return len(a) == len(b) and all(_parts_equal(x, y, axis, tol) for x, y in zip(a, b, strict=True))
+    if axis is not None:
+        longest = max(a.shape[axis], b.shape[axis])
+        a, b = pad_axis(a, axis, longest), pad_axis(b, axis, longest)
+    if a.shape != b.shape or a.dtype != b.dtype:
+        return False
+    if not a.is_floating_point():
+        return bool((a == b).all())
+    return bool(((a == b) | ((a - b).abs() <= tol * (1 + b.abs()))).all())
+
+
+def pad_axis(t: Tensor, axis: int, size: int) -> Tensor:
+    """Lengthen one axis with zeros at its end."""
+    missing = size - t.shape[axis]
+    return F.pad(t, [0, 0] * (t.dim() - 1 - axis) + [0, missing]) if missing else t
+
+
+# ---- pytrees: tensors are the leaves, plain values the context ------------------------------------
+
+
+def _flatten(memory: Memory) -> tuple[list[Any], tuple[tuple[str, ...], tuple[tuple[str, Any], ...]]]:
+    names, parts = [], []
+    for name, part, _ in memory._parts():
+        names.append(name)
+        parts.append(part)
+    return parts, (tuple(names), tuple((f.name, getattr(memory, f.name)) for f in memory._statics()))
+
+
+def _unflatten(cls: type[Memory], parts: Any, context: Any) -> Memory:
+    names, statics = context
+    return cls(**dict(zip(names, parts, strict=True)), **dict(statics))

@@ -1,0 +1,103 @@
+"""Room in the lists of a memory: how much there is to be, what fills it, and how far, without a look at values.
+
+A loop has a memory of its own, whose lists have room. Another memory is written into it as it stands, and comes back
+cut to what is filled: both are known from shapes, so nothing is padded and nobody waits for a GPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from recollect.core.capture import copy_together
+from recollect.core.growing import Growing
+from recollect.core.memory import Memory
+
+HINTS = ("even", "reserved", "in_place")  # that room changes
+
+
+def room_for(memory: Memory, steps: int) -> int:
+    """Give for how many of the steps to come a settled memory is to have room.
+
+    Lists have 64, 128, 256 … slots, so that like shapes come again; of more than 1024 at most as many again as are
+    filled: all are looked through at every step.
+    """
+    longest = max((part.slots for part in _growing(memory)), default=0)
+    size = 1 << (max(longest + min(steps, max(longest, 1024)), 64) - 1).bit_length()
+    return size - longest
+
+
+def is_with_room(roomy: Memory, memory: Memory, room: int) -> bool:
+    """Whether a memory has the layout of `memory.reserve(room, in_place=True)`."""
+    if type(roomy) is not type(memory):
+        return False
+    spared: tuple[str, ...] = ()
+    size = None
+    if isinstance(memory, Growing):
+        spared, size = HINTS, memory.slots + room if memory.limit is None else memory.limit
+    names = [f.name for f in memory._statics() if f.name not in spared]
+    if any(getattr(roomy, name) != getattr(memory, name) for name in names):
+        return False
+    both = zip(roomy._parts(), memory._parts(), strict=True)
+    return all(_is_with_room(a, b, room, None if axis is None else size) for (_, a, axis), (_, b, _) in both)
+
+
+def _is_with_room(roomy: Any, part: Any, room: int, size: int | None) -> bool:
+    if isinstance(part, Tensor):
+        shape = part.shape if size is None else (len(part), size, *part.shape[2:])
+        return bool(roomy.shape == shape and roomy.dtype == part.dtype)
+    if isinstance(part, Memory):
+        return is_with_room(roomy, part, room)
+    return len(roomy) == len(part) and all(_is_with_room(a, b, room, size) for a, b in zip(roomy, part, strict=True))
+
+
+def filled(memory: Memory) -> list[int] | None:
+    """Give the filled slots of each list in a settled memory; None: its rows are not of one age."""
+    parts = _growing(memory)
+    return [part.slots for part in parts] if all(part.even for part in parts) else None
+
+
+def as_filled(memory: Memory, slots: list[int] | None) -> Memory:
+    """Give a memory with room without it, where it is known how many slots of each list are filled."""
+    return memory if slots is None else _cut(memory, iter(slots))
+
+
+def _cut(memory: Memory, slots: Iterator[int]) -> Memory:
+    if not isinstance(memory, Growing):
+        return memory._map(lambda t: t, lambda m: _cut(m, slots))
+    size = next(slots)  # of a list with a limit perhaps more than there are: then all are filled
+    lists = {name: t[:, :size] for name, t in memory._lists()}
+    return memory._with(**lists, even=True, reserved=False, in_place=False)
+
+
+def _growing(memory: Memory) -> list[Growing]:
+    return [part for part in memory.within() if isinstance(part, Growing)]
+
+
+# ---- copies --------------------------------------------------------------------------------------
+
+
+def copied(memory: Memory) -> Memory:
+    """Give a copy; gradients go through it."""
+    leaves = memory.leaves()
+    if any(t.requires_grad for t in leaves):
+        copies = [t.clone() for t in leaves]
+    else:
+        copies = [torch.empty_like(t) for t in leaves]
+        copy_together(copies, leaves)
+    return _with_leaves(memory, iter(copies))
+
+
+def _with_leaves(memory: Memory, leaves: Iterator[Tensor]) -> Memory:
+    return memory._map(lambda t: next(leaves), lambda m: _with_leaves(m, leaves))
+
+
+def front(roomy: Tensor, t: Tensor) -> Tensor:
+    """Give the part of a list that another one is to fill, with its strides where that can be: see `copy_together`."""
+    if roomy.shape == t.shape:
+        return roomy
+    is_one = len(roomy) == 1 and roomy.stride()[1:] == t.stride()[1:]  # how far it is to the next row matters to none
+    return roomy.as_strided(t.shape, t.stride()) if is_one else roomy[:, : t.shape[1]]

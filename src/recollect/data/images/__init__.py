@@ -1,0 +1,1 @@
+"""Pictures and captions to batches."""

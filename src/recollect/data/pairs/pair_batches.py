@@ -1,0 +1,170 @@
+"""Pairs to train on, again and again: those of like length side by side; the place can be kept and gone on from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from recollect.core.memory import pad_axis
+from recollect.data.error import DataError
+from recollect.data.pairs.pair_rows import PairPart, Rows
+
+Numbers = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class PairBatch:
+    """Sources, and targets as symbols and what follows each of them."""
+
+    source: Tensor  # (B, S)
+    source_valid: Tensor | None  # (B, S); None: all are real
+    x: Tensor  # (B, T) begin, then the target
+    y: Tensor  # (B, T) the target, then end
+    valid: Tensor | None  # (B, T); None: all are real
+    is_start: Tensor  # (B,) all True: nothing is remembered from one pair to the next
+
+
+class PairBatches:
+    """Every pair once a round, in an order that is drawn anew for each.
+
+    Batches have `batch_size` pairs, or as many as `tokens` symbols hold, both sides, `begin` and padding counted; a
+    longer pair comes alone. Pairs are sorted by length after they are shuffled, so that equal lengths meet others in
+    every round, and the batches are shuffled again.
+    """
+
+    def __init__(
+        self,
+        part: PairPart,
+        *,
+        begin: int,
+        end: int,
+        tokens: int = 4096,
+        batch_size: int | None = None,
+        seed: int = 0,
+    ) -> None:
+        if not len(part):
+            raise DataError("seen 0 pairs, wanted 1 or more; give pairs to train on")
+        self.part, self.begin, self.end = part, begin, end
+        self.tokens, self.batch_size = tokens, batch_size
+        self.draw = np.random.default_rng(seed)
+        self.epoch, self.place = 0, 0  # rounds that are through, batches of this one that are
+        self.before = self.draw.bit_generator.state  # the random numbers' state when this round began
+        self.round = self._begin_round()
+
+    @property
+    def predicted(self) -> int:
+        """Symbols that one round predicts: the targets, and the end of each."""
+        return int(self.part.targets.lengths.sum()) + len(self.part)
+
+    def __iter__(self) -> Iterator[PairBatch]:
+        """Go on from the place, round after round."""
+        while True:
+            if self.place == len(self.round):
+                self.epoch, self.place = self.epoch + 1, 0
+                self.before = self.draw.bit_generator.state
+                self.round = self._begin_round()
+            numbers = self.round[self.place]
+            self.place += 1
+            yield gather_pairs(self.part, numbers, self.begin, self.end)
+
+    def _begin_round(self) -> list[Numbers]:
+        shuffled = self.draw.permutation(len(self.part))
+        groups = groups_by_length(self.part, shuffled, self.tokens, self.batch_size)
+        return [groups[number] for number in self.draw.permutation(len(groups))]
+
+    def state(self) -> dict[str, Any]:
+        """Give the place: the round, how far it is, and the random numbers' state when it began."""
+        return {"epoch": self.epoch, "place": self.place, "draw": self.before}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Go on from a place."""
+        self.epoch, self.place, self.before = state["epoch"], state["place"], state["draw"]
+        self.draw.bit_generator.state = self.before
+        self.round = self._begin_round()
+
+
+def groups_by_length(
+    part: PairPart, numbers: Numbers, tokens: int = 4096, batch_size: int | None = None
+) -> list[Numbers]:
+    """Give the numbers in groups of like length, shortest first; among equals in the order given."""
+    sources, targets = part.sources.lengths[numbers], part.targets.lengths[numbers] + 1
+    order = np.lexsort((sources, targets))
+    if batch_size is not None:
+        borders = list(range(batch_size, len(order), batch_size))
+    else:
+        borders = _borders(sources[order].tolist(), targets[order].tolist(), tokens)
+    return np.split(numbers[order], borders)
+
+
+def _borders(sources: list[int], targets: list[int], tokens: int) -> list[int]:
+    """Begin a group where one pair more would not fit, padded as the longest of each side."""
+    borders, first, longest = [], 0, 0
+    for place, (source, target) in enumerate(zip(sources, targets, strict=True)):
+        longest = max(longest, source)
+        if place > first and (place - first + 1) * (longest + target) > tokens:  # targets only grow
+            borders.append(place)
+            first, longest = place, source
+    return borders
+
+
+def gather_pairs(part: PairPart, numbers: Numbers, begin: int, end: int) -> PairBatch:
+    """Give some pairs as a batch; zeros stand where a row is through."""
+    source, lengths = _padded(part.sources, numbers)
+    target, counts = _padded(part.targets, numbers)
+    edge = torch.zeros(len(numbers), 1, dtype=torch.int64)
+    x = torch.cat([edge + begin, target], 1)
+    y = torch.cat([target, edge], 1).scatter(1, counts[:, None], end)
+    is_start = torch.ones(len(numbers), dtype=torch.bool)
+    return PairBatch(source, _valid(lengths, source.shape[1]), x, y, _valid(counts + 1, x.shape[1]), is_start)
+
+
+def _padded(rows: Rows, numbers: Numbers) -> tuple[Tensor, Tensor]:
+    """Give rows (B, L) and their lengths (B,), by one look into the file."""
+    starts = np.where(numbers > 0, rows.ends[numbers - 1], 0)
+    lengths = np.asarray(rows.ends[numbers] - starts)
+    steps = np.arange(lengths.max(initial=0))
+    index = starts[:, None] + steps  # (B, L)
+    is_real = steps < lengths[:, None]
+    found = np.zeros(index.shape, dtype=np.int64)
+    found[is_real] = rows.flat[index[is_real]]
+    return torch.from_numpy(found), torch.from_numpy(lengths)
+
+
+def _valid(lengths: Tensor, longest: int) -> Tensor | None:
+    return None if bool((lengths == longest).all()) else torch.arange(longest) < lengths[:, None]
+
+
+def pad_batch(batch: PairBatch, rows: int = 16, steps: int = 8) -> PairBatch:
+    """Pad the batch to a multiple of `rows`, both its sides to one of `steps`, so that few shapes occur.
+
+    Padding is never valid, and masks are always given, so that batches differ by their shapes alone. Pictures are
+    padded by empty ones: all of a picture can be seen, and what is said of an empty one does not count.
+    """
+    source_valid = batch.source_valid
+    if source_valid is None and batch.source.dim() == 2:
+        source_valid = torch.ones_like(batch.source, dtype=torch.bool)
+    valid = torch.ones_like(batch.x, dtype=torch.bool) if batch.valid is None else batch.valid
+
+    def pad(t: Tensor) -> Tensor:
+        t = pad_axis(t, 0, _up_to(len(t), rows))
+        return pad_axis(t, 1, _up_to(t.shape[1], steps)) if t.dim() == 2 else t
+
+    return PairBatch(
+        source=pad(batch.source),
+        source_valid=None if source_valid is None else pad(source_valid),
+        x=pad(batch.x),
+        y=pad(batch.y),
+        valid=pad(valid),
+        is_start=torch.ones(_up_to(len(batch.x), rows), dtype=torch.bool),
+    )
+
+
+def _up_to(count: int, multiple: int) -> int:
+    """Give the next multiple, at least one."""
+    return max(1, -(-count // multiple)) * multiple

@@ -1,0 +1,57 @@
+"""Which pairs come into which part: none that cannot be learned from in training, none twice across a border."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+
+from recollect.data.pairs.pair_rows import Encoded
+
+
+class Sieve:
+    """Lets pairs through to their part, and counts those it does not."""
+
+    def __init__(self, limit: int | None, lowercase: bool) -> None:
+        self.limit, self.lowercase = limit, lowercase
+        self.seen = set[bytes]()  # hashes of the pairs that went through
+        self.counts = dict[str, int]()  # by what is to be said
+
+    def training(self, pairs: Iterator[Encoded]) -> Iterator[Encoded]:
+        """Leave out pairs with an empty side, and those that are too long."""
+        for pair in pairs:
+            if not (pair[1].strip() and pair[3].strip()):
+                self._count("left out, one side is empty")
+            elif self._is_long(pair):
+                self._count(f"left out, longer than {self.limit} symbols")
+            else:
+                self.seen.add(self._hash(pair))
+                yield pair
+
+    def held_out(self, pairs: Iterator[Encoded], is_given: bool) -> Iterator[Encoded]:
+        """Leave out pairs that came before, but not from a file that was given: its numbers would be no one else's."""
+        new = set[bytes]()  # within a part a pair may come again
+        for pair in pairs:
+            if self._hash(pair) in self.seen:
+                self._count("also in what came before, kept as given" if is_given else "left out, came before")
+                if not is_given:
+                    continue
+            if self._is_long(pair):
+                self._count(f"longer than {self.limit} symbols, kept: only training leaves them out")
+            new.add(self._hash(pair))
+            yield pair
+        self.seen |= new
+
+    def notices(self) -> list[str]:
+        """Give what there is to say, and begin to count anew."""
+        counts, self.counts = self.counts, {}
+        return [f"{count} {'pair' if count == 1 else 'pairs'} {what}" for what, count in counts.items()]
+
+    def _count(self, what: str) -> None:
+        self.counts[what] = self.counts.get(what, 0) + 1
+
+    def _is_long(self, pair: Encoded) -> bool:
+        return self.limit is not None and max(len(pair[0]), len(pair[2])) > self.limit
+
+    def _hash(self, pair: Encoded) -> bytes:
+        both = "\t".join(" ".join(line.split()) for line in (pair[1], pair[3]))
+        return hashlib.blake2b((both.lower() if self.lowercase else both).encode(), digest_size=12).digest()

@@ -1,0 +1,224 @@
+"""Pairs of sequences: sources and targets as ids on disk, in three parts that share no pair.
+
+Built once and kept in a cache under the hash of the lines and of everything that decides their ids, so that the second
+run starts at once. Behind the tokenizers' own ids stand two more, `begin` and `end` of a target.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from recollect.core.cache import build_folder, cache_folder, is_whole, read_record
+from recollect.data.error import DataError
+from recollect.data.pairs.pair_files import PairSource, open_pairs
+from recollect.data.pairs.pair_filter import Sieve
+from recollect.data.pairs.pair_rows import Encoded, PairPart, open_part, part_in_memory, smallest_dtype, write_part
+from recollect.data.synthetic.pair_generators import PAIR_TASKS, Lines
+from recollect.data.text.line_tokenizer import LineTokenizer, is_mostly_han, main_scripts
+from recollect.data.text.source import to_stderr
+
+PARTS = ("train", "valid", "test")
+VERSION = 1  # of the files in the cache and of how lines become ids
+SHARE = 20  # one pair in so many for each part that is held out
+LEAST = 3  # pairs, one for each part
+SMALL = 500_000  # characters below which there is too little to learn byte pairs from
+SAMPLE = 1000  # pairs by which the script is told
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Two tokenizers, of the same symbols where they were learned jointly, and three parts; they saw the first alone.
+
+    A model's vocabularies are the tokenizers' and two ids more.
+    """
+
+    source_tokenizer: LineTokenizer
+    target_tokenizer: LineTokenizer
+    train: PairPart
+    valid: PairPart
+    test: PairPart
+    name: str  # of its place in the cache, for `reopen_pairs`
+
+    @property
+    def begin(self) -> int:
+        """The id that a target is begun with."""
+        return self.target_tokenizer.begin
+
+    @property
+    def end(self) -> int:
+        """The id that says a target is at its end."""
+        return self.target_tokenizer.end
+
+
+class Making(NamedTuple):
+    """What decides how lines become ids."""
+
+    kind: str
+    joint: bool
+    vocab_size: int | None
+    lowercase: bool
+    limit: int | None
+
+
+class _Read(NamedTuple):
+    """Pairs that were read through once."""
+
+    source: PairSource
+    digest: str
+    pairs: int
+    size: int  # characters
+
+
+def load_pairs(
+    data: str,
+    *,
+    tokenizer: str | None = None,
+    field: str | None = None,
+    joint: bool = True,
+    vocab_size: int | None = None,
+    lowercase: bool = False,
+    limit: int | None = None,
+    valid: str | None = None,
+    test: str | None = None,
+    cache: str | Path | None = None,
+) -> Pairs:
+    """Give DATA as pairs, from the cache where they are there and whole.
+
+    `valid` and `test` are pairs of their own, found as DATA is, and kept as they are. For each that is not given the
+    last 5 % of DATA are held out, test behind valid, without pairs that came before. Training leaves out pairs with an
+    empty side and those in which one side has more than `limit` symbols.
+    """
+    given = {part: text for part, text in zip(PARTS, (data, valid, test), strict=True) if text is not None}
+    read = {part: _survey(open_pairs(text, field=field, notify=to_stderr)) for part, text in given.items()}
+    train = read["train"]
+    if train.pairs < LEAST:
+        raise DataError(f"{data}: seen {train.pairs} pairs, wanted {LEAST} or more to train, validate and test on")
+    making = Making(tokenizer or choose_kind(train.source, train.size), joint, vocab_size, lowercase, limit)
+    keys = [f"{part} {one.digest}" for part, one in read.items()]
+    name = hashlib.sha256(f"pairs {VERSION} {tuple(making)} {keys}".encode()).hexdigest()[:24]
+    folder = cache_folder(cache) / name
+    if not is_whole(folder):
+        build_folder(folder, partial(_fill, read=read, making=making))
+    for notice in read_record(folder)["notices"]:
+        to_stderr(notice)
+    return _open(folder)
+
+
+def reopen_pairs(name: str, cache: str | Path | None = None) -> Pairs | None:
+    """Give pairs by their name in the cache, without their text; None where they are no longer there or not whole."""
+    folder = cache_folder(cache) / name
+    return _open(folder) if is_whole(folder) else None
+
+
+def read_part(data: str, source: LineTokenizer, target: LineTokenizer, field: str | None = None) -> PairPart:
+    """Give all of DATA as one part, without the cache: pairs to test on, of which none is left out."""
+    pairs = open_pairs(data, field=field, notify=to_stderr)
+    _survey(pairs)
+    dtype = smallest_dtype(max(source.vocab_size, target.vocab_size))
+    return part_in_memory((_encoded(lines, source, target) for lines in pairs.pairs()), dtype)
+
+
+def choose_kind(source: PairSource, size: int) -> str:
+    """Take what suits a generated task; else characters for Han or few lines, and byte pairs for the rest."""
+    if source.task is not None:
+        return PAIR_TASKS[source.task.partition(":")[0]].kind
+    sample = "".join(line for lines in islice(source.pairs(), SAMPLE) for line in lines)
+    return "char" if size < SMALL or is_mostly_han(sample) else "bpe"
+
+
+def _survey(source: PairSource) -> _Read:
+    """Hash, count and refuse: lines that cannot be read, and a side on which nothing stands."""
+    digest, count, sizes = hashlib.sha256(), 0, [0, 0]
+    for lines in source.pairs():
+        count += 1
+        digest.update("".join(f"{len(line)} {line}" for line in lines).encode())
+        sizes = [size + len(line.strip()) for size, line in zip(sizes, lines, strict=True)]
+    for side, size in enumerate(sizes):
+        if not size:
+            where = source.files[side].path if len(source.files) == 2 else source.name
+            every = f"each of the {count} {('sources', 'targets')[side]} is empty" if count else "no pair in it"
+            raise DataError(f"{where}: {every}; give a file with text in it")
+    return _Read(source, digest.hexdigest(), count, sum(sizes))
+
+
+# ---- building ------------------------------------------------------------------------------------------
+
+
+def _fill(folder: Path, read: dict[str, _Read], making: Making) -> dict[str, Any]:
+    """Learn the tokenizers, write part after part; give what is to be kept beside them."""
+    spans, notices = _spans(read), list[str]()
+    source, target = _learn(partial(_stretch, read, "train", spans), making)
+    source.save(folder / "source.json")
+    target.save(folder / "target.json")
+    dtype, sieve = smallest_dtype(max(source.vocab_size, target.vocab_size)), Sieve(making.limit, making.lowercase)
+    for part in PARTS:
+        lines = _stretch(read, part, spans)
+        encoded = (_encoded(pair, source, target) for pair in lines)
+        pairs = sieve.training(encoded) if part == "train" else sieve.held_out(encoded, is_given=part in read)
+        count = write_part(folder, part, pairs, dtype)
+        notices += [f"{part}: {notice}" for notice in sieve.notices()]
+        if not count:
+            raise DataError(f"{_name(read, part)}: {part}: no pair is left ({'; '.join(notices)}); {_advice(part)}")
+    return {"dtype": dtype.name, "notices": notices}
+
+
+def _advice(part: str) -> str:
+    return "give more pairs or a larger limit" if part == "train" else f"give pairs of their own with --{part}"
+
+
+def _name(read: dict[str, _Read], part: str) -> str:
+    return read.get(part, read["train"]).source.name
+
+
+def _spans(read: dict[str, _Read]) -> dict[str, tuple[int, int]]:
+    """Give first and behind the last of each part, in pairs of where it comes from."""
+    count = read["train"].pairs
+    spans = {part: (0, one.pairs) for part, one in read.items()}
+    for part in reversed([part for part in PARTS if part not in read]):
+        spans[part] = (count - max(round(read["train"].pairs / SHARE), 1), count)
+        count = spans[part][0]
+    return {**spans, "train": (0, count)}
+
+
+def _stretch(read: dict[str, _Read], part: str, spans: dict[str, tuple[int, int]]) -> Iterator[Lines]:
+    return islice(read.get(part, read["train"]).source.pairs(), *spans[part])
+
+
+def _learn(pairs: Callable[[], Iterator[Lines]], making: Making) -> tuple[LineTokenizer, LineTokenizer]:
+    """Learn one tokenizer from both sides, or one from each, of pairs whose sides both have text."""
+    letters: tuple[Counter[str], Counter[str]] = Counter(), Counter()
+
+    def lines(sides: tuple[int, ...]) -> Iterator[str]:
+        for pair in pairs():
+            if all(line.strip() for line in pair):
+                for side in sides:
+                    letters[side].update(pair[side])
+                    yield pair[side]
+
+    def learn(*sides: int) -> LineTokenizer:
+        return LineTokenizer.train(making.kind, lines(sides), making.vocab_size, making.lowercase)
+
+    source, target = [learn(0, 1)] * 2 if making.joint else [learn(0), learn(1)]
+    return source.for_scripts(main_scripts(letters[0])), target.for_scripts(main_scripts(letters[1]))
+
+
+def _encoded(lines: Lines, source: LineTokenizer, target: LineTokenizer) -> Encoded:
+    return source.encode(lines[0]), lines[0], target.encode(lines[1]), lines[1]
+
+
+# ---- reading -------------------------------------------------------------------------------------------
+
+
+def _open(folder: Path) -> Pairs:
+    record = read_record(folder)
+    source = LineTokenizer.load(folder / "source.json")
+    target = LineTokenizer.load(folder / "target.json")
+    parts = {part: open_part(folder, part, record["dtype"]) for part in PARTS}
+    return Pairs(source, target, **parts, name=folder.name)

@@ -1,0 +1,64 @@
+"""What every generator of examples does: draw, see that none comes twice, and read its arguments.
+
+Only `Random.random()` is promised to give the same numbers in every version of Python; `choice` and `shuffle` are not.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from random import Random
+from typing import TypeVar
+
+from recollect.core.validate import nearest
+from recollect.data.error import DataError
+
+T = TypeVar("T")
+E = TypeVar("E", bound=Hashable)
+
+
+def below(rng: Random, bound: int) -> int:
+    """Draw a whole number from 0 to below a bound."""
+    return int(rng.random() * bound)
+
+
+def pick(rng: Random, choices: Sequence[T]) -> T:
+    """Draw one of the choices, all alike."""
+    return choices[below(rng, len(choices))]
+
+
+def distinct(example: Callable[[Random], E], count: int, seed: int) -> Iterator[E]:
+    """Give `count` different examples, or say that there are not so many."""
+    check_size("count", count)
+    rng, seen = Random(seed), set[E]()
+    for _ in range(20 * count):
+        made = example(rng)
+        if made not in seen:
+            seen.add(made)
+            yield made
+            if len(seen) == count:
+                return
+    raise DataError(
+        f"only {len(seen)} different examples were found, {count} wanted; make them longer or count smaller"
+    )
+
+
+def arguments(name: str, make: Callable[..., object], given: str) -> dict[str, int]:
+    """Read `key=value,…` as whole numbers for a function's parameters."""
+    known, found = list(inspect.signature(make).parameters), dict[str, int]()
+    for part in filter(None, given.split(",")):
+        key, _, value = part.partition("=")
+        if key not in known:
+            takes = f"it takes {', '.join(known)}" if known else "it takes no arguments"
+            raise DataError(f"{name}: no argument {key!r}{nearest(key, known)}; {takes}")
+        try:
+            found[key] = int(value)
+        except ValueError as error:
+            raise DataError(f"{name}: {key}={value!r} is not a whole number; write {name}:{key}=10") from error
+    return found
+
+
+def check_size(name: str, size: int, most: int | None = None) -> None:
+    """Refuse a size below 1 or above the most."""
+    if size < 1 or (most is not None and size > most):
+        raise DataError(f"{name}={size}: wanted 1 {f'to {most}' if most else 'or more'}")

@@ -1,0 +1,115 @@
+"""One file to documents: plain text (one document), .jsonl, .csv and .tsv (one document a row)."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple, TextIO
+
+from recollect.data.error import DataError
+from recollect.data.text.encoding import UNREADABLE, open_text
+
+PIECE = 1 << 20  # characters read at a time
+FIELD_LIMIT = 1 << 26  # characters in a cell of a table: more is a quote that was never closed
+TABLES = {"csv": ",", "tsv": "\t"}
+
+
+class Piece(NamedTuple):
+    """Some text, and whether a document ends after it."""
+
+    text: str
+    ends: bool
+
+
+def format_of(path: Path) -> str:
+    """Give 'jsonl', 'csv', 'tsv' or 'text' by the file's name, without its .gz."""
+    name = path.name.lower().removesuffix(".gz")
+    suffix = name.rpartition(".")[2]
+    return suffix if suffix in ("jsonl", "csv", "tsv") else "text"
+
+
+def read_pieces(path: Path, encoding: str, field: str) -> Iterator[Piece]:
+    """Give a file's text in pieces of bounded size, a row's document in one."""
+    kind = format_of(path)
+    try:
+        with open_text(path, encoding) as file:
+            if kind == "text":
+                yield from _plain(file)
+            elif kind == "jsonl":
+                yield from _rows(_json_rows(file, path, field))
+            else:
+                yield from _rows(_table_rows(file, path, field, TABLES[kind]))
+    except UNREADABLE as error:
+        raise DataError(f"{path}: cannot be read to its end ({error}); take another copy") from error
+
+
+def _plain(file: TextIO) -> Iterator[Piece]:
+    rest = file.read(PIECE)
+    while rest:
+        following = file.read(PIECE)  # one ahead: only then is it known whether the document ends
+        cut = _cut(rest) if following else len(rest)
+        yield Piece(rest[:cut], not following)
+        rest = rest[cut:] + following
+
+
+def _cut(text: str) -> int:
+    """Find where symbols do not hang together: after the last line end, else before the last word, else at the end."""
+    line = text.rfind("\n") + 1
+    blank = text.rfind(" ", 1, -1)
+    while blank > 0 and text[blank + 1].isspace():
+        blank = text.rfind(" ", 1, blank)
+    return line or max(blank, 0) or len(text)
+
+
+def _rows(rows: Iterable[str]) -> Iterator[Piece]:
+    """Give each row as a document that ends its line, so that models can learn where a row ends."""
+    for row in rows:
+        if row:
+            yield Piece(row if row.endswith("\n") else row + "\n", True)
+
+
+def _json_rows(file: TextIO, path: Path, field: str) -> Iterator[str]:
+    for number, line in enumerate(file, 1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except ValueError as error:
+            raise DataError(f"{path}, line {number}: not JSON ({error}); .jsonl has one JSON object a line") from error
+        yield _field(row, field, path, number)
+
+
+def _field(row: Any, field: str, path: Path, number: int) -> str:
+    if not isinstance(row, dict):
+        raise DataError(f"{path}, line {number}: a {type(row).__name__}, not an object like {{{json.dumps(field)}: …}}")
+    if field not in row:
+        raise _missing(path, number, field, row)
+    if not isinstance(row[field], str):
+        raise DataError(f"{path}, line {number}: field {field!r} is a {type(row[field]).__name__}, not a string")
+    return row[field]
+
+
+def _missing(path: Path, number: int, field: str, there: Iterable[Any]) -> DataError:
+    names = ", ".join(str(name) for name in there) or "none"
+    advice = "choose one with --set field=NAME"
+    return DataError(f"{path}, line {number}: no field {field!r}; there are: {names}; {advice}")
+
+
+def _table_rows(file: TextIO, path: Path, field: str, delimiter: str) -> Iterator[str]:
+    csv.field_size_limit(FIELD_LIMIT)  # the library's own limit is 128 kB, less than a long document
+    rows = csv.reader(file, delimiter=delimiter, strict=True)
+    try:
+        header = next(rows, [])
+        if field not in header:
+            raise _missing(path, rows.line_num + 1, field, header)
+        column = header.index(field)
+        for row in rows:
+            if not row:
+                continue
+            if len(row) <= column:
+                raise DataError(f"{path}, line {rows.line_num}: {len(row)} cells, but {field!r} is cell {column + 1}")
+            yield row[column].replace("\r\n", "\n")
+    except csv.Error as error:
+        raise DataError(f"{path}, line {rows.line_num}: not a table that can be read ({error})") from error

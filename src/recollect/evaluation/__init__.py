@@ -1,0 +1,1 @@
+"""Named measures by their published definitions."""

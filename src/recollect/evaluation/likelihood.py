@@ -1,0 +1,182 @@
+"""How well a language model predicts a text: one number per call, over the whole text, whatever the batch size.
+
+Two ways to read, which differ: with the memory **carried** through each document from its beginning to its end, or in
+**cold** windows that each begin anew. A model whose memory grows without bound is only read in windows. A document's
+first symbol is not predicted; a text without ends is one document.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor
+
+from recollect.core.layer import SequenceLayer
+from recollect.data.images.caption_batches import gather_captions
+from recollect.data.images.captions import CaptionPart
+from recollect.data.pairs.pair_batches import gather_pairs, groups_by_length
+from recollect.data.pairs.pair_rows import PairPart
+from recollect.data.text.batches import gather
+from recollect.data.text.documents import Documents, Ends, Places, Spread
+from recollect.generation.captions import remember
+from recollect.generation.log_probability import score
+from recollect.models.captioning import Captioner
+
+
+@dataclass(frozen=True)
+class Score:
+    """The summed negative log-probability of a text's symbols, each given those before it."""
+
+    nats: float  # in all
+    tokens: int  # symbols predicted
+
+    @property
+    def loss(self) -> float:
+        """Nats per symbol."""
+        return self.nats / self.tokens if self.tokens else math.nan
+
+    @property
+    def perplexity(self) -> float:
+        """exp(nats per symbol)."""
+        return math.exp(self.loss)
+
+    def bits_per(self, units: int) -> float:
+        """Bits per character or byte of a text that has so many."""
+        return self.nats / math.log(2) / units if units else math.nan
+
+
+def score_carried(
+    model: SequenceLayer[Any], ids: NDArray[Any], steps: int = 256, batch_size: int = 32, ends: Ends = None
+) -> Score:
+    """Predict every symbol but a document's first, reading each document once with its memory carried along."""
+    documents = Documents(ids, ends)
+    with _reading(model):
+        groups = documents.by_length(batch_size)
+        nats = sum(_read_carried(model, ids, starts, lengths - 1, steps) for starts, lengths in groups)
+    return Score(nats, documents.predicted)
+
+
+def _read_carried(model: SequenceLayer[Any], ids: NDArray[Any], places: Places, counts: Places, steps: int) -> float:
+    """Read documents side by side, longest first: those that are through are left out from then on."""
+    nats, memory = 0.0, None
+    for done in range(0, int(counts[0]), steps):
+        rows = slice(int((counts > done).sum()))
+        if memory is not None and rows.stop < memory.batch_size:
+            memory = memory.select(rows)
+        x, y, valid = _on(model, gather(ids, places[rows] + done, np.minimum(counts[rows] - done, steps)))
+        logits, memory = model(x, memory, valid=valid)
+        nats += float(_losses(logits, y, valid).sum())
+    return nats
+
+
+def score_windows(
+    model: SequenceLayer[Any], ids: NDArray[Any], steps: int = 256, batch_size: int = 32, ends: Ends = None
+) -> Score:
+    """Predict every symbol but a document's first, in windows of `steps` that begin with nothing remembered.
+
+    A document's last window may be shorter; it is padded, never dropped.
+    """
+    documents, nats = Documents(ids, ends), 0.0
+    with _reading(model):
+        for starts, counts in _groups(documents.cold_windows(steps), batch_size):
+            x, y, valid = _on(model, gather(ids, starts, counts))
+            nats += float(_losses(model(x, valid=valid)[0], y, valid).sum())
+    return Score(nats, documents.predicted)
+
+
+def score_targets(model: Any, part: PairPart, begin: int, end: int, tokens: int = 8192) -> Score:
+    """Predict every symbol of the targets, and their ends, each target given its source and what came before in it."""
+    nats, count = 0.0, 0
+    with _reading(model):
+        for numbers in groups_by_length(part, np.arange(len(part)), tokens):
+            batch = gather_pairs(part, numbers, begin, end)
+            source, _, source_valid = _on(model, (batch.source, batch.source, batch.source_valid))
+            x, y, valid = _on(model, (batch.x, batch.y, batch.valid))
+            logits, _ = model(x, model.remember(source, source_valid), valid=valid)
+            nats += float(_losses(logits, y, valid).sum())
+            count += int(y.numel() if valid is None else valid.sum())
+    return Score(nats, count)
+
+
+def score_captions(model: Captioner, part: CaptionPart, begin: int, end: int, batch_size: int = 256) -> Score:
+    """Predict every symbol of the captions, and their ends, each given its picture and what came before in it."""
+    nats, count = 0.0, 0
+    for numbers in groups_by_length(part.pairs, np.arange(len(part)), batch_size=batch_size):
+        batch = gather_captions(part, numbers, begin, end)
+        found = score(model, batch.y, batch.valid, remember(model, part.pictures_of(numbers)), begin=begin)
+        nats -= float(found.double().sum())
+        count += int(batch.y.numel() if batch.valid is None else batch.valid.sum())
+    return Score(nats, count)
+
+
+def loss_by_position(
+    model: SequenceLayer[Any],
+    ids: NDArray[Any],
+    steps: int = 256,
+    windows: int = 64,
+    batch_size: int = 32,
+    ends: Ends = None,
+) -> list[float]:
+    """Give the mean nats at each place of a cold window: how much the model gains from what came before.
+
+    Where no document is so long, there are fewer than `steps` places.
+    """
+    documents = Documents(ids, ends)
+    if not documents.predicted:
+        return []
+    starts, counts = Spread(documents, steps).at(np.arange(windows) / windows)
+    total = torch.zeros(int(counts.max()), dtype=torch.float64)
+    with _reading(model):
+        for group in _groups(zip(starts, counts, strict=True), batch_size):
+            x, y, valid = _on(model, gather(ids, *group))
+            losses = _losses(model(x, valid=valid)[0], y, valid)
+            total[: x.shape[1]] += losses.sum(0).cpu()
+    reached = (counts[:, None] > np.arange(len(total))).sum(0)
+    return (total / torch.from_numpy(reached)).tolist()
+
+
+def _groups(windows: Iterable[tuple[int, int]], size: int) -> Iterator[tuple[Places, Places]]:
+    windows = iter(windows)
+    while group := list(islice(windows, size)):
+        starts, counts = np.array(group, dtype=np.int64).T
+        yield starts, counts
+
+
+def _losses(logits: Tensor, y: Tensor, valid: Tensor | None) -> Tensor:
+    """Give the nats of each symbol (B, T), zero where there is none."""
+    # In float64: over millions of symbols float32 would lose the last digits that are shown.
+    logits = logits.float() if logits.dtype in (torch.float16, torch.bfloat16) else logits
+    losses = F.cross_entropy(logits.flatten(0, -2), y.flatten(), reduction="none").double().view_as(y)
+    return losses if valid is None else losses.masked_fill(~valid, 0)
+
+
+def _on(model: SequenceLayer[Any], batch: tuple[Tensor, Tensor, Tensor | None]) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Move a batch to the model's device."""
+    device = _device(model)
+    x, y, valid = batch
+    return x.to(device), y.to(device), None if valid is None else valid.to(device)
+
+
+def _device(model: SequenceLayer[Any]) -> torch.device:
+    return model._home()[1] or torch.device("cpu")
+
+
+@contextmanager
+def _reading(model: SequenceLayer[Any]) -> Iterator[None]:
+    """Eval mode without gradients, and the mode put back afterwards."""
+    was_training = model.training
+    model.eval()
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        model.train(was_training)

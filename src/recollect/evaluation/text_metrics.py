@@ -1,0 +1,101 @@
+"""How good written answers are: BLEU and chrF (by sacrebleu), ROUGE-L, and what matches exactly.
+
+Every number comes with its definition; BLEU and chrF with sacrebleu's signature, without which they mean little.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+from recollect.data.text.line_tokenizer import HAN_LETTER, is_mostly_han
+
+TOKENS = re.compile(rf"{HAN_LETTER}|(?:(?!{HAN_LETTER})\w)+")
+
+
+def bleu(
+    hypotheses: Sequence[str], references: Sequence[str], *, lowercase: bool = False, chinese: bool | None = None
+) -> dict[str, Any]:
+    """Give corpus BLEU, 0 to 100, and its signature (Papineni et al. 2002; Post 2018).
+
+    Cut by `13a`, and by `zh` where the references are mostly Han: 13a takes a Chinese sentence for one word and its
+    BLEU is 0. `chinese` says so instead of the references.
+    """
+    _check(hypotheses, references)
+    from sacrebleu.metrics.bleu import BLEU
+
+    is_chinese = is_mostly_han("".join(references)) if chinese is None else chinese
+    return _scored(
+        BLEU(lowercase=lowercase, tokenize="zh" if is_chinese else "13a", force=True), hypotheses, references
+    )
+
+
+def chrf(hypotheses: Sequence[str], references: Sequence[str], *, lowercase: bool = False) -> dict[str, Any]:
+    """Give corpus chrF2, 0 to 100, and its signature: character n-grams up to six, recall twice (Popović 2015)."""
+    _check(hypotheses, references)
+    from sacrebleu.metrics.chrf import CHRF
+
+    return _scored(CHRF(lowercase=lowercase), hypotheses, references)
+
+
+def _scored(metric: Any, hypotheses: Sequence[str], references: Sequence[str]) -> dict[str, Any]:
+    score = metric.corpus_score(list(hypotheses), [list(references)]).score
+    return {"score": float(score), "signature": metric.get_signature().format()}
+
+
+def exact_match(hypotheses: Sequence[str], references: Sequence[str]) -> float:
+    """Give the share of hypotheses that are their reference, but for white space."""
+    _check(hypotheses, references)
+    pairs = zip(hypotheses, references, strict=True)
+    return sum(one.split() == other.split() for one, other in pairs) / len(references)
+
+
+def rouge_l(hypotheses: Sequence[str], references: Sequence[str]) -> float:
+    """Give the mean F1 of the longest common subsequence, 0 to 1 (Lin 2004).
+
+    P = L / |hypothesis|, R = L / |reference|, F1 = 2 P R / (P + R), over words in small letters without signs; a Han
+    character is a word. Two empty sides agree.
+    """
+    _check(hypotheses, references)
+    return sum(map(_rouge, hypotheses, references)) / len(references)
+
+
+def _rouge(hypothesis: str, reference: str) -> float:
+    one, other = TOKENS.findall(hypothesis.lower()), TOKENS.findall(reference.lower())
+    if not one and not other:
+        return 1.0
+    return 2 * longest_common(one, other) / (len(one) + len(other))  # = 2 P R / (P + R)
+
+
+def longest_common(one: Sequence[Hashable], other: Sequence[Hashable]) -> int:
+    """Give the length of the longest common subsequence, a column of the table in one whole number.
+
+    A bit of `column` is 0 where the length grows by one (Hyyrö 2004).
+    """
+    places: dict[Hashable, int] = {}
+    for place, symbol in enumerate(one):
+        places[symbol] = places.get(symbol, 0) | 1 << place
+    full = (1 << len(one)) - 1
+    column = full
+    for symbol in other:
+        met = column & places.get(symbol, 0)
+        column = (column + met | column - met) & full
+    return len(one) - bin(column).count("1")
+
+
+def token_accuracy(hypotheses: Sequence[Sequence[Hashable]], references: Sequence[Sequence[Hashable]]) -> float:
+    """Give the share of places at which both have the same symbol, of the places that either has."""
+    _check(hypotheses, references)
+    same = places = 0
+    for one, other in zip(hypotheses, references, strict=True):
+        same += sum(a == b for a, b in zip(one, other, strict=False))
+        places += max(len(one), len(other))
+    return same / places if places else 1.0
+
+
+def _check(hypotheses: Sequence[Any], references: Sequence[Any]) -> None:
+    if len(hypotheses) != len(references):
+        raise ValueError(f"hypotheses: seen {len(hypotheses)}, wanted {len(references)}, one for each reference")
+    if not references:
+        raise ValueError("references: seen none, wanted 1 or more to measure by")

@@ -1,0 +1,236 @@
+"""Beam search: the likeliest continuations of many prompts at once.
+
+Every prompt has `width` rows. A step looks at all their continuations by one id, takes the best, lets those end that
+chose an end id and are among the best `width`, and goes on with the best `width` others: the rule of transformers,
+fairseq and others. Memories move with `reorder`, inside their source; prompts that are done leave the batch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal, TypeAlias
+
+import torch
+from torch import Tensor
+
+from recollect.core.memory import Memory
+from recollect.core.validate import ContractError
+from recollect.generation.filters import check_logits, prohibit
+from recollect.generation.prefill import PATIENCE, Model, Prompts, Reader, alone, undisturbed
+from recollect.generation.settings import Search
+
+Ended: TypeAlias = Literal["stop", "length", "blocked"]
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """One continuation: its ids, an end id included, and log p of each; `score` is their sum over the length penalty.
+
+    `reason`: "stop" at an end id, "length" after the last allowed id, "blocked" where no id was allowed any more.
+    """
+
+    ids: list[int]
+    logprobs: list[float]
+    score: float
+    reason: Ended
+
+
+@dataclass(frozen=True, eq=False)
+class Beams:
+    """The open hypotheses of the prompts that are not done, W for each; a dead one has the total −∞."""
+
+    prompts: list[int]  # which prompt each is
+    history: Tensor  # (B, W, P + L) prompts, behind −1 where they are short, and what was said since
+    logprobs: Tensor  # (B, W, L)
+    totals: Tensor  # (B, W) log p
+
+    @property
+    def said(self) -> Tensor:
+        """(B, W, L) ids."""
+        return self.history[..., self.history.shape[2] - self.logprobs.shape[2] :]
+
+    def select(self, keep: list[int]) -> Beams:
+        """Take some prompts."""
+        prompts = [self.prompts[i] for i in keep]
+        return Beams(prompts, self.history[keep], self.logprobs[keep], self.totals[keep])
+
+
+@dataclass(frozen=True, eq=False)
+class Candidates:
+    """The best continuations by one id, K for each prompt, best first."""
+
+    parents: Tensor  # (B, K) hypotheses they continue
+    ids: Tensor  # (B, K)
+    logprobs: Tensor  # (B, K) of these ids alone
+    totals: Tensor  # (B, K)
+
+
+def beam(
+    model: Model,
+    prompts: Prompts,
+    search: Search | None = None,
+    memory: Memory | None = None,
+    *,
+    logits: Tensor | None = None,
+) -> list[list[Hypothesis]]:
+    """Search the best continuations of each prompt: for each its `nbest`, best first.
+
+    Prompts, `memory` and `logits` are as in `stream`; a prompt is a forced prefix and not part of the hypotheses.
+    """
+    search = search or Search()
+    with undisturbed(list(model.modules())), alone(len(prompts) * search.width):
+        reader = Reader(model, prompts, search.tokens, search.begin, memory, logits, PATIENCE)
+        _check_ends(search, reader.logits.shape[-1])
+        pools: list[list[Hypothesis]] = [[] for _ in reader.prompts]
+        beams = _begin(reader, search)
+        for step in range(search.tokens):
+            if not beams.prompts:
+                break
+            beams = _advance(reader, beams, pools, search, is_last=step + 1 == search.tokens)
+    return [pool[: search.nbest] for pool in pools]
+
+
+def _begin(reader: Reader, search: Search) -> Beams:
+    """Make `width` rows of each prompt, of which the first is alive."""
+    count, width = len(reader.prompts), search.width
+    reader.select(torch.arange(count, device=reader.device).repeat_interleave(width))
+    longest = max((len(p) for p in reader.prompts), default=0)
+    history = torch.full((count, longest), -1)
+    for row, prompt in zip(history, reader.prompts, strict=True):
+        row[longest - len(prompt) :] = prompt
+    totals = reader.logits.new_full((count, width), -torch.inf)
+    totals[:, :1] = 0
+    history = history.to(reader.device)[:, None].repeat(1, width, 1)
+    return Beams(list(range(count)), history, totals.new_zeros(count, width, 0), totals)
+
+
+def _advance(reader: Reader, beams: Beams, pools: list[list[Hypothesis]], search: Search, *, is_last: bool) -> Beams:
+    """Lengthen every open hypothesis by one id; harvest what ended; drop prompts that are done; read the rest."""
+    logprobs = _logprobs(reader, beams, search)  # (B, W, V)
+    found = _best(beams.totals, logprobs, (1 + len(search.end)) * search.width)
+    ends = torch.isin(found.ids, torch.tensor(search.end, dtype=torch.long, device=found.ids.device))  # (B, K)
+    _harvest(beams, found, ends, pools, search, is_last=is_last)
+    after, parents = _follow(beams, found, ends, search.width)
+    best = after.totals.amax(1).tolist()
+    keep = [i for i, b in enumerate(best) if not _is_done(i, b, beams, after, pools, search)]
+    if is_last or not keep:
+        return after.select([])
+    _move(reader, parents, keep, len(beams.prompts))
+    after = after.select(keep)
+    reader.read(after.history[..., -1].flatten())
+    return after
+
+
+def _logprobs(reader: Reader, beams: Beams, search: Search) -> Tensor:
+    """Give log p of every next id, −∞ where it is not allowed."""
+    check_logits(reader.logits, beams.totals.flatten() > -torch.inf)
+    logprobs = prohibit(reader.logits.log_softmax(dim=-1), list(search.prohibited))  # (B W, V)
+    if beams.logprobs.shape[2] < search.min_tokens:
+        logprobs = prohibit(logprobs, list(search.end))
+    if search.no_repeat is not None:
+        repeats = completed_ngrams(beams.history.flatten(0, 1), search.no_repeat, logprobs.shape[-1])
+        logprobs = logprobs.masked_fill(repeats, -torch.inf)
+    return logprobs.unflatten(0, beams.totals.shape)
+
+
+def completed_ngrams(history: Tensor, n: int, vocab_size: int) -> Tensor:
+    """Say which ids (B, V) would complete an n-gram that its row of history (B, L) already holds; −1 is no id."""
+    banned = torch.zeros(len(history), vocab_size + 1, dtype=torch.bool, device=history.device)
+    if history.shape[1] >= n:
+        windows = history.unfold(1, n, 1)  # (B, L - n + 1, n)
+        newest = history[:, None, history.shape[1] - n + 1 :]  # (B, 1, n - 1)
+        completes = (windows[..., :-1] == newest).all(-1)
+        after = windows[..., -1]
+        is_id = completes & (after >= 0) & (after < vocab_size)
+        banned.scatter_(1, after.masked_fill(~is_id, vocab_size), True)
+    return banned[:, :vocab_size]
+
+
+def _best(totals: Tensor, logprobs: Tensor, count: int) -> Candidates:
+    vocab_size = logprobs.shape[-1]
+    values, index = top((totals[..., None] + logprobs).flatten(1), count)  # (B, K)
+    # A dead hypothesis has no continuations; −∞ − −∞ would be NaN.
+    return Candidates(index // vocab_size, index % vocab_size, logprobs.flatten(1).gather(1, index), values)
+
+
+def top(values: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """Give the largest of each row and their places, largest first, the lower place first among equals."""
+    if count < values.shape[1]:
+        found, index = values.topk(count + 1)
+        if bool((found[:, count] < found[:, count - 1]).all()):  # no tie at the border: the set is known
+            index = index[:, :count].sort(dim=1).values
+            found, order = values.gather(1, index).sort(dim=1, descending=True, stable=True)
+            return found, index.gather(1, order)
+    found, index = values.sort(dim=1, descending=True, stable=True)
+    return found[:, :count], index[:, :count]
+
+
+def _harvest(
+    beams: Beams, found: Candidates, ends: Tensor, pools: list[list[Hypothesis]], search: Search, *, is_last: bool
+) -> None:
+    """Put what ended, among the best `width`, into the prompts' pools, which keep their best `width`."""
+    alive = found.totals[:, : search.width] > -torch.inf
+    ended = alive if is_last else alive & ends[:, : search.width]
+    for i, j in ended.nonzero().tolist():
+        parent = int(found.parents[i, j])
+        ids = [*beams.said[i, parent].tolist(), int(found.ids[i, j])]
+        logprobs = [*beams.logprobs[i, parent].tolist(), float(found.logprobs[i, j])]
+        reason: Ended = "stop" if ends[i, j] else "length"
+        _keep(pools[beams.prompts[i]], ids, logprobs, reason, search)
+
+
+def _keep(pool: list[Hypothesis], ids: list[int], logprobs: list[float], reason: Ended, search: Search) -> None:
+    pool.append(Hypothesis(ids, logprobs, search.normalised(sum(logprobs), max(1, len(ids))), reason))
+    pool.sort(key=lambda hypothesis: -hypothesis.score)
+    del pool[search.width :]
+
+
+def _follow(beams: Beams, found: Candidates, ends: Tensor, width: int) -> tuple[Beams, Tensor]:
+    """Go on with the best `width` that did not end: the hypotheses, and the parents (B, W) they come from."""
+    missing = max(0, width - ends.shape[1])
+    order = ends.to(torch.uint8).argsort(dim=1, stable=True)[:, :width]  # (B, W) those that go on first
+    order = torch.cat([order, order[:, :1].expand(-1, missing)], dim=1)
+    totals = found.totals.gather(1, order).masked_fill(ends.gather(1, order), -torch.inf)
+    totals[:, width - missing :] = -torch.inf
+    parents = found.parents.gather(1, order)
+    history, logprobs = (_take(t, parents) for t in (beams.history, beams.logprobs))
+    history = torch.cat([history, found.ids.gather(1, order)[..., None]], dim=2)
+    logprobs = torch.cat([logprobs, found.logprobs.gather(1, order)[..., None]], dim=2)
+    return replace(beams, history=history, logprobs=logprobs, totals=totals), parents
+
+
+def _take(t: Tensor, parents: Tensor) -> Tensor:
+    return t.gather(1, parents[..., None].expand(-1, -1, t.shape[2]))
+
+
+def _is_done(i: int, best: float, before: Beams, after: Beams, pools: list[list[Hypothesis]], search: Search) -> bool:
+    """Say whether the search of prompt i is over; `best` is the log p of its likeliest open hypothesis."""
+    pool = pools[after.prompts[i]]
+    if best == -torch.inf:
+        if not pool:  # nothing may follow and nothing has ended: give what there was
+            for w in (before.totals[i] > -torch.inf).nonzero()[:, 0].tolist():
+                _keep(pool, before.said[i, w].tolist(), before.logprobs[i, w].tolist(), "blocked", search)
+        return True
+    if len(pool) < search.width:
+        return False
+    length = search.tokens if search.patience == "exact" else after.logprobs.shape[2]
+    return search.patience == "first" or search.normalised(best, length) <= pool[-1].score
+
+
+def _move(reader: Reader, parents: Tensor, keep: list[int], count: int) -> None:
+    """Bring the memory's rows to where their hypotheses are now."""
+    width = parents.shape[1]
+    own = torch.arange(count, device=parents.device)[:, None] * width  # (B, 1) each prompt's first row
+    rows = own + parents
+    if not bool((parents == torch.arange(width, device=parents.device)).all()):
+        reader.reorder(rows.flatten())
+    if len(keep) < count:
+        kept = torch.tensor(keep, device=parents.device)[:, None] * width + torch.arange(width, device=parents.device)
+        reader.select(kept.flatten())
+
+
+def _check_ends(search: Search, vocab_size: int) -> None:
+    for name in ("end", "prohibited"):
+        beyond = [i for i in getattr(search, name) if i >= vocab_size]
+        if beyond:
+            raise ContractError(name, beyond[0], f"ids from 0 to {vocab_size - 1}")

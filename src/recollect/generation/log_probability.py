@@ -1,0 +1,78 @@
+"""How likely a model finds what is given."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from recollect.core.memory import Memory
+from recollect.core.validate import ContractError, check_ids, check_prefix, check_valid
+from recollect.generation.prefill import STRETCH, Model, check_table, home, undisturbed
+
+
+def score(
+    model: Model,
+    ids: Tensor,
+    valid: Tensor | None = None,
+    memory: Memory | None = None,
+    *,
+    begin: int | Tensor | None = None,
+    logits: Tensor | None = None,
+) -> Tensor:
+    """Give log p(ids[t] | what came before), (B, T), zero where not valid; sum a row for log p of the whole.
+
+    What comes before the first id is `begin`, one id or one per row (B,), read after `memory` where that is given; or
+    `logits` (B, V), what the model that wrote `memory` expects next. To score ids without either, take their first
+    as `begin`: score(model, ids[:, 1:], begin=ids[:, 0]).
+    """
+    if ids.dim() != 2 or ids.is_floating_point():
+        raise ContractError("ids", f"shape {tuple(ids.shape)} of {ids.dtype}", "ids of shape (B, T)")
+    if (begin is None) == (logits is None):
+        raise ContractError(
+            "begin, logits", "neither" if begin is None else "both", "one of them: what stands before the first id"
+        )
+    device = home(model, memory)
+    ids = ids.long().to(device)
+    if valid is not None:
+        valid = valid.to(device)
+        check_valid(valid, ids)
+        check_prefix(valid)
+        ids = ids.masked_fill(~valid, 0)
+    check_ids(ids, model.width_out)
+    if begin is not None and hasattr(model, "vocab_size"):
+        check_ids(torch.as_tensor(begin), model.vocab_size, "begin")
+    check_table(model.modules(), memory, [ids.shape[1]] * len(ids) if valid is None else valid.sum(1).tolist(), 0)
+    with undisturbed(list(model.modules())):
+        found = _scores(model, ids, valid, memory, begin, logits)
+    return found if valid is None else found.masked_fill(~valid, 0)
+
+
+def _scores(
+    model: Model,
+    ids: Tensor,
+    valid: Tensor | None,
+    memory: Memory | None,
+    begin: int | Tensor | None,
+    logits: Tensor | None,
+) -> Tensor:
+    """Read in stretches, so that logits (B, T, V) need never be held as a whole."""
+    memory = memory.settled() if memory is not None else None  # a copy of what could be written into
+    found = []
+    if begin is not None:
+        first = torch.as_tensor(begin, device=ids.device).long().expand(len(ids))[:, None]
+        read, target, real = torch.cat([first, ids[:, :-1]], dim=1)[:, : ids.shape[1]], ids, valid
+    else:
+        assert logits is not None
+        found = [_chosen(logits.to(ids.device)[:, None], ids[:, :1])]
+        read, target, real = ids[:, :-1], ids[:, 1:], None if valid is None else valid[:, 1:]
+    for start in range(0, read.shape[1], STRETCH):
+        part = slice(start, start + STRETCH)
+        y, memory = model(read[:, part], memory, valid=None if real is None else real[:, part])
+        found.append(_chosen(y, target[:, part]))
+    return torch.cat(found, dim=1) if found else torch.zeros(ids.shape, device=ids.device)
+
+
+def _chosen(logits: Tensor, ids: Tensor) -> Tensor:
+    """Give log p of ids (B, T) from logits (B, T or more, V)."""
+    wide = logits.float() if logits.dtype in (torch.float16, torch.bfloat16) else logits
+    return wide[:, : ids.shape[1]].log_softmax(dim=-1).gather(-1, ids[..., None])[..., 0]

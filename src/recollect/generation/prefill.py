@@ -1,0 +1,319 @@
+"""Reading for generation: prompts of different lengths into one memory, and that memory from then on.
+
+A `Reader` owns its memory. Prompts are right padded, so that rows of different age live in one batch, and read in
+stretches, of which only each row's last logits are kept. The caller's memory is never written into.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from itertools import chain
+from threading import Lock
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from recollect.accel.cpu.decode.choice_loop import Voice
+from recollect.accel.cpu.decode.library import cores
+from recollect.accel.cpu.decode.repeated_step import FEWEST, Step, Survey, Unsettled, recorded_step
+from recollect.core.growing import Growing
+from recollect.core.layer import SequenceLayer
+from recollect.core.memory import Memory, Rows
+from recollect.core.record import is_readable
+from recollect.core.validate import ContractError, check_ids
+
+Model: TypeAlias = SequenceLayer[Any]
+Prompts: TypeAlias = Sequence[Any] | Tensor  # of ids: lists, arrays or tensors
+
+STRETCH = 512  # steps of a prompt read at once: bounds the logits (B, T, V)
+ROOM = 48  # steps of room reserved at once, at least: most sentences are shorter
+LONG_ROOM = 256  # where each size of it is compiled
+PATIENCE = 4  # steps after rows have left before their shape is recorded: others may leave soon
+
+
+_READING: dict[nn.Module, tuple[int, list[nn.Module]]] = {}  # who reads now, and which modules were in training
+_LOCK = Lock()
+
+
+@contextmanager
+def undisturbed(modules: Sequence[nn.Module]) -> Iterator[None]:
+    """Read without gradients and in eval mode, and leave the flag of each of a model's modules as it was.
+
+    `modules` begin with the model. Where threads share it, the last to leave puts the flags back.
+    """
+    model = modules[0]
+    with _LOCK:
+        readers, paused = _READING.get(model, (0, []))
+        training = [module for module in modules if module.training]
+        for module in training:
+            module.training = False
+        _READING[model] = readers + 1, paused + training
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        with _LOCK:
+            readers, paused = _READING.pop(model)
+            if readers > 1:
+                _READING[model] = readers - 1, paused
+            for module in paused if readers == 1 else ():
+                module.training = True
+
+
+@contextmanager
+def alone(rows: int) -> Iterator[None]:
+    """Leave the cores to numpy where one row is read: torch's threads would wait for work where numpy's do it."""
+    before = torch.get_num_threads()
+    if rows == 1 and before > 1:
+        torch.set_num_threads(1)
+    try:
+        with cores(before) if rows == 1 and before > 1 else nullcontext():
+            yield
+    finally:
+        if rows == 1 and before > 1:
+            torch.set_num_threads(before)
+
+
+class Reader:
+    """A model in the middle of reading: its memory, and its logits (B, V) for what comes next.
+
+    `steps` is how many more ids each row may come to read after its prompt; `logits` are the model's last ones
+    where a prompt is empty and its row goes on from `memory`. Steps may be recorded after `patience` of them, and are
+    compiled where there are `many`. `modules` are the model's, where somebody has walked through it already.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        prompts: Prompts,
+        steps: int,
+        begin: int | None,
+        memory: Memory | None,
+        logits: Tensor | None,
+        patience: int = 0,
+        many: bool = False,
+        modules: Sequence[nn.Module] | None = None,
+    ) -> None:
+        modules = list(model.modules()) if modules is None else modules
+        self.model = model
+        self.room = 0 if model.growth == "linear" else math.inf  # what keeps its size needs none
+        self._step: Step | None = None  # a recorded one, which then has the memory
+        self._elsewhere: Callable[[], Memory] | None = None  # gives the memory, where somebody else has read on
+        self._plain, self._patience = 0, patience  # steps read plainly since rows left; those before one is recorded
+        self.survey, self._many = Survey(model, modules) if steps >= FEWEST else None, many
+        self._may_repeat = self.survey is not None and self.survey.may_repeat and not is_readable()
+        self.device = home(model, memory)
+        self.prompts = [_row(p, i, begin) for i, p in enumerate(_listed(prompts))]
+        if not model.streams:
+            raise ContractError("model", "one that must see a whole sequence at once", "one that streams")
+        vocab_size = getattr(model, "vocab_size", None)
+        for i, row in enumerate(self.prompts):
+            if vocab_size is not None:
+                check_ids(row, vocab_size, f"prompts[{i}]")
+            if logits is None and len(row) == 0:
+                raise ContractError(
+                    f"prompts[{i}]",
+                    "no ids",
+                    "at least one, or a begin id, or a memory with the logits that go with it",
+                )
+        lengths = [len(row) for row in self.prompts]
+        check_table(modules, memory, lengths, steps)
+        self.memory = self._own(memory)
+        if self._may_repeat and model.growth == "saturates":  # in its full size from the beginning
+            self.memory = self.memory.reserve(1)
+        if lengths and set(lengths) == {1}:  # as any other step
+            self.logits = torch.zeros(len(lengths), model.width_out, device=self.device)
+            self.read(torch.cat(self.prompts))
+        else:
+            self.logits = self._read_prompts(torch.tensor(lengths, dtype=torch.long), logits)
+
+    def read(self, ids: Tensor, valid: Tensor | None = None) -> None:
+        """Read one more id (B,) in each row, or in the valid ones (B,)."""
+        self._make_room()
+        valid = None if valid is None or bool(valid.all()) else valid.to(self.device)
+        step = self._recorded(valid is not None)
+        if step is not None:
+            before = self.logits if valid is None else self.logits.clone()  # a step says it in the same place
+            said = step(ids, valid)
+        else:
+            before, self._plain = self.logits, self._plain + 1
+            valid = None if valid is None else valid[:, None]
+            y, self.memory = self.model(ids[:, None].to(self.device), self.memory, valid=valid)
+            said = _wide(y[:, 0])
+        self.room -= 1
+        self.logits = said if valid is None else torch.where(valid.reshape(-1, 1), said, before)
+
+    def speak(self, voice: Voice, unread: int | None, most: int) -> tuple[list[int], list[float], bool]:
+        """Read an id where one is unread, and say the next, up to so many times, by a compiled step without Python.
+
+        Gives the ids, log p of each, and whether all of them have been read. No ids: it is for the caller to go on.
+        """
+        is_read = unread is None
+        if not is_read:
+            self._make_room()
+        step = None if is_read and self._step is None else self._recorded(False)
+        if step is None or not step.speaks or (is_read and self.logits is not step.logits):
+            return [], [], is_read
+        said, log_p, all_read = step.speak(voice, unread, int(min(most, self.room + is_read)))
+        self.room -= len(said) + all_read - is_read
+        self.logits = step.logits
+        return said, log_p, all_read
+
+    def _recorded(self, has_valid: bool) -> Step | None:
+        """Give the recorded step to read with, where there is one or it is time for it.
+
+        When depends on this generation alone, never on what was recorded before: the two ways differ in the last bit.
+        """
+        if not self._may_repeat or self._plain < self._patience or is_readable():
+            return None
+        if self._step is not None and (self._step.valid is not None) == has_valid:
+            return self._step
+        memory = self.memory
+        self._step = None
+        assert self.survey is not None
+        try:
+            step = recorded_step(self.survey, self, memory, len(self.logits), has_valid, self._many)
+        except Unsettled:
+            step, self._plain, self._patience = None, 0, 2 * self._patience + 1
+        else:
+            self._may_repeat = step is not None
+        self.memory, self._step = memory, step
+        return step
+
+    @property
+    def memory(self) -> Memory:
+        """What is remembered now; the next step may write into it."""
+        if self._elsewhere is not None:
+            self.memory = self._elsewhere()
+        return self._memory if self._step is None else self._step.memory()
+
+    @memory.setter
+    def memory(self, memory: Memory) -> None:
+        self._memory, self._elsewhere = memory, None
+        if self._step is not None:
+            self._step.load(memory)
+
+    def go_on_from(self, memory: Callable[[], Memory], logits: Tensor) -> None:
+        """Take over what somebody else has read on; the memory is asked for when it is wanted."""
+        self._step, self._elsewhere, self.logits = None, memory, logits
+
+    def select(self, rows: Rows) -> None:
+        """Take rows of memory and logits, with repeats."""
+        memory, self._step = self.memory.select(rows), None
+        self.memory, self.logits = memory, self.logits[rows]
+        self._plain, self._patience = 0, PATIENCE
+
+    def reorder(self, rows: Tensor) -> None:
+        """Move rows of the memory inside their sources; the logits are about to be replaced."""
+        self.memory = self.memory.reorder(rows)
+
+    def _make_room(self) -> None:
+        """Have room for one more step, to be written in place: this memory is nobody else's."""
+        if self.room == 0:
+            memory, self._step = self.memory.settled(), None
+            room = _room(memory, LONG_ROOM if self._many else ROOM)
+            self.room, self.memory = room, memory.reserve(room, in_place=True)
+
+    def _own(self, memory: Memory | None) -> Memory:
+        """Give a memory that may be written into: a given one is copied where it grows."""
+        if memory is not None:
+            return memory.settled()
+        nothing = torch.zeros(len(self.prompts), 0, dtype=torch.long, device=self.device)
+        return self.model.initial_memory(len(self.prompts), like=nothing)
+
+    def _read_prompts(self, lengths: Tensor, given: Tensor | None) -> Tensor:
+        longest = int(lengths.max()) if len(lengths) else 0
+        ids = torch.zeros(len(lengths), longest, dtype=torch.long)
+        for row, prompt in zip(ids, self.prompts, strict=True):
+            row[: len(prompt)] = prompt
+        valid = torch.arange(longest) < lengths[:, None]  # (B, T)
+        ids = ids.to(self.device)
+        logits = None if given is None else _wide(given.detach().to(self.device))
+        for start in range(0, longest, STRETCH):
+            part = slice(start, start + STRETCH)
+            logits = self._read_stretch(ids[:, part], valid[:, part], logits)
+        if logits is None:  # no rows
+            logits = torch.zeros(0, self.model.width_out, device=self.device)
+        elif logits.shape != (len(lengths), self.model.width_out):
+            raise ContractError("logits", f"shape {tuple(logits.shape)}", f"{(len(lengths), self.model.width_out)}")
+        return logits
+
+    def _read_stretch(self, ids: Tensor, valid: Tensor, logits: Tensor | None) -> Tensor:
+        """Give each row's last logits; whether rows are padded is seen on the CPU, without waiting for a GPU."""
+        if bool(valid.all()):
+            y, self.memory = self.model(ids, self.memory)
+            return _wide(y[:, -1].clone())  # a part would keep all of them alive
+        valid = valid.to(self.device)
+        y, self.memory = self.model(ids, self.memory, valid=valid)
+        count = valid.sum(1)  # (B,)
+        last = (count - 1).clamp(min=0)[:, None, None].expand(-1, 1, y.shape[2])
+        said = _wide(y.gather(1, last)[:, 0])  # (B, V)
+        return said if logits is None else torch.where(count[:, None] > 0, said, logits)
+
+
+def _room(memory: Memory, least: int) -> int:
+    """Give the steps to make room for: up to 48, 96, 144, 208, 272, 400 … in all, so that like shapes come again.
+
+    More is looked through in vain, less is copied more often.
+    """
+    filled, size = max((part.slots for part in memory.within() if isinstance(part, Growing)), default=0), least
+    while size <= filled:
+        size += max(least, 1 << size.bit_length() - 2)
+    return size - filled
+
+
+def home(model: nn.Module, memory: Memory | None) -> torch.device:
+    """Give the device where the model is, or failing that the memory."""
+    held = chain(model.parameters(), model.buffers(), memory.tensors().values() if memory is not None else ())
+    return next((t.device for t in held), torch.device("cpu"))
+
+
+def check_table(modules: Iterable[nn.Module], memory: Memory | None, lengths: list[int], steps: int) -> None:
+    """Refuse, before starting, what would run past a table of positions: any module's `max_length`."""
+    named = (m for m in modules if "max_length" in vars(m) or hasattr(type(m), "max_length"))
+    tables = [getattr(module, "max_length", None) for module in named]  # a module's search in vain takes its time
+    limit = min((size for size in tables if isinstance(size, int)), default=None)
+    if limit is None or not lengths:
+        return
+    before = _steps_read(memory, len(lengths))
+    total = [b + length + steps for b, length in zip(before, lengths, strict=True)]
+    worst = max(range(len(total)), key=total.__getitem__)
+    if total[worst] > limit:
+        past = f"{before[worst]} steps remembered, " if before[worst] else ""
+        seen = f"{past}{lengths[worst]} ids and {steps} more to come"
+        raise ContractError(f"prompts[{worst}]", seen, f"at most {limit} in all: the model has {limit} positions")
+
+
+def _steps_read(memory: Memory | None, rows: int) -> list[int]:
+    """Give how many steps each row has read, as far as the memory counts them."""
+    named = {} if memory is None else memory.tensors()
+    counts = [t for name, t in named.items() if name.split(".")[-1] == "length" and t.shape == (rows,)]
+    return torch.stack(counts).amax(0).tolist() if counts else [0] * rows
+
+
+def _wide(logits: Tensor) -> Tensor:
+    """Give logits in which probabilities may be compared: half precisions become float32."""
+    return logits.float() if logits.dtype in (torch.float16, torch.bfloat16) else logits
+
+
+def _listed(prompts: Any) -> list[Any]:
+    if isinstance(prompts, (str, bytes)) or not hasattr(prompts, "__iter__"):
+        raise ContractError("prompts", repr(prompts), "a list of prompts, each a list of ids")
+    if isinstance(prompts, (Tensor, np.ndarray)) and prompts.ndim != 2:
+        raise ContractError("prompts", f"shape {tuple(prompts.shape)}", "(B, T), or a list of prompts")
+    return list(prompts)
+
+
+def _row(prompt: Any, i: int, begin: int | None) -> Tensor:
+    """Give a prompt's ids, `begin` before them."""
+    if isinstance(prompt, (str, bytes)) or not hasattr(prompt, "__iter__"):
+        raise ContractError(f"prompts[{i}]", repr(prompt), "a list of ids")
+    ids = prompt.cpu().numpy() if isinstance(prompt, Tensor) else np.asarray(prompt)
+    if ids.ndim != 1 or (ids.size and not np.issubdtype(ids.dtype, np.integer)):
+        raise ContractError(f"prompts[{i}]", f"shape {ids.shape} of {ids.dtype}", "a list of ids")
+    start = [] if begin is None else [begin]
+    return torch.from_numpy(np.concatenate([np.asarray(start, dtype=np.int64), ids.astype(np.int64)]))

@@ -1,0 +1,1 @@
+"""The nine laws that make a layer a layer, and `check_layer`."""

@@ -1,0 +1,229 @@
+"""The nine laws that make a layer a layer. Each is a function that raises `LawBroken`, or returns."""
+
+from __future__ import annotations
+
+import copy
+import tempfile
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from recollect.core.growing import Growing
+from recollect.core.layer import scan
+from recollect.core.memory import Memory
+from recollect.core.serialize import load_memory, load_weights, save_memory, save_weights
+from recollect.laws.trial import Layer, Read, Trial, gradients, in_pieces, in_readable_form, poisoned, whole
+
+
+def causality(layer: Layer, trial: Trial) -> None:
+    """Changing x at t changes nothing before t."""
+    if not layer.streams:
+        return
+    example = trial.example
+    memory = example.start(layer)
+    y = layer(example.x, memory)[0]
+    last = example.x.shape[1] - 1
+    for t in range(1, last + 1) if last < 8 else (1, *example.cuts, last):
+        later = example.x[:, t:].flip(0, 1)
+        changed = torch.cat([example.x[:, :t], later + 1 if later.is_floating_point() else later], dim=1)
+        trial.same(f"outputs before step {t}, x changed from there on,", layer(changed, memory)[0][:, :t], y[:, :t])
+
+
+def split(layer: Layer, trial: Trial) -> None:
+    """Reading in any pieces, single steps included, gives the same outputs and final memory."""
+    if not layer.streams:
+        return
+    example = trial.example
+    memory = example.start(layer)
+    y, after = layer(example.x, memory, valid=example.mask)
+    for how, read in (("pieces", in_pieces(example.cuts)), ("single steps", _by_scan)):
+        y_split, after_split = read(layer, example.x, memory, example.mask)
+        trial.same(f"outputs read in {how} and at once", y_split, y)
+        trial.same_memory(f"memories read in {how} and at once", after_split, after)
+
+
+def _by_scan(layer: Layer, x: Tensor, memory: Memory, valid: Tensor | None) -> tuple[Tensor, Memory]:
+    return scan(layer, x, memory, valid=valid)
+
+
+def padding(layer: Layer, trial: Trial) -> None:
+    """NaN behind a row's end changes neither outputs nor memory; outputs there are zero; rows may be empty."""
+    example = trial.example
+    memory, valid = example.start(layer), example.valid
+    y, after = layer(poisoned(example.x, valid), memory, valid=valid)
+    if bool((y.masked_fill(valid.unsqueeze(-1), 0) != 0).any()):
+        trial.fail("outputs at invalid steps are not zero")
+    for b, n in enumerate(example.lengths):
+        row = example.row(b)
+        y_alone, after_alone = layer(row.x, memory.select([b]))
+        trial.same(f"outputs of row {b} padded and alone", y[b : b + 1, :n], y_alone)
+        trial.same_memory(f"memories of row {b} padded and alone", after.select([b]), after_alone)
+
+
+def rows(layer: Layer, trial: Trial) -> None:
+    """`select` commutes with reading, `cat` of `select`s is the identity, `reorder` is `select` inside a source."""
+    example = trial.example
+    memory, mask = example.start(layer), example.mask
+    y, after = layer(example.x, memory, valid=mask)
+    size = len(example.x)
+    chosen = [(3 * i + 1) % size for i in range(size)] + [0] if size else []
+    index = torch.tensor(chosen, dtype=torch.long, device=example.x.device)
+    y_chosen, after_chosen = layer(example.x[index], memory.select(chosen), valid=None if mask is None else mask[index])
+    trial.same("outputs of selected rows", y_chosen, y[index])
+    trial.same_memory("memories of selected rows", after_chosen, after.select(chosen))
+    if size:
+        alone = [after.select([b]) for b in range(size)]
+        trial.same_memory("memory and cat of its rows", type(after).cat(alone), after)
+        _cat_of_ages(layer, trial, memory)
+        _reorder(layer, trial, memory)
+
+
+def _cat_of_ages(layer: Layer, trial: Trial, memory: Memory) -> None:
+    """Rows that were read alone, to different ages, go on together as they would alone."""
+    example = trial.example
+    if not layer.streams:
+        return
+    alone = [layer(example.row(b).x, memory.select([b]))[1] for b in range(len(example.x))]
+    y, after = layer(example.x, type(memory).cat(alone))
+    for b, own in enumerate(alone):
+        y_own, after_own = layer(example.x[b : b + 1], own)
+        trial.same(f"outputs of row {b} joined with rows of other ages and alone", y[b : b + 1], y_own)
+        trial.same_memory(f"memories of row {b} joined and alone", after.select([b]), after_own)
+
+
+def _reorder(layer: Layer, trial: Trial, memory: Memory) -> None:
+    example = trial.example
+    one_source = memory.select([0] * len(example.x))
+    after = layer(example.x, one_source, valid=example.mask)[1]
+    backwards = list(range(len(example.x)))[::-1]
+    trial.same_memory("reordered and selected memories", after.reorder(backwards), after.select(backwards))
+
+
+def purity(layer: Layer, trial: Trial) -> None:
+    """The memory and inputs passed in are unchanged; reading from it again gives the same."""
+    example = trial.example
+    memory, mask, x = example.start(layer), example.mask, example.x.clone()
+    before = {name: t.clone() for name, t in memory.tensors().items()}
+    y, after = layer(x, memory, valid=mask)
+    kept = after.select(slice(None))
+    for name, t in memory.tensors().items():
+        if not torch.equal(t, before[name]):
+            trial.fail(f"reading changed the memory passed in: {name}")
+    if not torch.equal(x, example.x):
+        trial.fail("reading changed the inputs passed in")
+    layer(x, after, valid=mask)  # something else in between
+    trial.same_memory("a returned memory, before and after reading on from it,", after, kept)
+    y_again, after_again = layer(x, memory, valid=mask)
+    trial.same("outputs read twice from one memory", y_again, y)
+    trial.same_memory("memories read twice from one memory", after_again, kept)
+
+
+def gradients_law(layer: Layer, trial: Trial) -> None:
+    """Split and parallel gradients are equal, finite with NaN in the padding, and cut exactly at `detach`."""
+    example = trial.example
+    memory, valid, mask = example.start(layer), example.valid, example.mask
+    _cut_by_detach(trial, memory)  # first: all below relies on it
+    clean = gradients(layer, whole, example.x, memory, mask)
+    if not clean:
+        return  # a counting model
+    poison = gradients(layer, whole, poisoned(example.x, valid), memory, valid)
+    for name, g in poison.items():
+        if not bool(g.isfinite().all()):
+            trial.fail(f"gradients of {name} are not finite with NaN in the padding")
+    trial.same_gradients("NaN and zero in the padding", poison, clean)
+    if layer.streams:
+        pieces = gradients(layer, in_pieces(example.cuts), example.x, memory, mask)
+        trial.same_gradients("pieces and whole", pieces, clean)
+    attached = layer(example.x.clone().requires_grad_(example.x.is_floating_point()), memory, valid=valid)[1]
+    _cut_by_detach(trial, attached)
+
+
+def _cut_by_detach(trial: Trial, attached: Memory) -> None:
+    cut = attached.detach()
+    if any(t.requires_grad for t in cut.tensors().values()):
+        trial.fail("detach leaves part of the memory attached to the graph")
+    trial.same_memory("memories before and after detach", cut, attached)
+
+
+def bytes_law(layer: Layer, trial: Trial) -> None:
+    """`nbytes` is what the tensors hold, and follows the layer's stated growth."""
+    example = trial.example
+    sizes = []
+    memory = example.start(layer)
+    first = memory.nbytes
+    x = torch.cat([example.past, example.x], dim=1)
+    if x.shape[1] == 0 or len(x) == 0:
+        return
+    limit = max(_limits(memory), default=0)
+    for _ in range(3):
+        for _ in range(max(1, -(-limit // x.shape[1]))):
+            memory = layer(x, memory)[1]
+        held = sum(t.untyped_storage().nbytes() for t in memory.tensors().values())
+        if memory.nbytes != held:
+            trial.fail(f"nbytes says {memory.nbytes}, the tensors hold {held}")
+        sizes.append(memory.nbytes)
+    steps = [b - a for a, b in pairwise(sizes)]
+    grown = {
+        "none": sizes[-1] == 0,
+        "constant": sizes == [first] * 3 and first > 0,
+        "saturates": steps == [0, 0] and first <= sizes[0],
+        "linear": steps[0] == steps[1] > 0,
+    }
+    if not grown[layer.growth]:
+        trial.fail(f"bytes {sizes} after equal stretches do not follow the stated growth {layer.growth!r}")
+
+
+def _limits(memory: Memory) -> list[int]:
+    own = [memory.limit] if isinstance(memory, Growing) and memory.limit is not None else []
+    parts = [p for _, part, _ in memory._parts() for p in (part if isinstance(part, tuple) else (part,))]
+    return own + [limit for p in parts if isinstance(p, Memory) for limit in _limits(p)]
+
+
+def reference(layer: Layer, trial: Trial, naive: Read = in_readable_form) -> None:
+    """The layer equals a naive version written for reading: outputs, memory and gradients."""
+    example = trial.example
+    memory, mask = example.start(layer), example.mask
+    y, after = layer(example.x, memory, valid=mask)
+    y_naive, after_naive = naive(layer, example.x, memory, mask)
+    trial.same("outputs and the reference's", y, y_naive)
+    trial.same_memory("memory and the reference's", after, after_naive)
+    ours = gradients(layer, whole, example.x, memory, mask)
+    trial.same_gradients("layer and reference", ours, gradients(layer, naive, example.x, memory, mask))
+
+
+def keep(layer: Layer, trial: Trial) -> None:
+    """Memory and weights saved and loaded are the same, and reading goes on the same from them."""
+    example = trial.example
+    memory, mask = example.start(layer), example.mask
+    y, after = layer(example.x, memory, valid=mask)
+    with tempfile.TemporaryDirectory() as folder:
+        save_memory(memory, Path(folder) / "memory")
+        save_weights(layer, Path(folder) / "weights")
+        loaded = load_memory(Path(folder) / "memory", example.x.device)
+        twin = copy.deepcopy(layer)
+        with torch.no_grad():
+            for p in twin.parameters():
+                p.zero_()
+        load_weights(twin, Path(folder) / "weights")
+    replace(trial, tol=0.0).same_memory("saved and loaded memories", loaded, memory)
+    y_loaded, after_loaded = twin(example.x, loaded, valid=mask)
+    trial.same("outputs read from saved and loaded", y_loaded, y)
+    trial.same_memory("memories read from saved and loaded", after_loaded, after)
+
+
+# In the order they are tried. Causality comes first: who looks ahead also breaks split, but should hear the reason.
+LAWS: dict[str, Callable[[Layer, Trial], None]] = {
+    "causality": causality,
+    "split": split,
+    "padding": padding,
+    "rows": rows,
+    "purity": purity,
+    "gradients": gradients_law,
+    "bytes": bytes_law,
+    "reference": reference,
+    "keep": keep,
+}

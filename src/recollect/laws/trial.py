@@ -1,0 +1,168 @@
+"""What a law is tried on, the ways of reading it, and what is said when it is broken."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor
+
+from recollect.core.layer import SequenceLayer
+from recollect.core.memory import Memory
+from recollect.core.record import readable
+
+Layer: TypeAlias = SequenceLayer[Any]
+
+
+@dataclass(frozen=True)
+class Example:
+    """One case to try a law on.
+
+    A past that was read before, so that memories are mid-stream; new steps; how many of them are valid in each row; and
+    where the reading is cut.
+    """
+
+    past: Tensor  # (B, P, …) read first, all valid
+    x: Tensor  # (B, T, …)
+    lengths: tuple[int, ...]  # valid steps of each row of x
+    cuts: tuple[int, ...] = ()  # 0 < cut < T, ascending
+    memory: Memory | None = None  # what the past is read from; None: from the beginning
+
+    @property
+    def valid(self) -> Tensor:
+        """The mask (B, T)."""
+        lengths = torch.tensor(self.lengths, dtype=torch.long, device=self.x.device)
+        return torch.arange(self.x.shape[1], device=self.x.device) < lengths[:, None]
+
+    @property
+    def mask(self) -> Tensor | None:
+        """What a caller would pass as `valid`: None where no row is padded, so that both ways of reading are tried."""
+        return None if all(n == self.x.shape[1] for n in self.lengths) else self.valid
+
+    def start(self, layer: Layer) -> Memory:
+        """Give the memory after the past."""
+        memory = self.memory if self.memory is not None else layer.initial_memory(len(self.x), like=self.x)
+        after: Memory = layer(self.past, memory)[1]
+        return after
+
+    def row(self, b: int) -> Example:
+        """Give one row alone, cut to its valid steps."""
+        memory = None if self.memory is None else self.memory.select([b])
+        n = self.lengths[b]
+        return replace(self, past=self.past[b : b + 1], x=self.x[b : b + 1, :n], lengths=(n,), cuts=(), memory=memory)
+
+    def __str__(self) -> str:
+        b, t = self.x.shape[:2]
+        text = f"B={b}, T={t}, lengths {list(self.lengths)}, after {self.past.shape[1]} earlier steps"
+        return text + (f", cut at {list(self.cuts)}" if self.cuts else "")
+
+
+class LawBroken(AssertionError):
+    """A layer breaks the contract: which law, how, and the smallest example that was found."""
+
+    def __init__(self, law: str, detail: str, example: Example) -> None:
+        super().__init__(f"{law}: {detail}; smallest example: {example}")
+        self.law, self.detail, self.example = law, detail, example
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A law's name, example and tolerance, with the ways to compare."""
+
+    law: str
+    example: Example
+    tol: float
+
+    def fail(self, detail: str) -> None:
+        """Say that the law is broken."""
+        raise LawBroken(self.law, detail, self.example)
+
+    def same(self, what: str, a: Tensor, b: Tensor, size: Tensor | None = None) -> None:
+        """Demand equal tensors, relative to 1 + `size`: each value's own unless given."""
+        if a.shape != b.shape:
+            self.fail(f"{what} have shapes {tuple(a.shape)} and {tuple(b.shape)}")
+        good = (a == b) | ((a - b).abs() <= self.tol * (1 + (b.abs() if size is None else size)))
+        if not bool(good.all()):
+            place = tuple((~good).nonzero()[0].tolist())
+            self.fail(f"{what} differ first at {place}: {a[place].item():.6g} against {b[place].item():.6g}")
+
+    def same_memory(self, what: str, a: Memory, b: Memory) -> None:
+        """Demand equal memories."""
+        if not a.equals(b, self.tol):
+            names = [
+                n for n, t in a.settled().tensors().items() if not _close(t, b.settled().tensors().get(n), self.tol)
+            ]
+            self.fail(f"{what} differ in {', '.join(names) or type(a).__name__}")
+
+    def same_gradients(self, what: str, a: dict[str, Tensor], b: dict[str, Tensor]) -> None:
+        """Demand equal gradients, relative to the largest: the entries are sums whose terms may cancel."""
+        for name in a:
+            size = b[name].abs().max() if b[name].numel() else None
+            self.same(f"{what}, gradients of {name},", a[name], b[name], size)
+
+
+def _close(a: Tensor, b: Tensor | None, tol: float) -> bool:
+    if b is None or a.shape != b.shape or not a.is_floating_point():
+        return b is not None and torch.equal(a, b)
+    return bool(((a == b) | ((a - b).abs() <= tol * (1 + b.abs()))).all())
+
+
+# ---- reading -----------------------------------------------------------------------------------------
+
+Read: TypeAlias = Callable[[Layer, Tensor, Memory, Tensor | None], tuple[Tensor, Memory]]
+
+
+def whole(layer: Layer, x: Tensor, memory: Memory, valid: Tensor | None) -> tuple[Tensor, Memory]:
+    """Read at once."""
+    return layer(x, memory, valid=valid)
+
+
+def in_pieces(cuts: tuple[int, ...]) -> Read:
+    """Read up to each cut, carrying the memory."""
+
+    def read(layer: Layer, x: Tensor, memory: Memory, valid: Tensor | None) -> tuple[Tensor, Memory]:
+        outputs = []
+        for start, stop in pairwise((0, *cuts, x.shape[1])):
+            y, memory = layer(x[:, start:stop], memory, valid=None if valid is None else valid[:, start:stop])
+            outputs.append(y)
+        return torch.cat(outputs, dim=1), memory
+
+    return read
+
+
+def in_readable_form(layer: Layer, x: Tensor, memory: Memory, valid: Tensor | None) -> tuple[Tensor, Memory]:
+    """Read at once, in the form written for reading."""
+    with readable():
+        return layer(x, memory, valid=valid)
+
+
+def poisoned(x: Tensor, valid: Tensor) -> Tensor:
+    """Put NaN (for ids: another id) where nothing may be read."""
+    if x.is_floating_point():
+        return x.masked_fill(~valid.unsqueeze(-1), torch.nan)
+    return torch.where(valid, x, 0 if x.numel() == 0 else x.max())
+
+
+def gradients(layer: Layer, read: Read, x: Tensor, memory: Memory, valid: Tensor | None) -> dict[str, Tensor]:
+    """Differentiate one fixed number made of outputs and memory by parameters, inputs and given memory."""
+    memory = memory.detach()
+    leaves: dict[str, Tensor] = {f"parameter {n}": p for n, p in layer.named_parameters() if p.requires_grad}
+    leaves |= {f"memory.{n}": t.requires_grad_() for n, t in memory.tensors().items() if t.is_floating_point()}
+    if x.is_floating_point():
+        x = x.detach().clone().requires_grad_()
+        leaves["x"] = x
+    y, after = read(layer, x, memory, valid)
+    results = [y, *(t for t in after.settled().tensors().values() if t.is_floating_point())]
+    total = sum(((t * _weights_like(t)).sum() for t in results), torch.zeros((), dtype=y.dtype, device=y.device))
+    if not total.requires_grad:
+        return {}
+    found = torch.autograd.grad(total, list(leaves.values()), allow_unused=True)
+    return {n: torch.zeros_like(p) if g is None else g for (n, p), g in zip(leaves.items(), found, strict=True)}
+
+
+def _weights_like(t: Tensor) -> Tensor:
+    """Fixed uneven weights, so that no two errors cancel."""
+    return torch.cos(torch.arange(t.numel(), dtype=t.dtype, device=t.device)).reshape(t.shape)

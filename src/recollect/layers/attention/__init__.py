@@ -1,0 +1,1 @@
+"""Layers that remember a list: attention in all its forms."""

@@ -1,0 +1,220 @@
+"""How well a query fits a step of a source: the scores e(q, k) that attention begins with.
+
+Every score says in two halves what it does: `keys`, the part that does not depend on the query and can be remembered
+of a source, and `forward`, the part that is done for each query.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from recollect.core.validate import check_choice
+
+
+class Score(nn.Module):
+    """A score of every query against every source step.
+
+    `query_width` and `key_width` are the widths of queries and source features, `width` (K) that of what is remembered
+    of each step. `features` is None, or the number of scores per step (multi-dimensional attention).
+    """
+
+    features: int | None = None
+
+    def __init__(self, query_width: int, key_width: int) -> None:
+        super().__init__()
+        self.query_width, self.key_width, self.width = query_width, key_width, key_width
+
+    def keys(self, source: Tensor) -> Tensor:
+        """Give what is remembered of a source for scoring: (B, S, D) to (B, S, K)."""
+        return source
+
+    def forward(self, q: Tensor, keys: Tensor) -> Tensor:
+        """Score queries (B, T, D_q) against keys (B, S, K): (B, T, S), or (B, T, S, features)."""
+        raise NotImplementedError
+
+
+class Additive(Score):
+    """e(q, k) = wᵀ tanh(W_1 q + W_2 k + b) (Bahdanau et al. 2015, appendix A.1.2, there without b).
+
+    W_2 k is remembered. Luong's concat, wᵀ tanh(W [q; k]), is the same with W = [W_1, W_2] and b = 0. With `features`
+    w becomes a matrix of so many columns and every feature of the values gets a score of its own, as in Shen et al.
+    2018, "DiSAN".
+    """
+
+    def __init__(
+        self,
+        query_width: int,
+        key_width: int,
+        *,
+        hidden: int | None = None,
+        features: int | None = None,
+        bias: bool = True,
+        **factory: Any,
+    ) -> None:
+        super().__init__(query_width, key_width)
+        self.features, self.width = features, hidden or key_width
+        self.query = nn.Linear(query_width, self.width, bias=bias, **factory)
+        self.key = nn.Linear(key_width, self.width, bias=False, **factory)
+        self.out = nn.Linear(self.width, features or 1, bias=False, **factory)
+
+    def keys(self, source: Tensor) -> Tensor:
+        """W_2 k."""
+        return self.key(source)
+
+    def forward(self, q: Tensor, keys: Tensor) -> Tensor:
+        """wᵀ tanh(W_1 q + b + what is remembered)."""
+        hidden = torch.tanh(self.query(q)[:, :, None] + keys[:, None])  # (B, T, S, K)
+        scores = self.out(hidden)
+        return scores if self.features else scores.squeeze(3)
+
+
+class Dot(Score):
+    """e(q, k) = qᵀ k (Luong et al. 2015, section 3.1)."""
+
+    def __init__(self, query_width: int, key_width: int) -> None:
+        super().__init__(query_width, key_width)
+        _check_equal(query_width, key_width)
+
+    def forward(self, q: Tensor, keys: Tensor) -> Tensor:
+        """The product of queries and keys."""
+        return q @ keys.transpose(1, 2)
+
+
+class ScaledDot(Dot):
+    """e(q, k) = qᵀ k / √D (Vaswani et al. 2017, eq. 1): its variance does not grow with the width."""
+
+    def forward(self, q: Tensor, keys: Tensor) -> Tensor:
+        """The product, over the root of the width."""
+        return super().forward(q, keys) / math.sqrt(self.key_width)
+
+
+class General(Score):
+    """e(q, k) = kᵀ W q (Luong et al. 2015, section 3.1): queries and keys may differ in width."""
+
+    biased = False
+
+    def __init__(self, query_width: int, key_width: int, **factory: Any) -> None:
+        super().__init__(query_width, key_width)
+        self.query = nn.Linear(query_width, key_width, bias=self.biased, **factory)
+
+    def forward(self, q: Tensor, keys: Tensor) -> Tensor:
+        """W q first: a query is one step, a source many."""
+        return self.query(q) @ keys.transpose(1, 2)
+
+
+class BiasedGeneral(General):
+    """e(q, k) = kᵀ (W q + b) (Sordoni et al. 2016): b scores a key whatever is asked."""
+
+    biased = True
+
+
+class ActivatedGeneral(General):
+    """e(q, k) = φ(kᵀ W q + b) with one number b (Ma et al. 2017, "IAN"). φ is "tanh", "relu" or "identity"."""
+
+    def __init__(
+        self,
+        query_width: int,
+        key_width: int,
+        *,
+        activation: Literal["tanh", "relu", "identity"] = "tanh",
+        **factory: Any,
+    ) -> None:
+        super().__init__(query_width, key_width, **factory)
+        check_choice("activation", activation, ("tanh", "relu", "identity"))
+        self.activation = activation
+        self.bias = nn.Parameter(torch.zeros((), **factory))
+
+    def forward(self, q: Tensor, keys: Tensor) -> Tensor:
+        """φ of the general score and b."""
+        scores = super().forward(q, keys) + self.bias
+        return scores if self.activation == "identity" else getattr(torch, self.activation)(scores)
+
+
+class Tempered(Score):
+    """A similarity over a temperature τ; `learned` lets training change it, as τ = temperature · exp(−parameter).
+
+    Similarities live in a narrow range (a cosine between -1 and 1), where a softmax over many steps stays almost flat
+    unless τ is small.
+    """
+
+    def __init__(
+        self, query_width: int, key_width: int, *, temperature: float = 1.0, learned: bool = False, **factory: Any
+    ) -> None:
+        super().__init__(query_width, key_width)
+        _check_equal(query_width, key_width)
+        if temperature <= 0:
+            raise ValueError(f"temperature: seen {temperature}, wanted a number above 0")
+        self.temperature = temperature
+        self.log_sharpness = nn.Parameter(torch.zeros((), **factory)) if learned else None
+
+    def similarity(self, q: Tensor, keys: Tensor) -> Tensor:
+        """Say how alike queries and keys are: (B, T, S)."""
+        raise NotImplementedError
+
+    def forward(self, q: Tensor, keys: Tensor) -> Tensor:
+        """The similarity over the temperature."""
+        scores = self.similarity(q, keys) / self.temperature
+        return scores if self.log_sharpness is None else scores * self.log_sharpness.exp()
+
+
+class Cosine(Tempered):
+    """e(q, k) = cos(q, k) / τ (Graves et al. 2014, section 3.3.1, with β = 1/τ). A zero vector is like nothing: 0."""
+
+    def keys(self, source: Tensor) -> Tensor:
+        """k / ‖k‖."""
+        return _unit(source)
+
+    def similarity(self, q: Tensor, keys: Tensor) -> Tensor:
+        """The product of directions."""
+        return _unit(q) @ keys.transpose(1, 2)
+
+
+class Distance(Tempered):
+    """e(q, k) = −‖q − k‖ / τ, or `squared`: −‖q − k‖² / τ.
+
+    Squared, with τ = 2σ², softmax of it is the Gaussian kernel regression of Nadaraya 1964 and Watson 1964.
+    """
+
+    def __init__(self, query_width: int, key_width: int, *, squared: bool = False, **options: Any) -> None:
+        super().__init__(query_width, key_width, **options)
+        self.squared = squared
+
+    def similarity(self, q: Tensor, keys: Tensor) -> Tensor:
+        """The distance, as a loss."""
+        apart = q[:, :, None] - keys[:, None]  # (B, T, S, D)
+        return -apart.square().sum(3) if self.squared else -torch.linalg.vector_norm(apart, dim=3)
+
+
+SCORES: dict[str, type[Score]] = {
+    "additive": Additive,
+    "dot": Dot,
+    "scaled": ScaledDot,
+    "general": General,
+    "biased-general": BiasedGeneral,
+    "activated-general": ActivatedGeneral,
+    "cosine": Cosine,
+    "distance": Distance,
+}
+
+
+def make_score(name: str, query_width: int, key_width: int, **options: Any) -> Score:
+    """Make a score by its name, with its class's options."""
+    check_choice("score", name, tuple(SCORES))
+    return SCORES[name](query_width, key_width, **options)
+
+
+def _check_equal(query_width: int, key_width: int) -> None:
+    if query_width != key_width:
+        raise ValueError(
+            f"query_width: seen {query_width}, wanted {key_width}, the key_width; score 'general' joins unequal widths"
+        )
+
+
+def _unit(t: Tensor) -> Tensor:
+    # Not smaller: the gradient at a zero vector is 1 / eps times what arrives.
+    return F.normalize(t, dim=-1, eps=1e-6)

@@ -1,0 +1,1 @@
+"""Layers that remember the last few symbols: Markov chains and window networks."""

@@ -1,0 +1,33 @@
+"""The memory of models that look at the last few symbols."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+from typing_extensions import Self
+
+from recollect.core.memory import Memory
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Recent(Memory):
+    """The last `order` inputs, the newest at the end, and how many steps were read."""
+
+    last: Tensor  # (B, order, …)
+    length: Tensor  # (B,)
+
+    def append(self, new: Tensor, valid: Tensor | None) -> tuple[Tensor, Self]:
+        """Read new inputs (B, T, …).
+
+        Returns them behind the remembered ones, (B, order + T, …), and the memory of each row's own last.
+        """
+        order, steps = self.last.shape[1], new.shape[1]
+        joined = torch.cat([self.last, new], dim=1)  # (B, order + T, …)
+        if valid is None:
+            return joined, replace(self, last=joined[:, steps:].clone(), length=self.length + steps)
+        count = valid.sum(1)
+        index = count[:, None] + torch.arange(order, device=new.device)  # (B, order)
+        index = index.reshape(*index.shape, *[1] * (new.dim() - 2)).expand(-1, -1, *new.shape[2:])
+        return joined, replace(self, last=joined.gather(1, index), length=self.length + count)

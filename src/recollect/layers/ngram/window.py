@@ -1,0 +1,55 @@
+"""The neural window model: the last few inputs through a small network."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from recollect.core.layer import SequenceLayer
+from recollect.core.record import note
+from recollect.layers.ngram.recent import Recent
+
+
+class Window(SequenceLayer[Recent]):
+    """Neural autoregressive model of order τ (Bengio et al. 2003).
+
+    y_t = W_2 relu(W_1 [x_{t-τ+1}; …; x_t] + b_1) + b_2
+
+    What lies before the beginning is zero. `order` τ is the number of inputs seen; at order 0 y is a constant.
+    """
+
+    def __init__(
+        self, width: int, order: int, *, hidden: int | None = None, width_out: int | None = None, **factory: Any
+    ) -> None:
+        super().__init__()
+        if order < 0:
+            raise ValueError(f"order: seen {order}, wanted 0 or more remembered inputs")
+        self.width, self.order, self.hidden = width, order, hidden or 4 * width
+        self.width_out = width_out or width
+        # A product with no columns adds nothing, and torch warns of initialising it.
+        self.first = nn.Linear(order * width, self.hidden, **factory) if order else None
+        self.constant = None if order else nn.Parameter(torch.zeros(self.hidden, **factory))
+        self.second = nn.Linear(self.hidden, self.width_out, **factory)
+
+    def initial_memory(self, batch_size: int, like: Tensor | None = None) -> Recent:
+        """Begin with zeros, and no step read."""
+        options = self._like(like)
+        last = torch.zeros(batch_size, self.order, self.width or 0, **options)
+        return Recent(last=last, length=torch.zeros(batch_size, dtype=torch.long, device=options["device"]))
+
+    def read(self, x: Tensor, memory: Recent, valid: Tensor | None) -> tuple[Tensor, Recent]:
+        """Lay the last τ inputs of every step side by side, and look at each such window."""
+        joined, memory = memory.append(x, valid)
+        hidden = self._first_layer(joined, x).relu()  # (B, T, hidden)
+        note(self, hidden=hidden)
+        return self.second(hidden), memory
+
+    def _first_layer(self, joined: Tensor, x: Tensor) -> Tensor:
+        if self.first is None:
+            assert self.constant is not None
+            return self.constant.expand(*x.shape[:2], -1)
+        steps = x.shape[1]
+        windows = [joined[:, i + 1 : i + 1 + steps] for i in range(self.order)]  # the i-th oldest input of every step
+        return self.first(torch.cat(windows, dim=2))

@@ -1,0 +1,1 @@
+"""Layers that remember a vector: RNN, GRU, LSTM."""

@@ -1,0 +1,181 @@
+"""To and from `torch.nn.RNN`, `GRU` and `LSTM`: weights and states, stacked and in both directions.
+
+torch lays a module out layer by layer, forward before backward: weights `weight_ih_l0`, `weight_ih_l0_reverse`,
+`weight_ih_l1`, …, and states as (layers · directions, B, H). `cells` lists ours in that order.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor, nn
+
+from recollect.core.compose import Bidirectional, Stack
+from recollect.core.layer import SequenceLayer
+from recollect.core.memory import Both, Layers, Memory, Nothing
+from recollect.core.validate import ContractError
+from recollect.layers.pointwise import Dropout
+from recollect.layers.recurrent.gru import GRU
+from recollect.layers.recurrent.lstm import LSTM
+from recollect.layers.recurrent.recurrence import Hidden, HiddenCell, Recurrence
+from recollect.layers.recurrent.rnn import RNN
+
+State: TypeAlias = Tensor | tuple[Tensor, Tensor]
+PARAMETERS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+
+
+class RecurrentStack(Stack):
+    """Recurrent layers one above the other, each in one or two directions, dropout between: as torch builds them."""
+
+    def to_torch(self) -> nn.RNNBase:
+        """Give the `torch.nn` module that reads the same (batch first)."""
+        return to_torch(self)
+
+    def memory_from_torch(self, state: State) -> Memory:
+        """Give our memory for torch's h, or (h, c)."""
+        return memory_from_torch(self, state)
+
+    def memory_to_torch(self, memory: Memory) -> State:
+        """Give torch's h, or (h, c), for our memory."""
+        return memory_to_torch(self, memory)
+
+
+def build_stack(
+    kind: type[Recurrence[Any]],
+    width: int,
+    hidden: int,
+    depth: int,
+    *,
+    bidirectional: bool,
+    dropout: float,
+    **options: Any,
+) -> RecurrentStack:
+    """Stack `depth` recurrent layers, in both directions where asked."""
+    if depth < 1:
+        raise ValueError(f"depth: seen {depth}, wanted at least 1")
+    layers: list[SequenceLayer[Any]] = []
+    for level in range(depth):
+        if level and dropout:
+            layers.append(Dropout(width, dropout))
+        layer: SequenceLayer[Any] = kind(width, hidden, **options)
+        if bidirectional:
+            layer = Bidirectional(layer, kind(width, hidden, **options))
+        layers.append(layer)
+        width = layer.width_out
+    return RecurrentStack(*layers)
+
+
+def cells(layer: SequenceLayer[Any]) -> list[Recurrence[Any]]:
+    """List the recurrent layers inside, in torch's order."""
+    if isinstance(layer, Recurrence):
+        return [layer]
+    if isinstance(layer, Bidirectional):
+        return cells(layer.forwards) + cells(layer.backwards)
+    if isinstance(layer, Stack):
+        return [cell for inner in layer for cell in cells(inner)]
+    return []
+
+
+def from_torch(kind: type[Recurrence[Any]], module: nn.RNNBase) -> Any:
+    """Copy a torch module: one layer in one direction gives `kind` itself, all else a `RecurrentStack`."""
+    if type(module).__name__ != kind.__name__:
+        raise ContractError("module", f"torch.nn.{type(module).__name__}", f"torch.nn.{kind.__name__}")
+    if module.proj_size:
+        raise ContractError("module", f"proj_size {module.proj_size}", "0: projections are not part of this layer")
+    options: dict[str, Any] = {
+        "bias": module.bias,
+        "dtype": module.weight_ih_l0.dtype,
+        "device": module.weight_ih_l0.device,
+    }
+    if isinstance(module, nn.RNN):
+        options["nonlinearity"] = module.nonlinearity
+    layer: SequenceLayer[Any]
+    if module.num_layers == 1 and not module.bidirectional:
+        layer = kind(module.input_size, module.hidden_size, **options)
+    else:
+        shape: dict[str, Any] = {"bidirectional": module.bidirectional, "dropout": module.dropout}
+        layer = build_stack(kind, module.input_size, module.hidden_size, module.num_layers, **shape, **options)
+    _copy_weights(layer, module, to_torch=False)
+    return layer.train(module.training)
+
+
+def to_torch(layer: SequenceLayer[Any]) -> nn.RNNBase:
+    """Copy our layer into the torch module that reads the same (batch first)."""
+    inside = cells(layer)
+    first = inside[0]
+    if isinstance(first, GRU) and first.reset == "before":
+        raise ContractError("layer", "GRU with reset='before'", "reset='after': torch has no other form")
+    both = isinstance(layer, Stack) and isinstance(layer[0], Bidirectional)
+    rate = next((inner.rate for inner in layer if isinstance(inner, Dropout)), 0.0) if isinstance(layer, Stack) else 0.0
+    options: dict[str, Any] = {
+        "num_layers": len(inside) // (2 if both else 1),
+        "bidirectional": both,
+        "dropout": rate,
+    }
+    options |= {
+        "bias": first.bias_ih is not None,
+        "dtype": first.weight_ih.dtype,
+        "device": first.weight_ih.device,
+    }
+    if isinstance(first, RNN):
+        options["nonlinearity"] = first.nonlinearity
+    module: nn.RNNBase = getattr(nn, type(first).__name__)(first.width, first.hidden, batch_first=True, **options)
+    if _plan(from_torch(type(first), module)) != _plan(layer):
+        raise ContractError("layer", "unlike layers", "what torch can build: one kind, size and form, one dropout rate")
+    _copy_weights(layer, module, to_torch=True)
+    return module.train(layer.training)
+
+
+def _plan(layer: SequenceLayer[Any]) -> list[Any]:
+    """Say what is built, without the weights."""
+    if isinstance(layer, Stack):
+        return [plan for inner in layer for plan in _plan(inner)]
+    if isinstance(layer, Bidirectional):
+        return [(*_plan(layer.forwards), *_plan(layer.backwards))]
+    names = ("width", "hidden", "rate", "nonlinearity", "reset")
+    has_bias = getattr(layer, "bias_ih", None) is not None
+    return [(type(layer).__name__, has_bias, *(getattr(layer, name, None) for name in names))]
+
+
+def _copy_weights(layer: SequenceLayer[Any], module: nn.RNNBase, *, to_torch: bool) -> None:
+    suffixes = [
+        f"_l{i}{way}" for i in range(module.num_layers) for way in (["", "_reverse"] if module.bidirectional else [""])
+    ]
+    with torch.no_grad():
+        for cell, suffix in zip(cells(layer), suffixes, strict=True):
+            for name in PARAMETERS if module.bias else PARAMETERS[:2]:
+                ours, theirs = getattr(cell, name), getattr(module, name + suffix)
+                (theirs if to_torch else ours).copy_(ours if to_torch else theirs)
+
+
+def memory_from_torch(layer: SequenceLayer[Any], state: State) -> Memory:
+    """Deal torch's stacked states out to the layers."""
+    h, c = state if isinstance(state, tuple) else (state, None)
+    inside = cells(layer)
+    if len(h) != len(inside):
+        raise ContractError("state", f"{len(h)} layers and directions", len(inside))
+    if (c is not None) != isinstance(inside[0], LSTM):
+        raise ContractError("state", "(h, c)" if c is not None else "h alone", "(h, c) for an LSTM, h for the others")
+    parts = iter(
+        Hidden(hidden=h[i].clone()) if c is None else HiddenCell(hidden=h[i].clone(), cell=c[i].clone())
+        for i in range(len(h))
+    )
+
+    def deal(inner: SequenceLayer[Any]) -> Memory:
+        if isinstance(inner, Stack):
+            return Layers(layers=tuple(deal(part) for part in inner))
+        if isinstance(inner, Bidirectional):
+            return Both(forward=deal(inner.forwards), backward=deal(inner.backwards))
+        return next(parts) if isinstance(inner, Recurrence) else Nothing()
+
+    return deal(layer)
+
+
+def memory_to_torch(layer: SequenceLayer[Any], memory: Memory) -> State:
+    """Stack the layers' states as torch does."""
+    tensors = memory.tensors()
+    hidden = torch.stack([t for name, t in tensors.items() if name.endswith("hidden")])  # (layers · directions, B, H)
+    if not isinstance(cells(layer)[0], LSTM):
+        return hidden
+    return hidden, torch.stack([t for name, t in tensors.items() if name.endswith("cell")])

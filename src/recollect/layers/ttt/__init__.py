@@ -1,0 +1,1 @@
+"""Layers that remember weights which they train while they read: TTT."""

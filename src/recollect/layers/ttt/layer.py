@@ -1,0 +1,348 @@
+"""Test-time training: a memory that is itself a small model, trained while it reads.
+
+Two forms. `read` is the primal one: it makes every step's weights W_t. `fast` is the dual one: inside a mini-batch all
+inner gradients are taken at the same weights, so their effect on a query is a masked product, as in attention, and no
+W_t is ever made.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any, Literal, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from recollect.core.layer import SequenceLayer
+from recollect.core.memory import Memory, hint
+from recollect.core.record import note
+from recollect.core.validate import fill_invalid
+from recollect.layers.positions import positions_from, rotate
+from recollect.layers.ttt.inner import gelu, gelu_slope, standardised, standardised_gradient
+
+PIECE = 64  # steps read side by side where the whole sequence is one mini-batch
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class FastWeights(Memory):
+    """The inner model's weights at the last mini-batch border, and the inner gradient gathered since.
+
+    The unfinished mini-batch needs no more than that: its gradients are all taken at the border's weights.
+    """
+
+    weights: tuple[Tensor, ...]  # each (B, N, in, out)
+    gathered: tuple[Tensor, ...]  # the same shapes: Σ η_s ∇ℓ(W; x_s)
+    length: Tensor  # (B,)
+    at_border: bool = hint()  # every row stands at a mini-batch border: known without looking at `length`
+
+
+class Views(NamedTuple):
+    """What the inner model learns from and is asked: per head (B, N, T, H), the rate (B, N, T, 1)."""
+
+    k: Tensor
+    v: Tensor
+    q: Tensor
+    rate: Tensor
+
+    def steps(self, part: slice) -> Views:
+        """Give some of the steps."""
+        return Views(*(t[:, :, part] for t in self))
+
+    def split(self, size: int) -> Iterator[Views]:
+        """Give all steps, so many at a time: cheaper to differentiate than one slice after the other."""
+        return (Views(*parts) for parts in zip(*(t.split(size, dim=2) for t in self), strict=True))
+
+
+class Lesson(NamedTuple):
+    """The gradient of the inner loss, not yet multiplied out: ∇_{W_i} ℓ = Σ_s inputs_iᵀ errors_i, times the rate."""
+
+    inputs: tuple[Tensor, ...]  # each (B, N, T, in)
+    errors: tuple[Tensor, ...]  # each (B, N, T, out), times η_s
+
+    def gradients(self) -> tuple[Tensor, ...]:
+        """Multiply out, summed over the steps."""
+        return tuple(a.transpose(-1, -2) @ g for a, g in zip(self.inputs, self.errors, strict=True))
+
+
+class TTT(SequenceLayer[FastWeights]):
+    """Test-time training (Sun et al. 2024, arXiv 2407.04620).
+
+    Views of each step: k = θ_K x, v = θ_V x, q = θ_Q x. An inner model f(·; W) learns at every step to give v for k,
+    and is then asked for q:
+
+        ℓ(W; x_t) = ‖f(k_t; W) − v_t‖²        f(u) = u + LN(f_res(u; W))
+        W_t = W_{t′} − Σ_{s=t′+1}^{t} η_s ∇ℓ(W_{t′}; x_s)        y_t = W_o f(q_t; W_t)
+
+    with t′ the last border of mini-batches of `mini_batch` steps (None: the whole sequence is one). Switches: `norm`
+    and `residual` of f; `rate` η fixed as a number, or "learned": η_s = base_rate · σ(θ_lr · x_s) / H; `learned_start`
+    for W_0, else zeros; `average` divides the sum by t − t′, as the authors' code does and their equations do not;
+    `rotary` turns k and q by their place in the mini-batch, as that code does. Where we differ from it: no biases
+    inside f, no norm before W_o; its convolution is a layer of its own, `Convolution`.
+    """
+
+    def __init__(
+        self,
+        width: int,
+        heads: int,
+        *,
+        mini_batch: int | None = 16,
+        rate: float | Literal["learned"] = "learned",
+        base_rate: float = 1.0,
+        norm: bool = True,
+        residual: bool = True,
+        average: bool = True,
+        learned_start: bool = True,
+        rotary: bool = False,
+        **factory: Any,
+    ) -> None:
+        super().__init__()
+        if width % heads:
+            raise ValueError(f"heads: seen {heads}, wanted a divisor of the width {width}")
+        if mini_batch is not None and mini_batch < 1:
+            raise ValueError(f"mini_batch: seen {mini_batch}, wanted at least 1, or None for the whole sequence")
+        self.width = self.width_out = width
+        self.heads, self.head_width, self.mini_batch = heads, width // heads, mini_batch
+        self.rate, self.base_rate, self.residual, self.average = rate, base_rate, residual, average
+        self.rotary = rotary
+        self.kvq = nn.Linear(width, 3 * width, bias=False, **factory)
+        self.out = nn.Linear(width, width, bias=False, **factory)
+        self.rate_gate = nn.Linear(width, heads, **factory) if rate == "learned" else None
+        norm_shape = (2, heads, 1, self.head_width)  # γ and β
+        self.norm = nn.Parameter(torch.empty(norm_shape, **factory)) if norm else None
+        start = [torch.empty(heads, *shape, **factory) for shape in self._shapes()]
+        self.start = nn.ParameterList(start if learned_start else [])
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Begin with a small W_0 (0.02 at heads of 64, as the authors; answers of that size at others), LN plain."""
+        with torch.no_grad():
+            for weight in self.start:
+                nn.init.normal_(weight, std=0.16 * weight.shape[1] ** -0.5)
+            if self.norm is not None:
+                self.norm[0], self.norm[1] = 1, 0
+
+    def _shapes(self) -> list[tuple[int, int]]:
+        raise NotImplementedError
+
+    def initial_memory(self, batch_size: int, like: Tensor | None = None) -> FastWeights:
+        """Begin with W_0, and nothing gathered."""
+        options = self._like(like)
+        zeros = [torch.zeros(batch_size, self.heads, *shape, **options) for shape in self._shapes()]
+        weights = [zero.clone() for zero in zeros]
+        if len(self.start):
+            weights = [w.to(**options).expand(batch_size, *w.shape).contiguous() for w in self.start]
+        length = torch.zeros(batch_size, dtype=torch.long, device=options["device"])
+        return FastWeights(weights=tuple(weights), gathered=tuple(zeros), length=length, at_border=True)
+
+    # ---- the primal form ---------------------------------------------------------------------------------
+
+    def read(self, x: Tensor, memory: FastWeights, valid: Tensor | None) -> tuple[Tensor, FastWeights]:
+        """Make every step's weights: one inner gradient at a time."""
+        views = self._views(x, memory.length, valid)
+        weights, gathered, length = memory.weights, memory.gathered, memory.length
+        answers, inner = [views.q[:, :, :0]], defaultdict(list)
+        for t in range(x.shape[1]):
+            moves = torch.ones_like(length, dtype=torch.bool) if valid is None else valid[:, t]
+            step = views.steps(slice(t, t + 1))
+            gathered = _add(gathered, self._learn(step, weights).gradients())
+            now = self._take(weights, gathered, self._share(self._place(length)))
+            answers.append(self.f(step.q, now))
+            inner["loss_before"].append(self._loss(step, weights))
+            inner["loss_after"].append(self._loss(step, now))
+            length = length + moves
+            done = moves & (self._place(length) == 0) if self.mini_batch else torch.zeros_like(moves)
+            weights, gathered = _choose(done, now, weights), _choose(done, None, gathered)
+        note(self, rate=views.rate[..., 0].transpose(1, 2), **{n: torch.cat(v, dim=1) for n, v in inner.items()})
+        return self._output(torch.cat(answers, dim=2)), FastWeights(weights=weights, gathered=gathered, length=length)
+
+    def _loss(self, step: Views, weights: tuple[Tensor, ...]) -> Tensor:
+        return (self.f(step.k, weights) - step.v).square().sum(-1).transpose(1, 2)  # (B, 1, N)
+
+    # ---- the dual form -----------------------------------------------------------------------------------
+
+    def fast(self, x: Tensor, memory: FastWeights, valid: Tensor | None) -> tuple[Tensor, FastWeights]:
+        """Read mini-batch by mini-batch; rows inside a mini-batch are first moved to their place in it."""
+        if x.shape[1] < 4:
+            return self.read(x, memory, valid)
+        views, steps = self._views(x, memory.length, valid), x.shape[1]
+        if self.mini_batch and memory.at_border and valid is None and steps % self.mini_batch == 0:
+            answers, memory = self._in_step(views, memory)
+            return self._output(answers), memory
+        count = torch.full_like(memory.length, steps) if valid is None else valid.sum(1)
+        if self.mini_batch is None or memory.at_border:
+            answers, memory = self._dual(views, memory, count, torch.zeros_like(count))
+        else:
+            place = self._place(memory.length)  # (B,)
+            slots = -(-(self.mini_batch - 1 + steps) // self.mini_batch) * self.mini_batch
+            answers, memory = self._dual(_move(views, place, slots, count), memory, count, place)
+            index = (place[:, None] + torch.arange(steps, device=x.device))[:, None, :, None]
+            answers = answers.gather(2, index.expand(-1, self.heads, -1, self.head_width))
+        return self._output(answers), memory
+
+    def _in_step(self, views: Views, memory: FastWeights) -> tuple[Tensor, FastWeights]:
+        """Read whole mini-batches that all rows begin and end together: only the weights go on to the next."""
+        assert self.mini_batch is not None
+        weights, asked = memory.weights, []
+        gathered: tuple[Tensor, ...] | None = memory.gathered
+        share = self._shares(memory.length, 0, self.mini_batch)
+        for piece in views.split(self.mini_batch):
+            lesson = self._learn(piece, weights)
+            asked.append(self._ask(piece.q, weights, gathered, lesson, share))
+            gradients = lesson.gradients() if gathered is None else _add(gathered, lesson.gradients())
+            weights = self._take(weights, gradients, 1 / self.mini_batch if self.average else 1.0)
+            gathered = None  # zero from here on
+        after = replace(memory, weights=weights, length=memory.length + views.q.shape[2])
+        after = replace(after, gathered=tuple(torch.zeros_like(g) for g in memory.gathered))
+        return self._finish(views.q, torch.cat(asked, dim=2)), after
+
+    def _dual(self, views: Views, memory: FastWeights, count: Tensor, place: Tensor) -> tuple[Tensor, FastWeights]:
+        """Read steps that lie at their places: those of a row begin at slot `place` and are `count` many."""
+        weights, gathered, answers = memory.weights, memory.gathered, []
+        size, steps = self.mini_batch or PIECE, views.q.shape[2]
+        for begin in range(0, steps, size):
+            piece = views.steps(slice(begin, begin + size))
+            lesson = self._learn(piece, weights)
+            share = self._shares(memory.length, begin, piece.q.shape[2])
+            answers.append(self._finish(piece.q, self._ask(piece.q, weights, gathered, lesson, share)))
+            gathered = _add(gathered, lesson.gradients())
+            if self.mini_batch is not None:
+                done = place + count >= begin + size  # (B,)
+                now = self._take(weights, gathered, 1 / size if self.average else 1.0)
+                weights, gathered = _choose(done, now, weights), _choose(done, None, gathered)
+        at_border = memory.at_border and self.mini_batch is not None and steps % size == 0
+        after = FastWeights(weights=weights, gathered=gathered, length=memory.length + count, at_border=at_border)
+        return torch.cat(answers, dim=2), after
+
+    def _ask(
+        self,
+        q: Tensor,
+        weights: tuple[Tensor, ...],
+        gathered: tuple[Tensor, ...] | None,
+        lesson: Lesson,
+        share: Tensor | float,
+    ) -> Tensor:
+        """f_res(q_t; W_t) for all t at once: q W_t = q W − share · (q · gathered + Σ_{s≤t} (q · input_s) error_s)."""
+        for i, (w, a, e) in enumerate(zip(weights, *lesson, strict=True)):
+            q = gelu(q) if i else q
+            learnt = (q @ a.transpose(-1, -2)).tril() @ e  # (B, N, T, out)
+            learnt = learnt if gathered is None else learnt + q @ gathered[i]
+            q = q @ w - share * learnt
+        return q
+
+    # ---- the inner model ---------------------------------------------------------------------------------
+
+    def f(self, u: Tensor, weights: tuple[Tensor, ...]) -> Tensor:
+        """f(u) = u + LN(f_res(u)), with what is switched on. u is (B, N, T, H)."""
+        z = u
+        for i, w in enumerate(weights):
+            z = (gelu(z) if i else z) @ w
+        return self._finish(u, z)
+
+    def _finish(self, u: Tensor, z: Tensor) -> Tensor:
+        z = z if self.norm is None else self.norm[0] * standardised(z)[0] + self.norm[1]
+        return u + z if self.residual else z
+
+    def _learn(self, views: Views, weights: tuple[Tensor, ...]) -> Lesson:
+        """Differentiate ℓ(W; x_s) = ‖f(k_s; W) − v_s‖² by hand, back through f_res."""
+        inputs, before = [views.k], []
+        for w in weights:
+            before.append(inputs[-1] @ w)
+            inputs.append(gelu(before[-1]))
+        errors = [self._error(before[-1], views.v - views.k if self.residual else views.v)]
+        for w, pre in zip(weights[:0:-1], before[-2::-1], strict=True):
+            errors.insert(0, errors[0] @ w.transpose(-1, -2) * gelu_slope(pre))
+        return Lesson(tuple(inputs[:-1]), tuple(views.rate * e for e in errors))
+
+    def _error(self, z: Tensor, target: Tensor) -> Tensor:
+        """Give ∂‖LN(z) − target‖² / ∂z."""
+        if self.norm is None:
+            return 2 * (z - target)
+        gamma, beta = self.norm
+        z_hat, spread = standardised(z)
+        return standardised_gradient(z_hat, spread, 2 * gamma * (gamma * z_hat + beta - target))
+
+    # ---- small parts -------------------------------------------------------------------------------------
+
+    def _views(self, x: Tensor, length: Tensor, valid: Tensor | None) -> Views:
+        """θ_K x, θ_V x, θ_Q x and the rate; a rate of zero keeps padding from teaching anything."""
+        k, v, q = self.kvq(x).unflatten(2, (3, self.heads, self.head_width)).unbind(2)  # (B, T, N, H)
+        if self.rotary:
+            place = self._place(positions_from(length, x.shape[1]))
+            k, q = rotate(k, place), rotate(q, place)
+        if self.rate_gate is not None:
+            rate = self.base_rate / self.head_width * self.rate_gate(x).sigmoid()  # (B, T, N)
+        else:
+            rate = x.new_full((*x.shape[:2], self.heads), float(self.rate))
+        return Views(*(t.transpose(1, 2) for t in (k, v, q, fill_invalid(rate, valid)[..., None])))
+
+    def _output(self, answers: Tensor) -> Tensor:
+        return self.out(answers.transpose(1, 2).flatten(2))
+
+    def _place(self, length: Tensor) -> Tensor:
+        """Give each row's place inside its mini-batch (B,)."""
+        return length if self.mini_batch is None else length % self.mini_batch
+
+    def _share(self, place: Tensor) -> Tensor | float:
+        """Give the factor of the gathered gradient at a place: 1, or 1/(steps since the border) to average."""
+        return self._inverse(place + 1)[:, None, None, None] if self.average else 1.0
+
+    def _shares(self, length: Tensor, begin: int, steps: int) -> Tensor | float:
+        """Give that factor for a piece's steps: (B or 1, 1, T, 1)."""
+        if not self.average:
+            return 1.0
+        place = torch.arange(begin, begin + steps, device=length.device)[None]
+        place = length[:, None] + place if self.mini_batch is None else place - begin
+        return self._inverse(place + 1)[:, None, :, None]
+
+    def _inverse(self, count: Tensor) -> Tensor:
+        # Integers divide to the default dtype, which may be narrower than the layer's.
+        return count.to(self.out.weight.dtype).reciprocal()
+
+    def _take(
+        self, weights: tuple[Tensor, ...], gathered: tuple[Tensor, ...], share: Tensor | float
+    ) -> tuple[Tensor, ...]:
+        return tuple(w - share * g for w, g in zip(weights, gathered, strict=True))
+
+
+class TTTLinear(TTT):
+    """Test-time training of a linear inner model, f_res(u; W) = u W. See `TTT` for equations and switches."""
+
+    def _shapes(self) -> list[tuple[int, int]]:
+        return [(self.head_width, self.head_width)]
+
+
+class TTTMLP(TTT):
+    """Test-time training of a two-layer inner model, f_res(u; W) = gelu(u W_1) W_2, four times as wide inside.
+
+    See `TTT` for equations and switches; the base rate is 0.1 here, as in the paper.
+    """
+
+    def __init__(self, width: int, heads: int, *, base_rate: float = 0.1, **options: Any) -> None:
+        super().__init__(width, heads, base_rate=base_rate, **options)
+
+    def _shapes(self) -> list[tuple[int, int]]:
+        return [(self.head_width, 4 * self.head_width), (4 * self.head_width, self.head_width)]
+
+
+def _add(a: tuple[Tensor, ...], b: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    return tuple(x + y for x, y in zip(a, b, strict=True))
+
+
+def _choose(rows: Tensor, new: tuple[Tensor, ...] | None, old: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    """Take the new weights (None: zeros) in some rows."""
+    where = rows[:, None, None, None]
+    if new is None:
+        return tuple(o.masked_fill(where, 0) for o in old)
+    return tuple(torch.where(where, n, o) for n, o in zip(new, old, strict=True))
+
+
+def _move(views: Views, place: Tensor, slots: int, count: Tensor) -> Views:
+    """Move each row's steps to begin at slot `place`; the slots around them are blank, with a rate of zero."""
+    step = torch.arange(slots, device=place.device) - place[:, None]  # (B, slots)
+    is_blank = (step < 0) | (step >= count[:, None])
+    index = step.clamp(0, views.q.shape[2] - 1)[:, None, :, None]
+    moved = [t.gather(2, index.expand(-1, t.shape[1], -1, t.shape[3])) for t in views]
+    moved[3] = moved[3].masked_fill(is_blank[:, None, :, None], 0)
+    return Views(*moved)

@@ -1,0 +1,229 @@
+"""The captioner: a picture into words, for the two families that look at it again at every word.
+
+    memory = model.remember(pictures)
+    logits, memory = model(ids, memory)
+
+Convolutions turn a picture into a grid of features. Its cells are to the decoder what the steps of a sentence are to a
+translator's, and from there on nothing knows that they came from a picture.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import pairwise
+from typing import Any, Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from recollect.core.layer import SequenceLayer
+from recollect.core.memory import Layers, Memory
+from recollect.core.validate import ContractError, check_choice, fill_invalid
+from recollect.layers.attention.alignment import make_alignment
+from recollect.layers.attention.attend import Attend
+from recollect.layers.attention.cross_attention import CrossAttention
+from recollect.layers.attention.score import make_score
+from recollect.layers.attention.self_attention import SelfAttention
+from recollect.layers.decoder_block import DecoderBlock
+from recollect.layers.pointwise import Embedding, FeedForward
+from recollect.layers.positions import sinusoids
+from recollect.layers.recurrent.torch_bridge import RecurrentStack
+from recollect.models.attentive import Attending, BahdanauDecoder
+from recollect.models.decoders import Decoder
+from recollect.models.encoders import Bridge
+from recollect.models.transformer import ScaledEmbedding, TransformerDecoder, begin_evenly
+from recollect.models.translation import CELLS
+
+FAMILIES = ("show-attend-tell", "transformer")
+ALIGNMENTS = ("soft", "hard")
+
+
+@dataclass(frozen=True)
+class CaptionConfig:
+    """What a captioner is built from; a family takes from it what it needs.
+
+    "show-attend-tell": a recurrent decoder looks at the grid before every word (Xu et al. 2015)
+    "transformer":      a Transformer's decoder does, in every block
+    """
+
+    family: str
+    target_vocab: int
+    height: int  # of the pictures, in pixels
+    breadth: int
+    channels: int = 3
+    width: int = 128  # of embeddings and features; transformer: of everything
+    hidden: int | None = None  # show-attend-tell: of the states, None: the width; transformer: feed-forward
+    depth: int = 1
+    heads: int = 4  # transformer
+    grid: int = 8  # convolutions halve a picture until no side has more cells than this
+    dropout: float = 0.0
+    cell: Literal["gru", "lstm"] = "lstm"  # show-attend-tell
+    score: str = "additive"  # show-attend-tell
+    alignment: Literal["soft", "hard"] = "soft"  # show-attend-tell
+    norm: Literal["pre", "post"] = "pre"  # transformer
+    activation: Literal["relu", "gelu", "gelu_tanh", "swiglu"] = "gelu"  # transformer
+    tied: bool = False  # embedding and output share their weights
+
+    def __post_init__(self) -> None:
+        check_choice("family", self.family, FAMILIES)
+        check_choice("alignment", self.alignment, ALIGNMENTS)
+        check_choice("cell", self.cell, tuple(CELLS))
+        for name in ("height", "breadth", "channels", "grid", "depth"):
+            if getattr(self, name) < 1:
+                raise ContractError(name, getattr(self, name), "at least 1")
+
+    @property
+    def size(self) -> tuple[int, int, int]:
+        """Height, breadth and channels of a picture."""
+        return self.height, self.breadth, self.channels
+
+
+class Captioner(SequenceLayer[Memory]):
+    """Any family as a model of captions given pictures: caption ids (B, T) to logits (B, T, V)."""
+
+    carries = False  # every caption begins from its own picture
+
+    def __init__(self, config: CaptionConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.encoder = PictureEncoder(config)
+        self.decoder = (_transformer if config.family == "transformer" else _show_attend_tell)(config)
+        self.width, self.width_out, self.vocab_size = None, config.target_vocab, config.target_vocab
+        self.growth = self.decoder.growth
+        if config.tied:
+            self.decoder.out.weight = self.decoder.embedding.table.weight
+
+    def remember(self, pictures: Tensor, valid: Tensor | None = None) -> Memory:
+        """Look at pictures (B, H, W, C), bytes or floats from 0 to 1, and write what the decoder remembers of them.
+
+        `valid` (B, S) says which cells of the grid, row after row, may be looked at; None: all.
+        """
+        features = self.encoder(pictures)
+        if valid is None:
+            valid = torch.ones(features.shape[:2], dtype=torch.bool, device=features.device)
+        return self.decoder.begin(fill_invalid(features, valid), Layers(layers=()), valid)
+
+    def initial_memory(self, batch_size: int, like: Tensor | None = None) -> Memory:
+        """Refuse: without a picture there is nothing to say."""
+        raise ContractError("memory", "None", "what a picture was remembered as: model.remember(pictures)")
+
+    def read(self, x: Tensor, memory: Memory, valid: Tensor | None) -> tuple[Tensor, Memory]:
+        """Give the logits of what comes after each id of a caption."""
+        return self.decoder(x, memory, valid=valid)
+
+    def _check_memory(self, memory: Memory, x: Tensor) -> None:
+        pass  # the decoder checks it
+
+
+class PictureEncoder(nn.Module):
+    """Pictures (B, H, W, C) to a grid of features (B, S, D), its cells row after row.
+
+    x ← gelu(norm(conv(x))), 3×3 with stride 2 and more channels, until the grid is small enough; then once more with
+    stride 1, added to what it read. Each cell is told where it is: sinusoids of its row are added to half of its
+    features, of its column to the others. Norms are of one picture alone, so that none depends on its batch.
+    """
+
+    def __init__(self, config: CaptionConfig) -> None:
+        super().__init__()
+        self.size = config.size
+        halvings = max(1, math.ceil(math.log2(max(config.height, config.breadth) / config.grid)))
+        widths = [config.channels, *(max(config.width >> k, 1) for k in reversed(range(halvings)))]  # doubling
+        self.halve = nn.ModuleList(_Convolution(a, b, stride=2) for a, b in pairwise(widths))
+        self.refine = _Convolution(widths[-1], config.width, stride=1)
+        self.norm = nn.LayerNorm(config.width)
+
+    def forward(self, pictures: Tensor) -> Tensor:
+        """Give the features."""
+        x = self._pixels(pictures)
+        for layer in self.halve:
+            x = layer(x)
+        x = self.refine(x) + x
+        features = self.norm(x.permute(0, 2, 3, 1))  # (B, rows, columns, D)
+        return (features + _places(features)).flatten(1, 2)
+
+    def _pixels(self, pictures: Tensor) -> Tensor:
+        """Give pixels from −1 to 1, channels first."""
+        weight = self.norm.weight
+        if pictures.dim() != 4 or tuple(pictures.shape[1:]) != self.size:
+            raise ContractError("pictures", f"shape {tuple(pictures.shape)}", f"(B, {', '.join(map(str, self.size))})")
+        if pictures.device != weight.device:
+            raise ContractError("pictures", f"device {pictures.device}", f"{weight.device}, where this model is")
+        most = 1 if pictures.is_floating_point() else 255
+        return (pictures.to(weight.dtype) * (2 / most) - 1).permute(0, 3, 1, 2)
+
+
+class _Convolution(nn.Module):
+    def __init__(self, width: int, width_out: int, *, stride: int) -> None:
+        super().__init__()
+        self.convolution = nn.Conv2d(width, width_out, 3, stride, padding=1)
+        self.norm = nn.GroupNorm(1, width_out)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.gelu(self.norm(self.convolution(x)))
+
+
+def _places(features: Tensor) -> Tensor:
+    """Give each cell's place (rows, columns, D): sinusoids of its row beside those of its column."""
+    _, rows, columns, width = features.shape
+    half = width // 2
+    down, along = (torch.arange(n, device=features.device)[None] for n in (rows, columns))
+    row = sinusoids(down, half, features.dtype)[0][:, None].expand(-1, columns, -1)
+    column = sinusoids(along, width - half, features.dtype)[0][None].expand(rows, -1, -1)
+    return torch.cat([row, column], dim=2)
+
+
+class ShowAttendTellDecoder(BahdanauDecoder):
+    """Bahdanau's decoder over a picture's cells, begun from their mean (Xu et al. 2015, section 3.1.2).
+
+    s_0 = tanh(W mean_i a_i + b), for hidden and cell states;  z_t = Σ_i α_ti a_i,  α_t = align(score(s_{t-1}, a_i))
+    s_t = cell([e(y_{t-1}); z_t], s_{t-1});  logits_t = W tanh(O [s_t; e(y_{t-1}); z_t] + b_o) + b
+
+    "hard" draws one cell a step, and in eval takes the likeliest. The paper learns its drawing by REINFORCE with a
+    moving baseline; here the gradient passes straight through (`Hard`), which needs nothing but the loss. Where we
+    differ besides: no gate β_t on the context, and no penalty that makes a cell's weights sum to 1 over a caption.
+    """
+
+    def __init__(self, embedding: Embedding, cells: RecurrentStack, attend: Attend, *, dropout: float = 0.0) -> None:
+        super().__init__(embedding, cells, attend, maxout=False, dropout=dropout)
+        self.bridge = Bridge(attend.width_out, cells)
+
+    def begin(self, features: Tensor, states: Layers, valid: Tensor) -> Attending:
+        """Begin from the mean of the cells; there are no states."""
+        mean = features.sum(1) / valid.sum(1, keepdim=True).clamp(min=1)
+        return self.start(features, self.bridge(mean, self.cells), valid)
+
+
+def _show_attend_tell(config: CaptionConfig) -> Decoder[Any]:
+    hidden = config.hidden or config.width
+    cells = CELLS[config.cell].stack(2 * config.width, hidden, config.depth, dropout=config.dropout)
+    options = {"estimator": "straight-through"} if config.alignment == "hard" else {}
+    score = make_score(config.score, cells.width_out, config.width)
+    attend = Attend(score, make_alignment(config.alignment, **options))
+    embedding = Embedding(config.target_vocab, config.width)
+    decoder = ShowAttendTellDecoder(embedding, cells, attend, dropout=config.dropout)
+    begin_evenly(decoder)  # small embeddings: else words drown the picture, and learning takes twice as long
+    return decoder
+
+
+def _transformer(config: CaptionConfig) -> Decoder[Any]:
+    width, heads, drop = config.width, config.heads, config.dropout
+
+    def block() -> DecoderBlock:
+        mixer, across = SelfAttention(width, heads, dropout=drop), CrossAttention(width, heads, dropout=drop)
+        feed_forward = FeedForward(width, config.hidden, activation=config.activation, dropout=drop)
+        return DecoderBlock(mixer, across, feed_forward, norm=config.norm, dropout=drop)
+
+    embedding = ScaledEmbedding(config.target_vocab, width)
+    decoder = TransformerDecoder(embedding, [block() for _ in range(config.depth)], drop)
+    begin_evenly(decoder)
+    return decoder
+
+
+@lru_cache  # fitting a size asks for the same again and again
+def count_caption_parameters(config: CaptionConfig) -> int:
+    """Count a captioner's parameters, shared ones once, without making them."""
+    with torch.device("meta"):
+        return sum(p.numel() for p in Captioner(config).parameters())

@@ -1,0 +1,174 @@
+"""The line: every way of remembering that the package carries, in the order of history.
+
+Plain data, read by the command line without torch. `Station.build` makes a small layer of a station.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from recollect.core.layer import SequenceLayer
+
+Language = Literal["en", "zh"]
+
+
+@dataclass(frozen=True)
+class Station:
+    """One way of remembering."""
+
+    name: str
+    year: int
+    layer: str  # the public class
+    paper: str
+    memory: str  # the kind of its memory
+    growth: Literal["none", "constant", "saturates", "linear"]  # of the memory's bytes as steps are read
+    step: str  # what one step costs: d width, n steps so far, k order or window, V vocabulary
+    idea: dict[str, str]  # by language
+    options: dict[str, Any] = field(default_factory=dict)  # of a small layer
+
+    def build(self) -> SequenceLayer[Any]:
+        """Make a small layer of this station. One that counts has nothing counted yet."""
+        return getattr(import_module("recollect"), self.layer)(**self.options)
+
+
+LINE = (
+    Station(
+        name="markov",
+        year=1913,
+        layer="Markov",
+        paper="Markov 1913; Shannon 1948; Chen & Goodman 1998",
+        memory="Recent",
+        growth="constant",
+        step="O(k V)",
+        idea={
+            "en": "remembers the last few symbols and counts what followed",
+            "zh": "记住最后几个符号，统计其后出现过什么",
+        },
+        options={"vocab_size": 64, "order": 4},
+    ),
+    Station(
+        name="rnn",
+        year=1990,
+        layer="RNN",
+        paper="Elman 1990",
+        memory="Hidden",
+        growth="constant",
+        step="O(d²)",
+        idea={"en": "remembers a vector, rewritten at every step", "zh": "记住一个向量，每一步都重写它"},
+        options={"width": 64, "hidden": 64},
+    ),
+    Station(
+        name="lstm",
+        year=1997,
+        layer="LSTM",
+        paper="Hochreiter & Schmidhuber 1997; Gers et al. 2000",
+        memory="HiddenCell",
+        growth="constant",
+        step="O(d²)",
+        idea={"en": "remembers a vector that gates may protect", "zh": "记住一个可由门保护的向量"},
+        options={"width": 64, "hidden": 64},
+    ),
+    Station(
+        name="window",
+        year=2003,
+        layer="Window",
+        paper="Bengio et al. 2003",
+        memory="Recent",
+        growth="constant",
+        step="O(k d²)",
+        idea={
+            "en": "remembers the last few inputs and sees them through a network",
+            "zh": "记住最后几个输入，用网络来看它们",
+        },
+        options={"width": 64, "order": 4},
+    ),
+    Station(
+        name="gru",
+        year=2014,
+        layer="GRU",
+        paper="Cho et al. 2014",
+        memory="Hidden",
+        growth="constant",
+        step="O(d²)",
+        idea={"en": "remembers a vector and decides how much of it to renew", "zh": "记住一个向量，并决定更新其中多少"},
+        options={"width": 64, "hidden": 64},
+    ),
+    Station(
+        name="basic-self-attention",
+        year=2017,
+        layer="BasicSelfAttention",
+        paper="Bloem 2019, after Vaswani et al. 2017",
+        memory="Inputs",
+        growth="linear",
+        step="O(n d)",
+        idea={
+            "en": "remembers every input and compares them, without parameters",
+            "zh": "记住每个输入并相互比较，没有参数",
+        },
+        options={"width": 64},
+    ),
+    Station(
+        name="self-attention",
+        year=2017,
+        layer="SelfAttention",
+        paper="Vaswani et al. 2017",
+        memory="KeysValues",
+        growth="linear",
+        step="O(d² + n d)",
+        idea={
+            "en": "remembers a list of everything and looks through all of it",
+            "zh": "记住一份包含一切的列表，每步都通览它",
+        },
+        options={"width": 64, "heads": 4},
+    ),
+    Station(
+        name="windowed-attention",
+        year=2019,
+        layer="SelfAttention",
+        paper="Child et al. 2019; Beltagy et al. 2020",
+        memory="KeysValues",
+        growth="saturates",
+        step="O(d² + k d)",
+        idea={"en": "remembers a list of the newest steps", "zh": "只记住最近若干步的列表"},
+        options={"width": 64, "heads": 4, "window": 256},
+    ),
+    Station(
+        name="linear-attention",
+        year=2020,
+        layer="LinearAttention",
+        paper="Katharopoulos et al. 2020",
+        memory="Associations",
+        growth="constant",
+        step="O(d²)",
+        idea={"en": "remembers the list folded into a matrix of associations", "zh": "把列表折叠成一个联想矩阵来记住"},
+        options={"width": 64, "heads": 4},
+    ),
+    Station(
+        name="ttt-linear",
+        year=2024,
+        layer="TTTLinear",
+        paper="Sun et al. 2024",
+        memory="FastWeights",
+        growth="constant",
+        step="O(d²)",
+        idea={"en": "remembers weights that it trains while it reads", "zh": "记住一组权重，边读边训练它们"},
+        options={"width": 64, "heads": 4},
+    ),
+    Station(
+        name="ttt-mlp",
+        year=2024,
+        layer="TTTMLP",
+        paper="Sun et al. 2024",
+        memory="FastWeights",
+        growth="constant",
+        step="O(d²)",
+        idea={
+            "en": "remembers the weights of a small network, trained while it reads",
+            "zh": "记住一个小网络的权重，边读边训练",
+        },
+        options={"width": 64, "heads": 4},
+    ),
+)

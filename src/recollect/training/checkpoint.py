@@ -1,0 +1,193 @@
+"""A checkpoint: all that a run needs to go on as if it had never stopped.
+
+A folder with the weights, the optimiser's tensors, the random numbers' state, the carried memory, and `state.json` that
+holds the rest and the checksums of the others. It is written under another name and renamed when whole; the newest that
+is whole is the one to go on from.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from recollect.core.memory import Memory
+from recollect.core.serialize import (
+    FileError,
+    WriteFailed,
+    load_memory,
+    load_weights,
+    read_tensors,
+    save_memory,
+    save_weights,
+    write_file,
+    write_tensors,
+)
+
+VERSION = 1
+PREFIX = "step-"
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a run is."""
+
+    step: int = 0
+    tokens: int = 0
+    seconds: float = 0.0
+    best: float | None = None  # lowest validation loss so far
+    best_step: int | None = None
+    evaluated: int | None = None  # the step of the latest evaluation
+    worse: int = 0  # evaluations since the best
+    setbacks: int = 0  # evaluations in all that were not the best
+
+
+def save_checkpoint(
+    folder: Path,
+    model: nn.Module,
+    optimiser: torch.optim.Optimizer,
+    memory: Memory | None,
+    progress: Progress,
+    data_state: dict[str, Any],
+    *,
+    keep: int = 2,
+) -> Path:
+    """Write a checkpoint, then drop the oldest beyond `keep`; the best one stays."""
+    final = folder / f"{PREFIX}{progress.step:08d}"
+    beside = folder / f"{final.name}.new"
+    shutil.rmtree(beside, ignore_errors=True)
+    try:
+        beside.mkdir(parents=True)
+        _write_parts(beside, model, optimiser, memory, progress, data_state)
+        _put_in_place(beside, final)
+    except OSError as error:
+        shutil.rmtree(beside, ignore_errors=True)
+        raise WriteFailed(f"{error}. {what_is_left(folder)}") from error
+    _drop_old(folder, keep, progress.best_step)
+    return final
+
+
+def _write_parts(
+    beside: Path,
+    model: nn.Module,
+    optimiser: torch.optim.Optimizer,
+    memory: Memory | None,
+    progress: Progress,
+    data_state: dict[str, Any],
+) -> None:
+    save_weights(model, beside / "model.safetensors")
+    write_tensors(optimiser_tensors(optimiser), beside / "optimiser.safetensors", {})
+    write_tensors({"torch": torch.get_rng_state()}, beside / "random.safetensors", {})
+    if memory is not None:
+        save_memory(memory, beside / "memory.safetensors")
+    state = {"version": VERSION, "progress": vars(progress), "data": data_state, "files": _checksums(beside)}
+    write_file(beside / "state.json", json.dumps(state).encode())
+
+
+def _put_in_place(beside: Path, final: Path) -> None:
+    """Give a whole checkpoint its name; one of the same step steps aside first, so that there is always one."""
+    aside = final.with_name(f"{final.name}.old")
+    if final.exists():
+        shutil.rmtree(aside, ignore_errors=True)
+        os.replace(final, aside)
+    os.replace(beside, final)
+    shutil.rmtree(aside, ignore_errors=True)
+
+
+def _put_back(folder: Path) -> None:
+    """Give its name back to a checkpoint that had stepped aside for one that never came."""
+    for aside in folder.glob(f"{PREFIX}????????.old"):
+        if not aside.with_suffix("").exists():
+            os.replace(aside, aside.with_suffix(""))
+
+
+def what_is_left(folder: Path) -> str:
+    """Say, after a write that failed, what can be gone on from."""
+    try:
+        good, _ = newest_checkpoint(folder)
+    except FileError:
+        return f"There is no checkpoint yet. Begin again with: recollect resume {folder.parent}"
+    return f"The last checkpoint, {good}, is whole. Go on with: recollect resume {folder.parent}"
+
+
+def load_checkpoint(
+    path: Path, model: nn.Module, optimiser: torch.optim.Optimizer | None = None
+) -> tuple[Progress, dict[str, Any], Memory | None]:
+    """Put model, optimiser and random numbers back; give the progress, the data's place and the carried memory."""
+    state = read_state(path)
+    load_weights(model, path / "model.safetensors")
+    if optimiser is not None:
+        load_optimiser(optimiser, read_tensors(path / "optimiser.safetensors")[1])
+        torch.set_rng_state(read_tensors(path / "random.safetensors")[1]["torch"])
+    carried = path / "memory.safetensors"
+    memory = load_memory(carried) if carried.exists() else None
+    return Progress(**state["progress"]), state["data"], memory
+
+
+def newest_checkpoint(folder: Path) -> tuple[Path, list[str]]:
+    """Find the newest whole checkpoint, with a notice for each damaged one that was passed over."""
+    _put_back(folder)
+    notices = []
+    for path in sorted(folder.glob(f"{PREFIX}????????"), reverse=True):
+        try:
+            read_state(path)
+        except FileError as error:
+            notices.append(f"{error}; the one before is used")
+        else:
+            return path, notices
+    raise FileError(f"{folder}: no whole checkpoint; train again" + "".join(f" ({n})" for n in notices))
+
+
+def read_state(path: Path) -> dict[str, Any]:
+    """Read a checkpoint's state and refuse it unless every file is whole."""
+    try:
+        state: dict[str, Any] = json.loads((path / "state.json").read_text(encoding="utf-8"))
+        files = state["files"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise FileError(f"{path}: damaged, its state cannot be read ({error})") from error
+    if state.get("version") != VERSION:
+        raise FileError(f"{path}: checkpoint of version {state.get('version')}, this version reads {VERSION}")
+    if files != _checksums(path):
+        raise FileError(f"{path}: damaged, a checksum does not match")
+    return state
+
+
+def optimiser_tensors(optimiser: torch.optim.Optimizer) -> dict[str, Tensor]:
+    """Name the optimiser's tensors by parameter and kind; its settings come from the run's config."""
+    named = {}
+    for i, values in optimiser.state_dict()["state"].items():
+        for name, value in values.items():
+            if value is not None:
+                named[f"{i}.{name}"] = torch.as_tensor(value).detach().clone().contiguous()
+    return named
+
+
+def load_optimiser(optimiser: torch.optim.Optimizer, tensors: dict[str, Tensor]) -> None:
+    """Put the optimiser's tensors back."""
+    state = optimiser.state_dict()
+    state["state"] = {}
+    for name, value in tensors.items():
+        i, _, kind = name.partition(".")
+        state["state"].setdefault(int(i), {})[kind] = value
+    optimiser.load_state_dict(state)
+
+
+def _checksums(folder: Path) -> dict[str, str]:
+    files = sorted(p for p in folder.iterdir() if p.suffix == ".safetensors")
+    return {p.name: hashlib.sha256(p.read_bytes()).hexdigest() for p in files}
+
+
+def _drop_old(folder: Path, keep: int, best_step: int | None) -> None:
+    whole = sorted(folder.glob(f"{PREFIX}????????"))
+    for path in whole[:-keep]:
+        if best_step is None or path.name != f"{PREFIX}{best_step:08d}":
+            shutil.rmtree(path, ignore_errors=True)
+    for path in (*folder.glob(f"{PREFIX}????????.new"), *folder.glob(f"{PREFIX}????????.old")):
+        shutil.rmtree(path, ignore_errors=True)  # what a crash left half-done

@@ -1,0 +1,47 @@
+"""Generations by compiled steps, and the plain ones that they must equal."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from generate_models import FAMILIES
+from recollect.accel.cpu.decode import compilation as compiling, repeated_step as repeating
+from recollect.accel.cpu.decode.compilation import compiled
+from recollect.generation import prefill as reading
+from recollect.generation.sampling import Generation, generate
+from recollect.generation.settings import Settings
+
+REPEATABLE = [name for name in FAMILIES if name != "markov"]
+GREEDY = Settings(tokens=40, greedy=True)
+
+
+def ways(model: Any) -> list[bool]:
+    """Say of each recorded step whether it was compiled."""
+    return [step.whole is not None for step in repeating._RECORDED.get(model, [])]
+
+
+def in_c(model: Any, *args: Any, **kwargs: Any) -> list[Generation]:
+    with compiled():
+        found = generate(model, *args, **kwargs)
+    assert ways(model), repeating._REFUSED.get(model)
+    assert all(ways(model)), compiling.REASONS
+    return found
+
+
+def plainly(*args: Any, **kwargs: Any) -> list[Generation]:
+    """Read every step by the model itself, and choose by torch."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(reading, "FEWEST", 10**9)
+        return generate(*args, **kwargs)
+
+
+def assert_same(found: list[Generation], want: list[Generation], near: float = 1e-9) -> None:
+    for a, b in zip(found, want, strict=True):
+        assert a.ids == b.ids
+        assert a.reason == b.reason
+        assert a.logprobs == pytest.approx(b.logprobs, abs=near)
+        assert a.memory.equals(b.memory, near)
+        assert torch.allclose(a.logits, b.logits, near, near)

@@ -1,0 +1,90 @@
+"""What the tests of kernels share."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+import torch
+from emulated import Emulator
+
+from recollect.accel.cpu import compiler as c_compiler
+from recollect.accel.cpu.decode import compilation as compiling
+from recollect.accel.cuda.recurrent import chunks as pieces, persistent, plan as plans, precision, slower
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture
+def poisoned():
+    """Fill what is allocated and not written with NaN, or the largest integer."""
+    torch.use_deterministic_algorithms(True)
+    yield
+    torch.use_deterministic_algorithms(False)
+
+
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory):
+    """Give the place for what is compiled for the emulator: one for all processes that run tests."""
+    own = tmp_path_factory.getbasetemp()
+    found = (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "emulated"
+    found.mkdir(exist_ok=True)
+    return found
+
+
+@pytest.fixture
+def emulate(folder, monkeypatch):
+    """Put a chip of so many multiprocessors in the CPU's place; float32 is read by it where tf32 is asked for."""
+
+    def start(multiprocessors, through_l2=False, tf32=False):
+        machine = Emulator(folder, plans.Chip(multiprocessors))
+        monkeypatch.setattr(persistent, "_machines", {CPU: machine})
+        monkeypatch.setattr(persistent, "_plans", {})
+        monkeypatch.setattr(persistent, "REASONS", {})
+        monkeypatch.setattr(persistent, "FEWEST_STEPS", 1)
+        monkeypatch.setattr(slower, "PLAIN_IS_FASTER", frozenset())
+        monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", tf32)
+        monkeypatch.setattr(precision, "CELLS", plans.CELLS)
+        monkeypatch.setattr(precision, "IN_TF32", ((1, 1, 1),))
+        if through_l2:
+            monkeypatch.setattr(plans, "WIDEST", 0)
+        return machine
+
+    return start
+
+
+@pytest.fixture
+def in_pieces(monkeypatch):
+    """Cut time into pieces of so many steps, wherever it may be cut."""
+
+    def cut(size, most=1000, growth=1.0):
+        monkeypatch.setattr(pieces, "SHORTEST", size)
+        monkeypatch.setattr(pieces, "MOST", most)
+        monkeypatch.setattr(pieces, "MOST_BESIDE", most)
+        monkeypatch.setattr(persistent, "FEWEST_PILED", 2 * size)
+        monkeypatch.setattr(persistent, "FEWEST_BESIDE", 1)
+        monkeypatch.setattr(pieces, "WORTH", {"forward": 1, "backward": 1})
+        monkeypatch.setattr(pieces, "MOST_GROWTH", growth)
+        persistent.find_way.cache_clear()  # found with other numbers
+
+    return cut
+
+
+@pytest.fixture(scope="session")
+def compiled_before(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture
+def compiler(compiled_before: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Need a compiler, and keep what it makes out of the user's cache."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(compiled_before))
+    try:
+        c_compiler.find_compiler()
+    except c_compiler.NoCompiler as error:
+        if os.environ.get("CI") == "true":
+            raise
+        pytest.skip(str(error))
+    compiling.REASONS.clear()
+    return compiled_before

@@ -1,0 +1,164 @@
+"""Every operation that is written in C, against torch."""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+import torch
+from test_generate_lowering import EXAMPLES, MASK, X, Y, draw
+from torch import Tensor
+
+from recollect.accel.cpu.decode import library
+from recollect.accel.cpu.decode.c_operations import EMITS, emit
+from recollect.accel.cpu.decode.c_source import Source, Uncovered
+from recollect.accel.cpu.decode.compilation import Compiled
+from recollect.accel.cpu.decode.lowering import LOWERINGS
+from recollect.accel.cpu.decode.recording import storage_of
+
+pytestmark = pytest.mark.usefixtures("compiler")
+aten = torch.ops.aten
+
+MORE: dict[Any, list[tuple[Any, ...]]] = {
+    **{does: [(X,), (X * 100,)] for does in (aten.gelu.default, aten.elu.default, aten.silu.default, aten.abs.default)},
+    aten.softplus.default: [(X,), (X * 100,)],
+    aten.log.default: [(X.abs(),)],
+    aten.maximum.default: [(X, Y), (X, Y.masked_fill(MASK, torch.nan))],
+    aten.minimum.default: [(X, Y), (X.masked_fill(MASK, torch.nan), Y)],
+    aten.clamp.default: [(X, -0.5, 0.5), (torch.arange(5), None, 3), (torch.arange(5), 2)],
+    aten.remainder.Scalar: [(torch.arange(-5, 5), 3)],
+    aten.mm.default: [(draw(n, 67), draw(9, 67).t()) for n in (1, 3)] + [(draw(1, 7), draw(7, 130)), (X, Y.t())],
+    aten.addmm.default: [(draw(9), draw(1, 5), draw(9, 5).t()), (draw(1, 70), draw(1, 6), draw(6, 70))],
+    aten.amax.default: [(X, [1]), (X.masked_fill(MASK, torch.nan), [0], True)],
+    aten.argmax.default: [(X, 1), (X.round(), 0, True)],
+    aten.gather.default: [(X, 1, torch.tensor([[0, 3], [1, 1], [2, 0]]))],
+    aten.scatter.value: [(X, 1, torch.tensor([[1], [0], [3]]), 2.0)],
+    aten.pow.Tensor_Scalar: [(X, 3)],
+    aten.tanh.default: [(X * 1e-9,), (torch.tensor([torch.inf, -torch.inf, torch.nan, 800.0], dtype=torch.float64),)],
+    aten.exp.default: [(torch.tensor([torch.inf, -torch.inf, torch.nan, 709.5, -740.0, 720.0], dtype=torch.float64),)],
+    aten.sigmoid.default: [(torch.tensor([torch.inf, -torch.inf, torch.nan, -720.0], dtype=torch.float64),)],
+    aten._softmax.default: [(torch.full((2, 3), -torch.inf), -1, False), (draw(3, 50, 2), 1, False)],
+    aten.sum.dim_IntList: [(MASK, [1]), (draw(2, 3, 4).transpose(1, 2), [2]), (draw(2, 3, 4), [1])],
+    aten.add.Tensor: [(torch.arange(4), 1), (X, torch.arange(4)), (X, 0.1)],
+}
+NAMED: list[tuple[Any, tuple[Any, ...], dict[str, Any]]] = [
+    (aten.gelu.default, (X * 3,), {"approximate": "tanh"}),
+    (aten.add.Tensor, (X, Y), {"alpha": 2}),
+    (aten.sub.Tensor, (X, Y), {"alpha": 0.5}),
+    (aten._to_copy.default, (X,), {"dtype": torch.float32}),
+    (aten._to_copy.default, (X.round(),), {"dtype": torch.bool}),
+    (aten._to_copy.default, (MASK,), {"dtype": torch.int64}),
+]
+
+
+def test_all_that_numpy_does_can_be_compiled():
+    assert set(LOWERINGS) <= set(EMITS)
+    assert set(EMITS) == set(EXAMPLES) | set(MORE)
+
+
+def narrowed(value: Any) -> Any:
+    if isinstance(value, (list, tuple)):
+        return type(value)(map(narrowed, value))
+    return value.float() if isinstance(value, Tensor) and value.is_floating_point() else value
+
+
+def cases(narrow: bool) -> list[tuple[Any, tuple[Any, ...], dict[str, Any]]]:
+    plain = [(does, args, {}) for does in EMITS for args in [*EXAMPLES.get(does, []), *MORE.get(does, [])]]
+    return [(does, narrowed(args) if narrow else args, kwargs) for does, args, kwargs in plain + NAMED]
+
+
+@pytest.mark.parametrize(("narrow", "near"), [(False, 1e-12), (True, 1e-5)], ids=["float64", "float32"])
+def test_c_does_what_torch_does(narrow, near):
+    source, results = Source(), []  # one source for all: compiling each would take a minute
+    for does, args, kwargs in cases(narrow):
+        args = tuple(a.clone() if does is aten.index_put_.default and isinstance(a, Tensor) else a for a in args)
+        given = does(*args, **kwargs)
+        given = given[0] if isinstance(given, tuple) else given
+        results.append((does, args, given, given.clone()))
+        emit(source, does, args, kwargs, [given])
+        given.fill_(1) if does is not aten.index_put_.default else None
+    Compiled(source)()
+    for does, args, found, want in results:
+        assert torch.allclose(found.double(), want.double(), near, near / 10, equal_nan=True), (str(does), args)
+
+
+# ---- threads -------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def shared_products() -> tuple[Source, list[tuple[Tensor, Tensor]]]:
+    """Products that threads share, in one source, and what they give beside what they should."""
+    source, results = Source(), []
+    for rows, depth, width in [(1, 300, 401), (2, 77, 1000), (1, 2000, 64), (1, 130, 1), (1, 30, 70_000)]:
+        x, y = draw(rows, depth).float(), draw(width, depth).float()
+        for laid_out in (y.t(), y.t().contiguous()):
+            out = torch.zeros(rows, width)
+            emit(source, aten.mm.default, (x, laid_out), {}, [out])
+            results.append((out, x @ laid_out))
+    x, y, out = draw(5, 1, 300).float(), draw(5, 401, 300).float().transpose(1, 2), torch.zeros(5, 1, 401)
+    emit(source, aten.bmm.default, (x, y), {}, [out])
+    return source, [*results, (out, x @ y)]
+
+
+def once(step: Compiled, outs: list[Tensor], threads: int) -> list[Tensor]:
+    for out in outs:
+        out.zero_()
+    with library.cores(threads):
+        step()
+    return [out.clone() for out in outs]
+
+
+def test_threads_share_large_products_and_say_the_same_to_the_last_bit(shared_products):
+    source, results = shared_products
+    assert "share(team" in source.text()
+    step, outs = Compiled(source), [out for out, _ in results]
+    want = once(step, outs, 1)
+    for found, (_, right) in zip(want, results, strict=True):
+        assert torch.allclose(found, right, 1e-4, 1e-3)
+    for threads in (2, 3, 7, 2, 1, 100):
+        for _ in range(20):
+            assert all(map(torch.equal, once(step, outs, threads), want))
+
+
+def test_of_two_that_want_the_threads_one_works_alone(shared_products):
+    source, results = shared_products
+    own = [[torch.zeros_like(out) for out, _ in results] for _ in range(3)]
+    steps = [Compiled(moved(source, [out for out, _ in results], mine)) for mine in own]
+    want = once(steps[0], own[0], 1)
+    assert all(map(torch.any, want))
+
+    def work(number: int) -> bool:
+        return all(all(map(torch.equal, once(steps[number], own[number], 2), want)) for _ in range(50))
+
+    with ThreadPoolExecutor(3) as pool:
+        assert all(pool.map(work, range(3)))
+
+
+def moved(source: Source, outs: list[Tensor], elsewhere: list[Tensor]) -> Source:
+    """Give a source that writes elsewhere."""
+    other, places = Source(), dict(zip(map(storage_of, outs), elsewhere, strict=True))
+    other.functions, other.calls = source.functions, source.calls
+    other.held = {key: places.get(key, t) for key, t in source.held.items()}
+    return other
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+def test_a_forked_child_works_alone(shared_products):
+    source, results = shared_products
+    step, outs = Compiled(source), [out for out, _ in results]
+    want = once(step, outs, 2)
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if all(map(torch.equal, once(step, outs, 2), want)) else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def test_what_is_not_covered_is_said():
+    with pytest.raises(Uncovered, match="erfinv"):
+        emit(Source(), aten.erfinv.default, (X,), {}, [X])
+    with pytest.raises(Uncovered, match="power"):
+        emit(Source(), aten.pow.Tensor_Scalar, (X, 0.3), {}, [X])
+    with pytest.raises(Uncovered, match="bfloat16"):
+        emit(Source(), aten.neg.default, (X.bfloat16(),), {}, [X.bfloat16()])

@@ -1,0 +1,179 @@
+"""Compiled steps: what they say is what the model says, and where there is no compiler nobody notices."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from both_ways import GREEDY, REPEATABLE, assert_same, in_c, plainly, ways
+
+from generate_models import language_model
+from recollect.accel.cpu import compiler as c_compiler
+from recollect.accel.cpu.decode import compilation as compiling
+from recollect.accel.cpu.decode.c_operations import EMITS
+from recollect.accel.cpu.decode.choice_loop import Voice
+from recollect.accel.cpu.decode.compilation import compiled
+from recollect.generation import prefill as reading
+from recollect.generation.sampling import generate
+from recollect.generation.settings import Settings
+from recollect.models import language, translation
+from recollect.models.language import LanguageConfig, LanguageModel
+from recollect.models.translation import TranslationConfig, Translator
+
+pytestmark = pytest.mark.usefixtures("compiler")
+aten = torch.ops.aten
+
+
+# ---- models --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", REPEATABLE)
+def test_the_same_is_said_as_without(name):
+    model, tokens = language_model(name), 50 if name == "attention" else 70  # it has 60 positions
+    both = [Settings(tokens=tokens, seed=1), Settings(tokens=tokens, greedy=True)]
+    found = [in_c(model, [[1, 2, 3]], settings) for settings in both]
+    for settings, said in zip(both, found, strict=True):
+        assert_same(said, plainly(model, [[1, 2, 3]], settings))
+
+
+@pytest.mark.parametrize("max_length", [None, 64])
+@pytest.mark.parametrize("family", [f for f in language.FAMILIES if f != "markov"])
+def test_language_models(family, max_length):
+    torch.manual_seed(0)
+    config = LanguageConfig(family, 7, width=16, heads=2, max_length=max_length, mini_batch=4)
+    model = LanguageModel(config).double()
+    assert_same(in_c(model, [[1]], GREEDY), plainly(model, [[1]], GREEDY))
+
+
+OPTIONS: list[dict[str, Any]] = [
+    {},
+    {"maxout": True, "activation": "swiglu", "norm": "pre"},
+    {"cell": "gru", "reset": "before", "activation": "gelu"},
+    {"cell": "lstm", "activation": "gelu_tanh"},
+    *({"alignment": way} for way in translation.ALIGNMENTS[1:]),
+]
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+@pytest.mark.parametrize("family", translation.FAMILIES)
+def test_translators(family, options):
+    torch.manual_seed(0)
+    model = Translator(TranslationConfig(family, 9, 11, width=12, hidden=12, heads=2, **options)).double().eval()
+    with torch.no_grad():
+        memory = model.remember(torch.randint(9, (1, 6)), torch.tensor([[True] * 4 + [False] * 2]))
+    settings = Settings(tokens=40, begin=0, seed=2)
+    found = in_c(model, [[]], settings, memory)
+    assert_same(found, plainly(model, [[]], settings, memory))
+
+
+@pytest.mark.parametrize("name", ["lstm", "attention", "ttt mlp"])
+def test_float32(name):
+    model = language_model(name).float()
+    found, want = in_c(model, [[1]], GREEDY), plainly(model, [[1]], GREEDY)
+    assert found[0].logits.dtype == torch.float32
+    assert_same(found, want, 1e-3)  # forty steps that each begin from the last one's rounding
+
+
+def test_room_grows(monkeypatch):
+    monkeypatch.setattr(reading, "LONG_ROOM", 48)
+    model, settings = language_model("mixed"), Settings(tokens=140, greedy=True)
+    found = in_c(model, [[1]], settings)
+    assert len(ways(model)) == 3
+    assert_same(found, plainly(model, [[1]], settings))
+
+
+def test_new_weights_are_seen():
+    model = language_model("lstm")
+    first = in_c(model, [[1]], GREEDY)[0].ids
+    with torch.no_grad():
+        model[-1].linear.weight.mul_(-1)
+        model[1].weight_hh.add_(0.5)
+    found = in_c(model, [[1]], GREEDY)
+    assert found[0].ids != first
+    assert_same(found, plainly(model, [[1]], GREEDY))
+
+
+@pytest.mark.parametrize("name", ["lstm", "attention"])
+def test_the_same_twice_to_the_last_bit(name):
+    """Whatever is recorded, and whatever lies in the cache."""
+    model, other = language_model(name).float(), language_model(name).float()
+    said = [in_c(m, [[1]], Settings(tokens=40, seed=5))[0] for m in (model, model, other)]
+    for later in said[1:]:
+        assert (later.ids, later.logprobs) == (said[0].ids, said[0].logprobs)
+        assert later.memory.equals(said[0].memory)
+
+
+def test_only_long_generations_of_one_row_are_compiled():
+    model = language_model("lstm")
+    generate(model, [[1]], GREEDY)
+    assert ways(model) == [False]
+    generate(model, [[1]], Settings(tokens=compiling.MANY, greedy=True))
+    assert ways(model) == [False, True]
+    with compiled():
+        generate(model, [[1], [2]], GREEDY)
+    assert ways(model) == [False, True, False]
+
+
+# ---- the compiler --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("named", ["/bin/false", "/no/such/compiler"])
+def test_without_a_compiler_numpy_does_it(named, monkeypatch, tmp_path):
+    monkeypatch.setenv("CC", named)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    model = language_model("lstm")
+    with compiled():
+        found = generate(model, [[1]], GREEDY)
+    assert ways(model) == [False]
+    assert named in compiling.REASONS["compiler"]
+    assert not list(tmp_path.rglob("*.so"))
+    assert_same(found, plainly(model, [[1]], GREEDY))
+
+
+def test_a_compiler_without_openmp_will_do(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(c_compiler, "EXTRAS", (("--no-such-flag",), ("-fopenmp-simd",)))
+    assert_same(in_c(language_model("lstm"), [[1]], GREEDY), plainly(language_model("lstm"), [[1]], GREEDY))
+
+
+@pytest.mark.parametrize("harm", ["cut", "other bytes", "gone", "no record"])
+def test_a_broken_library_is_built_again(harm, monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    text = "int one(void) { return 1; }"
+    assert c_compiler.load(text).one() == 1
+    (library,) = tmp_path.rglob("*.so")
+    whole = library.read_bytes()
+    library.unlink()  # it is in use: what is mapped must stay as it is
+    if harm in ("cut", "other bytes"):
+        library.write_bytes(whole[:100] + (b"" if harm == "cut" else bytes(len(whole) - 100)))
+    elif harm == "no record":
+        library.write_bytes(whole)
+        (library.parent / "parts.json").write_text("{", encoding="utf-8")
+    assert c_compiler.load(text).one() == 1
+    assert library.read_bytes() == whole
+
+
+def test_a_compiled_step_that_differs_is_not_used(monkeypatch):
+    wrong = EMITS | {aten.tanh.default: EMITS[aten.sigmoid.default]}
+    monkeypatch.setattr("recollect.accel.cpu.decode.c_operations.EMITS", wrong)
+    model = language_model("lstm")
+    with compiled():
+        found = generate(model, [[1]], GREEDY)
+    assert ways(model) == [False]
+    assert "differs" in compiling.REASONS["differs"]
+    assert_same(found, plainly(model, [[1]], GREEDY))
+
+
+def test_long_steps_are_interrupted_often(monkeypatch):
+    model, begun = language_model("lstm"), []
+    monkeypatch.setattr(compiling, "SOON", 0.0)
+    monkeypatch.setattr(Voice, "speak", lambda *args: (begun.append(args[-1]), SPEAK(*args))[1])
+    in_c(model, [[1]], GREEDY)
+    assert set(begun) == {1}
+    monkeypatch.setattr(compiling, "SOON", 1e9)
+    in_c(model, [[1]], GREEDY)
+    assert max(begun) > 8
+
+
+SPEAK = Voice.speak

@@ -1,0 +1,207 @@
+"""Training, resuming, evaluating and speaking, as a user types them; and everything they refuse."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import torch
+import typer
+from safetensors.torch import load_file
+
+from command_line import ask, run
+from recollect.cli.main import app
+from recollect.core.serialize import FileError
+from recollect.models.language import FAMILIES
+from recollect.runs.predict import speak
+from recollect.runs.run import Run
+from recollect.runs.train import Recipe, begin
+from recollect.training.state import Diverged
+
+FEW, GREEDY = "recall:count=2000", {"tokens": 20, "greedy": True}
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path_factory, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.getbasetemp() / "cache"))
+
+
+def small(family: str = "gru", **options) -> Recipe:
+    settings = {"max_steps": 12, "batch_size": 8, "steps": 32, "evaluate_every": 12, "data": FEW} | options
+    return Recipe(family=family, **settings)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_family_trains_speaks_and_comes_back(family, tmp_path):
+    rows = []
+    folder = Run(tmp_path / "run")
+    assert begin(small(family), folder, rows.append)
+    losses = [row["valid_loss"] for row in rows if "valid_loss" in row]
+    assert losses[-1] < losses[0] or family == "markov"
+    said = "".join(speak(folder, "a1 b2", GREEDY))
+    assert len(said) == 20
+    assert "".join(speak(Run(tmp_path / "run"), "a1 b2", GREEDY)) == said
+
+
+def test_the_whole_way(tmp_path):
+    text = tmp_path / "text.txt"
+    text.write_text("abcdefgh " * 400, encoding="utf-8")
+    out = str(tmp_path / "run")
+    trained = run("train", str(text), "-m", "lstm", "--budget", "60steps", "--out", out, "--steps", "32")
+    assert "valid" in trained.stdout
+    assert f"recollect generate {out}" in trained.stderr
+    said = run("generate", out, "abc", "--greedy", "--tokens", "24").stdout
+    assert said == "abcdefgh abcdefgh abcdefgh \n"
+    result = json.loads(ask("evaluate", out, "--json").stdout)
+    assert [row["read"] for row in result["rows"]] == ["carried", "cold windows"]
+    assert result["rows"][0]["nats"] < 0.2
+    assert len(result["by_position"]) == 32
+    assert "perplexity" in ask("evaluate", out, str(text)).stdout
+    assert json.loads(ask("generate", out, "abc", "--greedy", "--tokens", "3", "--json").stdout)["text"] == "def"
+    metrics = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert metrics[-1]["step"] == 60
+
+
+def test_standard_input_is_data(tmp_path):
+    run("train", "-", "--budget", "2steps", "--out", str(tmp_path / "r"), "--batch", "2", input="abc " * 100)
+
+
+def test_a_run_goes_on_with_the_text_it_was_begun_on(tmp_path, monkeypatch):
+    out, text = str(tmp_path / "r"), tmp_path / "text.txt"
+    text.write_text("abc abd " * 100, encoding="utf-8")
+    options = ["--budget", "2steps", "--batch", "2", "--steps", "8"]
+    ask("train", str(text), "--out", out, *options)
+    text.write_text("something else " * 100, encoding="utf-8")
+    assert "Next" in run("resume", out).stderr  # the cache has the old text
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "elsewhere"))
+    assert f"not the text that {out} was begun on" in ask("resume", out, code=2).stderr
+    piped = str(tmp_path / "piped")
+    ask("train", "-", "--out", piped, *options, given="abc abd " * 100)
+    ask("resume", piped)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "nowhere"))
+    assert "standard input and is not kept" in ask("evaluate", piped, code=2).stderr
+
+
+def test_words_between_spaces_go_on_from_a_prompt(tmp_path):
+    text, out = tmp_path / "text.txt", str(tmp_path / "run")
+    text.write_text("the cat sat on a mat\n" * 200, encoding="utf-8")
+    options = ["--tokenizer", "space", "--budget", "60steps", "--steps", "16", "--out", out]
+    ask("train", str(text), "-m", "gru", *options)
+    assert ask("generate", out, "the cat", "--greedy", "--tokens", "6").stdout == "the cat sat on a mat\nthe\n"
+
+
+def test_ctrl_c_saves_and_resume_goes_on(tmp_path):
+    out = str(tmp_path / "run")
+    command = [sys.executable, "-m", "recollect", "train", FEW, "--budget", "100000steps", "--out", out, "--json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout
+        for line in process.stdout:
+            if json.loads(line)["step"] == 5:
+                process.send_signal(signal.SIGINT)
+                break
+        rest, words = process.communicate()
+    assert process.returncode == 130
+    assert f"recollect resume {out}" in words
+    stopped = max(json.loads(line)["step"] for line in rest.splitlines() or ['{"step": 5}'])
+    config = json.loads((tmp_path / "run" / "config.json").read_text())
+    config["training"]["max_steps"] = stopped + 3
+    (tmp_path / "run" / "config.json").write_text(json.dumps(config))
+    resumed = [json.loads(line)["step"] for line in ask("resume", out, "--json").stdout.splitlines()]
+    assert min(resumed) > stopped - 1
+    assert max(resumed) == stopped + 3
+
+
+def test_killed_runs_end_bit_equal(tmp_path):
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    options = ["--budget", "30steps", "--batch", "4", "--steps", "16", "--seed", "3"]
+    options += ["--set", "evaluate_every=4", "--set", "dropout=0.1"]
+    run("train", FEW, "--out", str(whole), *options)
+    for at in (7, 19):
+        verb = ["train", FEW, "--out", str(killed), *options] if at == 7 else ["resume", str(killed)]
+        command = [sys.executable, "-m", "recollect", *verb, "--json"]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout
+            for line in process.stdout:
+                if json.loads(line)["step"] >= at:
+                    os.kill(process.pid, signal.SIGKILL)
+                    break
+    run("resume", str(killed))
+    ours, theirs = (load_file(folder / "model.safetensors") for folder in (whole, killed))
+    assert ours.keys() == theirs.keys()
+    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+    logs = [(folder / "metrics.jsonl").read_text().splitlines() for folder in (whole, killed)]
+    assert [json.loads(line)["step"] for line in logs[0]] == [json.loads(line)["step"] for line in logs[1]]
+
+
+def test_a_run_that_diverges_names_the_last_good_checkpoint(tmp_path):
+    words = (
+        r"(nan|not finite).*The last good checkpoint is .*step-00000000\. Try: recollect train recall:count=2000 -m gru"
+    )
+    with pytest.raises(Diverged, match=words):
+        begin(small(rate=1e30), Run(tmp_path / "run"), lambda row: None)
+
+
+def test_training_works_outside_the_main_thread(tmp_path):
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(begin, small(max_steps=2), Run(tmp_path / "run"), lambda row: None).result()
+
+
+def test_two_processes_on_one_run_are_refused(tmp_path):
+    folder = Run(tmp_path / "run")
+    with folder.lock(), pytest.raises(FileError, match="another process is training here"):
+        begin(small(), Run(tmp_path / "run"), lambda row: None)
+
+
+def test_a_run_is_not_overwritten(tmp_path):
+    begin(small("markov"), Run(tmp_path / "run"), lambda row: None)
+    with pytest.raises(FileError, match="there is a run already; go on with: recollect resume"):
+        begin(small("markov"), Run(tmp_path / "run"), lambda row: None)
+
+
+def test_a_run_of_another_version_is_refused(tmp_path):
+    begin(small("markov"), Run(tmp_path / "run"), lambda row: None)
+    path = tmp_path / "run" / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"version": 99}))
+    with pytest.raises(FileError, match="a run of version 99, this version reads 2"):
+        Run(tmp_path / "run").load()
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        (["train", "python-doc"], "did you mean python-docs?"),
+        (["train", "recall", "-m", "lsmt"], "did you mean lstm?"),
+        (["train", "recall", "--size", "huge"], "wanted one of tiny, small, base"),
+        (["train", "recall", "--budget", "soon"], "--budget: seen 'soon', wanted 30s, 5m"),
+        (["train", "recall", "--tokenizer", "letters"], "wanted one of char, byte, word, bpe"),
+        (["train", "recall", "--set", "speed=9"], "tensorboard; did you mean seed?"),
+        (["train", "recall", "--device", "gpu"], "--device: seen 'gpu', wanted auto, cpu, cuda or cuda:N"),
+        (["train", "recall", "--set", "dropout=much"], "--set dropout: seen 'much', wanted float"),
+        (["generate", "nowhere", "a"], "nowhere: not a run"),
+        (["evaluate", "nowhere"], "nowhere: not a run"),
+        (["resume", "nowhere"], "nowhere: not a run"),
+    ],
+)
+def test_bad_words_are_refused(words, error, tmp_path):
+    done = ask(*words, *(["--out", str(tmp_path / "run")] if words[0] == "train" else []), code=2)
+    assert error in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_no_verb_has_more_than_twelve_flags():
+    verbs = typer.main.get_command(app).commands
+    flags = {name: [p.name for p in verb.params if p.param_type_name == "option"] for name, verb in verbs.items()}
+    assert {"train", "plan", "resume", "evaluate", "generate"} <= flags.keys()
+    assert all("device" in flags[name] for name in ("train", "plan", "resume", "evaluate", "generate"))
+    assert max(map(len, flags.values())) <= 12, flags
+
+
+def test_unknown_symbols_in_a_prompt_are_refused(tmp_path):
+    begin(small("markov"), Run(tmp_path / "run"), lambda row: None)
+    done = ask("generate", str(tmp_path / "run"), "a1 你", code=2)
+    assert "symbol '你' at place 3" in done.stderr

@@ -1,0 +1,207 @@
+"""The parts of the demo: its folder, its figures, its tables."""
+
+from __future__ import annotations
+
+import io
+import json
+import signal
+import subprocess
+import sys
+from contextlib import contextmanager
+from itertools import pairwise
+from pathlib import Path
+
+import plotly.graph_objects as go
+import pytest
+from rich.console import Console
+
+from command_line import ask
+from recollect.cli.demo import STEPS, Demo, Finding, Outcome, make_room, page, station
+from recollect.core.serialize import FileError
+from recollect.models.language import FAMILIES
+from recollect.runs.run import Run
+from recollect.views.figures import loss_curves, memory_growth, spread
+from recollect.views.page import render
+from recollect.views.terminal import LiveTable, final_tables, next_steps
+
+
+def finding(family: str = "lstm", loss: float = 2.0, said: str = "The end.") -> Finding:
+    sizes = {steps: 100 * (steps if family == "transformer" else 1) for steps in STEPS}
+    return Finding(family, loss, loss / 0.693, 250_000, 40_000.0, sizes, said, ((0.0, 4.6), (15.0, loss)))
+
+
+def outcome(*findings: Finding) -> Outcome:
+    parts = {"train": 9000, "valid": 500, "test": 500}
+    return Outcome(Demo(Path("some place")), parts, 3.2, findings or (finding(),), 200.0, "a machine")
+
+
+# ---- the folder ----------------------------------------------------------------------------------------
+
+
+def test_an_earlier_demo_is_removed(tmp_path):
+    lstm, rnn = tmp_path / "lstm", tmp_path / "rnn"
+    (lstm / "checkpoints").mkdir(parents=True)
+    (lstm / "config.json").write_text(json.dumps({"version": 1, "training": {"data": "python-docs"}}))
+    rnn.mkdir()
+    (rnn / ".lock").touch()  # a demo that was killed as it began
+    (tmp_path / "report.html").touch()
+    make_room(Demo(tmp_path))
+    assert [entry.name for entry in tmp_path.iterdir()] == [".lock"]
+
+
+@pytest.mark.parametrize("name", ["notes.txt", "config.json", "my-run", "lstm"])
+def test_a_folder_with_anything_else_is_refused_and_left_alone(name, tmp_path):
+    (tmp_path / "report.html").touch()
+    if "." in name:
+        (tmp_path / name).touch()
+    else:
+        (tmp_path / name).mkdir()
+        config = {"version": 1, "training": {"data": "my-text.txt"}}
+        (tmp_path / name / "config.json").write_text(json.dumps(config))
+    with pytest.raises(FileError, match=f"holds '{name}', which is not of a demo.*recollect demo --out"):
+        make_room(Demo(tmp_path))
+    assert (tmp_path / name).exists()
+    assert (tmp_path / "report.html").exists()
+
+
+def test_a_link_is_not_followed(tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "demo").mkdir()
+    (tmp_path / "demo" / "lstm").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(FileError, match="'lstm', which is not of a demo"):
+        make_room(Demo(tmp_path / "demo"))
+
+
+def test_two_demos_in_one_folder_are_refused(tmp_path):
+    with Run(tmp_path).lock(), pytest.raises(FileError, match="another process is training here"):
+        make_room(Demo(tmp_path))
+
+
+def test_a_file_is_refused_with_the_next_command(tmp_path):
+    (tmp_path / "file").write_text("mine", encoding="utf-8")
+    done = ask("demo", "--out", str(tmp_path / "file"), code=2)
+    assert done.stderr.endswith(f"a file, wanted a folder; try: recollect demo --out {tmp_path / 'file'}-2\n")
+    assert (tmp_path / "file").read_text(encoding="utf-8") == "mine"
+
+
+@pytest.mark.parametrize("seconds", [0.0, -1.0, float("nan"), float("inf")])
+def test_seconds_that_cannot_be_are_refused(seconds):
+    with pytest.raises(ValueError, match=r"--seconds: seen .*, wanted more than 0; try: recollect demo --seconds 15"):
+        Demo(Path("demo"), seconds)
+
+
+@contextmanager
+def hearing_ctrl_c():
+    """Begin processes that hear Ctrl-C, though this one may have been begun not to, as by a script in background."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_ctrl_c_stops_it_and_says_how_to_begin_again(tmp_path):
+    command = [sys.executable, "-u", "-m", "recollect", "demo", "--seconds", "1000", "--out", str(tmp_path / "demo")]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with hearing_ctrl_c(), subprocess.Popen(command, **pipes) as process:
+        assert process.stdout
+        assert process.stdout.readline().startswith("markov")
+        process.send_signal(signal.SIGINT)
+        _, words = process.communicate()
+    assert process.returncode == 130
+    assert f"stopped. Begin again with: recollect demo --out {tmp_path / 'demo'}" in words
+
+
+# ---- figures -------------------------------------------------------------------------------------------
+
+
+def test_labels_are_moved_apart_and_keep_their_order():
+    values = [3.0, 1.0, 1.02, 1.01, 9.0]
+    places = spread(values, 0.5)
+    assert sorted(range(5), key=lambda i: places[i]) == sorted(range(5), key=lambda i: values[i])
+    assert all(after - before >= 0.5 - 1e-9 for before, after in pairwise(sorted(places)))
+    assert (places[0], places[4]) == (3.0, 9.0)
+    assert sum(places[1:4]) == pytest.approx(sum(values[1:4]))
+
+
+def plain(part):
+    """Resolve colours and languages as the page does."""
+    if isinstance(part, dict):
+        return part["en"] if part.keys() == {"en", "zh"} else {name: plain(value) for name, value in part.items()}
+    if isinstance(part, list):
+        return [plain(value) for value in part]
+    return "#123456" if isinstance(part, str) and part.startswith("var(--") else part
+
+
+def test_figures_are_what_plotly_understands():
+    curves = {"lstm": [(0.0, 4.6), (9.0, 2.0)], "markov": [(0.3, 1.5)]}
+    losses = go.Figure(plain(loss_curves(curves, 3.2, 10.0)))
+    assert [tuple(trace.x) for trace in losses.data] == [(0.0, 9.0, 10.0), (0.3, 10.0)]
+    assert {note.text for note in losses.layout.annotations} == {"lstm", "markov", "unigram"}
+    memories = go.Figure(plain(memory_growth({"lstm": [(1, 100), (1024, 100)], "transformer": [(1, 9), (1024, 2e6)]})))
+    assert memories.layout.xaxis.ticktext == ("1", "1k")
+    assert memories.layout.yaxis.ticktext == ("10 B", "100 B", "1 kB", "10 kB", "100 kB", "1 MB")
+
+
+# ---- the page ------------------------------------------------------------------------------------------
+
+
+def test_the_page_escapes_what_models_say():
+    text = page(outcome(finding(said="The </dd><script>alert(1)</script> & so on")))
+    assert "<script>alert(1)" not in text
+    assert "&lt;script&gt;alert(1)&lt;/script&gt; &amp; so on" in text
+
+
+def test_figures_cannot_end_their_script():
+    figures = {"losses": {"data": [{"name": "</script><b>"}], "layout": {}}}
+    assert "</script><b>" not in render("demo.html.j2", figures, "a machine", outcome=outcome())
+
+
+def test_the_best_family_is_marked():
+    text = page(outcome(finding("rnn", 2.5), finding("lstm", 2.0)))
+    best = text.partition('<tr class="best">')[2]
+    assert best.strip().startswith('<th scope="row">lstm')
+
+
+def test_every_family_has_its_place_in_the_line():
+    assert {station(family).name for family in FAMILIES} >= {"markov", "self-attention", "ttt-mlp"}
+
+
+# ---- the terminal --------------------------------------------------------------------------------------
+
+
+def console(is_terminal: bool) -> Console:
+    return Console(file=io.StringIO(), force_terminal=is_terminal, width=80, color_system=None)
+
+
+def written(target: Console) -> str:
+    assert isinstance(target.file, io.StringIO)
+    return target.file.getvalue()
+
+
+def test_a_terminal_sees_the_loss_fall():
+    target, moments = console(is_terminal=True), iter(range(100))
+    with LiveTable(target, 15.0, clock=lambda: float(next(moments))) as table:
+        table.learning("lstm", 0.0, [4.6])
+        table.learning("lstm", 7.5, [4.6, 3.1, 2.0])
+        table.finished(finding())
+    for words in ("0.0 of 15 s", "7.5 of 15 s", "2.000", "█▄▁"):
+        assert words in written(target)
+
+
+def test_elsewhere_each_family_is_one_line():
+    target = console(is_terminal=False)
+    with LiveTable(target, 15.0) as table:
+        table.learning("lstm", 7.5, [4.6, 3.1])
+        assert not written(target)
+        table.finished(finding())
+    assert written(target) == "lstm              test loss 2.000 nats, 40,000 characters/s\n"
+
+
+def test_the_last_tables_fit_a_narrow_terminal_and_the_command_is_whole():
+    target, result = console(is_terminal=False), outcome(finding("transformer", 1.9), finding("linear-attention"))
+    target.print(final_tables(result))
+    assert "1,638,400" in written(target)
+    assert "…" not in written(target)
+    assert "(unigram)" in written(target)
+    assert next_steps(result).endswith("recollect generate 'some place/transformer' 'The '")
