@@ -1,0 +1,92 @@
+"""The wall between mathematics and device code: fast forms register here, and everything else asks here.
+
+A layer's file holds its mathematics and a `fast` that needs nothing but torch. Our own device code lives in
+`recollect.accel`, which no other folder imports: this module loads `recollect.accel.cpu` or `recollect.accel.cuda` by
+name, when a tensor of that device is first read. Each registers its forms under the names of `HOOKS`. A form returns
+None where it does not apply, and then the caller goes on as if there were none.
+
+`RECOLLECT_ACCEL=off` in the environment, or `with without_accel():`, leaves every form out; results are the same.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from threading import local
+from typing import Any, TypeAlias
+
+Form: TypeAlias = Callable[..., Any]
+
+HOOKS = {
+    "layer": "read with one layer, with or without a memory",
+    "neighbours": "read with a layer and some of those above it in a Stack",
+    "both_directions": "read with the two layers of a Bidirectional",
+    "recurrent_step": "one step of a recurrent layer, given its product with the input",
+    "decode_step": "a decode step that is repeated: recorded, compiled or captured",
+    "decode_loop": "choosing and reading in turn without returning to Python",
+    "weight_layout": "lay a layer's weights out for the device's library",
+    "compute_dtype": "the dtype that matrix products are made in",
+    "reasons": "why forms are not used here",
+}
+
+_forms: dict[tuple[str, str], Form] = {}  # by hook and device type
+_missing: dict[str, str] = {}  # why a device type has no forms
+_tried: set[str] = set()
+
+
+class _Switch(local):
+    """Whether this thread uses our device code."""
+
+    is_on = os.environ.get("RECOLLECT_ACCEL", "on") != "off"
+
+
+_switch = _Switch()
+
+
+def register(hook: str, device: str, form: Form) -> None:
+    """Offer a fast form for a hook on a type of device."""
+    if hook not in HOOKS:
+        raise ValueError(f"hook: got {hook!r}, expected one of {', '.join(HOOKS)}")
+    _forms[hook, device] = form
+
+
+def ask(hook: str, device: str, *given: Any, **options: Any) -> Any:
+    """Return what the form for a hook gives on a type of device; None: there is none, or it does not apply."""
+    if not _switch.is_on:
+        return None
+    if device not in _tried:
+        _load(device)
+    form = _forms.get((hook, device))
+    return None if form is None else form(*given, **options)
+
+
+def why_not(device: str) -> list[str]:
+    """Return the reasons why fast forms of a type of device are not used, for `recollect doctor`."""
+    if not _switch.is_on:
+        return ["switched off: RECOLLECT_ACCEL=off"]
+    found = ask("reasons", device)
+    return [_missing[device]] if device in _missing else list(found or [])
+
+
+@contextmanager
+def without_accel() -> Iterator[None]:
+    """Use no device code of ours in this thread."""
+    before = _switch.is_on
+    _switch.is_on = False
+    try:
+        yield
+    finally:
+        _switch.is_on = before
+
+
+def _load(device: str) -> None:
+    _tried.add(device)
+    name = f"recollect.accel.{device}"
+    try:
+        import_module(name)
+    except ModuleNotFoundError as error:
+        if not name.startswith(str(error.name)):
+            raise
+        _missing[device] = f"{name} is not installed"
