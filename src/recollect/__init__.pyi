@@ -3,6 +3,7 @@ from recollect.core.compose import Bidirectional as Bidirectional, Residual as R
 from recollect.core.growing import Growing as Growing
 from recollect.core.layer import SequenceLayer as SequenceLayer, scan as scan
 from recollect.core.memory import Both as Both, Fixed as Fixed, Layers as Layers, Memory as Memory, Nothing as Nothing
+from recollect.core.padding import pad as pad
 from recollect.core.record import record as record
 from recollect.core.serialize import (
     FileError as FileError,
@@ -11,14 +12,40 @@ from recollect.core.serialize import (
     save_memory as save_memory,
     save_weights as save_weights,
 )
+from recollect.core.settings import setting as setting
+from recollect.core.task import (
+    About as About,
+    Answer as Answer,
+    Baseline as Baseline,
+    Loss as Loss,
+    Measure as Measure,
+    Prediction as Prediction,
+    Scores as Scores,
+    Task as Task,
+)
 from recollect.core.validate import ContractError as ContractError, check_ids as check_ids, check_prefix as check_prefix
+from recollect.generation.beam import beam as beam
+from recollect.generation.continuation import generate_text as generate_text, stream_text as stream_text
+from recollect.generation.sampling import generate as generate, stream as stream
+from recollect.generation.settings import Search as Search, Settings as Settings
+from recollect.generation.translation import translate as translate
 from recollect.laws.check import LawBroken as LawBroken, check_layer as check_layer
 from recollect.layers.attention.alignment import make_alignment as make_alignment
 from recollect.layers.attention.attend import Attend as Attend
+from recollect.layers.attention.coattention import (
+    AlternatingCoAttention as AlternatingCoAttention,
+    InteractiveCoAttention as InteractiveCoAttention,
+    ParallelCoAttention as ParallelCoAttention,
+    RotatoryAttention as RotatoryAttention,
+)
 from recollect.layers.attention.cross_attention import CrossAttention as CrossAttention, Source as Source
 from recollect.layers.attention.linear_attention import Associations as Associations, LinearAttention as LinearAttention
 from recollect.layers.attention.multi_head import MultiHead as MultiHead, MultiHop as MultiHop
-from recollect.layers.attention.pooling import Hierarchical as Hierarchical, SelfAttentive as SelfAttentive
+from recollect.layers.attention.pooling import (
+    Capsules as Capsules,
+    Hierarchical as Hierarchical,
+    SelfAttentive as SelfAttentive,
+)
 from recollect.layers.attention.score import make_score as make_score
 from recollect.layers.attention.self_attention import (
     BasicSelfAttention as BasicSelfAttention,
@@ -47,4 +74,10 @@ from recollect.layers.recurrent.recurrence import Hidden as Hidden, HiddenCell a
 from recollect.layers.recurrent.rnn import RNN as RNN
 from recollect.layers.recurrent.torch_bridge import RecurrentStack as RecurrentStack
 from recollect.layers.ttt.layer import TTTMLP as TTTMLP, FastWeights as FastWeights, TTTLinear as TTTLinear
+from recollect.models.captioning import CaptionConfig as CaptionConfig, Captioner as Captioner
+from recollect.models.language import LanguageConfig as LanguageConfig, LanguageModel as LanguageModel
+from recollect.models.task_model import LastStep as LastStep, LearnedQuery as LearnedQuery, TaskModel as TaskModel
+from recollect.models.translation import TranslationConfig as TranslationConfig, Translator as Translator
+from recollect.runs.run import Run as Run, load as load
+from recollect.runs.train import train as train
 from recollect.version import __version__ as __version__

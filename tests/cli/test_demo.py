@@ -22,7 +22,7 @@ from recollect.models.language import FAMILIES
 from recollect.runs.run import Run
 from recollect.views.figures import loss_curves, memory_growth, spread
 from recollect.views.page import render
-from recollect.views.terminal import LiveTable, final_tables, next_steps
+from recollect.cli.demo_table import LiveTable, final_tables, next_steps
 
 
 def finding(family: str = "lstm", loss: float = 2.0, said: str = "The end.") -> Finding:

@@ -8,7 +8,7 @@ import shutil
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -20,23 +20,21 @@ from recollect.core.layer import SequenceLayer
 from recollect.core.machine import choose_device, describe
 from recollect.core.serialize import FileError, write_file
 from recollect.data.text.corpus import Corpus
+from recollect.evaluation.likelihood import validation_scores
 from recollect.models.language import FAMILIES, LanguageConfig, LanguageModel
-from recollect.models.line import LINE, Station
+from recollect.models.line import LINE, Station, station_of
 from recollect.models.sizes import sized
-from recollect.runs.card import STATIONS
-from recollect.runs.config import Recipe
+from recollect.runs.config import RunConfig
 from recollect.runs.plan import forecast
-from recollect.runs.predict import speak
 from recollect.runs.run import Run
 from recollect.runs.train import begin
-from recollect.tasks.language import LanguageTask
-from recollect.training.loop import count_symbols, validation_loss
+from recollect.tasks.language import count_symbols
 
 STEPS = (1, 16, 256, 1024, 4096, 16384)  # symbols read, after which the memory is weighed
 EVALUATIONS = 6  # while a family learns
 BATCH = 8  # rows read side by side: few, since in so short a time many small updates teach more than few large ones
 PROBE = 0.3  # seconds in which a family's speed is found
-SPEECH = {"tokens": 60, "temperature": 0.8, "seed": 0}
+SPEECH: dict[str, Any] = {"tokens": 60, "temperature": 0.8, "seed": 0}
 
 
 @dataclass(frozen=True)
@@ -50,11 +48,12 @@ class Demo:
 
     def __post_init__(self) -> None:
         if not 0 < self.seconds < math.inf:
-            raise ValueError(f"--seconds: seen {self.seconds:g}, wanted more than 0; try: recollect demo --seconds 15")
+            raise ValueError(f"--seconds: got {self.seconds:g}, expected more than 0; try: recollect demo --seconds 15")
 
-    def recipe(self, family: str) -> Recipe:
-        """Say how a family is trained."""
-        return Recipe(self.data, family, "tiny", "char", max_seconds=self.seconds, batch_size=BATCH)
+    def config(self, family: str, **settings: Any) -> RunConfig:
+        """Return how a family is trained."""
+        given: dict[str, Any] = {"tokenizer": "char", "max_seconds": self.seconds, "batch_size": BATCH}
+        return RunConfig.make(self.data, family, **given, **settings)
 
 
 @dataclass(frozen=True)
@@ -113,14 +112,14 @@ def run_demo(demo: Demo, watcher: Watcher) -> Outcome:
     begun = time.perf_counter()
     make_room(demo)
     with Run(demo.out).lock(), one_thread():
-        corpus = LanguageTask().open(demo.recipe("markov"))
+        corpus = demo.config("markov").make_task().open(demo.data)
         findings = []
         for family in sorted(FAMILIES, key=lambda family: LINE.index(station(family))):
             findings.append(find(demo, family, corpus, watcher))
             watcher.finished(findings[-1])
         characters = {part: len(getattr(corpus, part)) for part in ("train", "valid", "test")}
         took = time.perf_counter() - begun
-        machine = describe(choose_device(demo.recipe("markov").device))
+        machine = describe(choose_device(demo.config("markov").training.device))
         outcome = Outcome(demo, characters, unigram_loss(corpus), tuple(findings), took, machine)
         write_file(demo.out / "report.html", page(outcome).encode())
     return outcome
@@ -138,8 +137,10 @@ def one_thread() -> Iterator[None]:
 
 
 def station(family: str) -> Station:
-    """Give a family's place in the line."""
-    return next(s for s in LINE if s.name == STATIONS.get(family, family))
+    """Return a family's place in the line."""
+    found = station_of(family)
+    assert found is not None
+    return found
 
 
 def page(outcome: Outcome) -> str:
@@ -182,7 +183,7 @@ def _is_of_a_demo(entry: Path, data: str) -> bool:
     if entry.name not in FAMILIES or not config.exists():
         return entry.name in FAMILIES and not list(entry.glob("[!.]*"))  # stopped before it began
     try:  # whatever its version: an old demo may go
-        return json.loads(config.read_text(encoding="utf-8"))["training"]["data"] == data
+        return json.loads(config.read_text(encoding="utf-8"))["run"]["data"] == data
     except (ValueError, KeyError, TypeError):
         return False
 
@@ -192,18 +193,18 @@ def _is_of_a_demo(entry: Path, data: str) -> bool:
 
 def find(demo: Demo, family: str, corpus: Corpus, watcher: Watcher) -> Finding:
     """Train one family as a run of its own, and measure what it became."""
-    recipe, run = demo.recipe(family), Run(demo.out / family)
+    config, run = demo.config(family), Run(demo.out / family, "cpu")
     log = _Log(family, watcher)
     if family == "markov":
         log.seconds, log.tokens = counting_seconds(corpus), len(corpus.train)
     else:
-        recipe = replace(recipe, evaluate_every=updates_between(recipe))
-    if not begin(recipe, run, log):
+        config = demo.config(family, evaluate_every=updates_between(config))
+    if not begin(config, run, log):
         raise KeyboardInterrupt
-    model = run.load()
+    model = run.model
     text = torch.from_numpy(np.resize(corpus.train, max(STEPS)).astype(np.int64))[None]  # a short one comes again
-    said = demo.prompt + "".join(speak(run, demo.prompt, SPEECH))
-    loss = validation_loss(model, corpus.test, recipe.steps, corpus.ends["test"])
+    said = run.generate(demo.prompt, **SPEECH)
+    loss = run.task.measure(model, corpus, "test").value
     return Finding(
         family=family,
         loss=loss,
@@ -231,9 +232,9 @@ class _Log:
         self.watcher.learning(self.family, self.seconds, [loss for _, loss in self.curve])
 
 
-def updates_between(recipe: Recipe) -> int:
+def updates_between(config: RunConfig) -> int:
     """Try a few updates, so that every family is evaluated equally often, however fast it learns."""
-    return max(1, forecast(recipe, seconds=PROBE)["updates"] // EVALUATIONS)
+    return max(1, forecast(config, seconds=PROBE)["updates"] // EVALUATIONS)
 
 
 def counting_seconds(corpus: Corpus) -> float:
@@ -248,7 +249,7 @@ def unigram_loss(corpus: Corpus) -> float:
     """Give the test loss of knowing nothing but how often each symbol comes."""
     model = LanguageModel(LanguageConfig("markov", corpus.tokenizer.vocab_size, order=0))
     count_symbols(model, corpus.train, ends=corpus.ends["train"])
-    return validation_loss(model, corpus.test, 256, corpus.ends["test"])
+    return validation_scores(model, corpus.test, 256, corpus.ends["test"]).value
 
 
 def learned_numbers(model: LanguageModel) -> int:

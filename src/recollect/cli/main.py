@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import shlex
 import sys
 from contextlib import closing
@@ -51,20 +50,20 @@ def models(
 ) -> None:
     """Show the line: year, idea, memory, cost. 展示整条发展线。"""
     if lang not in ("en", "zh"):
-        _refuse(f"--lang: seen {lang!r}, wanted en or zh", "recollect models --lang zh")
+        _refuse(f"--lang: got {lang!r}, expected en or zh", "recollect models --lang zh")
     if as_json:
         typer.echo(json.dumps([_station(s) for s in LINE], ensure_ascii=False, indent=2))
         return
     table = Table(box=None, header_style="bold")
-    for column in ("year", "model", "idea", "memory", "bytes grow", "a step costs"):
+    for column in ("year", "model", "idea", "memory", "bytes grow", "a step costs", "-m for"):
         table.add_column(column, overflow="fold", no_wrap=column in ("year", "model"))
     for s in LINE:
-        table.add_row(str(s.year), s.name, s.idea[lang], s.memory, s.growth, s.step)
+        table.add_row(str(s.year), s.name, s.idea[lang], s.memory, s.growth, s.step, ", ".join(s.tasks))
     console.print(table)
 
 
 def _station(s: Any) -> dict[str, Any]:
-    names = ("name", "year", "layer", "paper", "memory", "growth", "step", "idea")
+    names = ("name", "year", "layer", "paper", "memory", "growth", "step", "idea", "tasks")
     return {name: getattr(s, name) for name in names}
 
 
@@ -79,13 +78,13 @@ def demo(
     from pathlib import Path
 
     from recollect.cli.demo import Demo, run_demo
-    from recollect.views.terminal import LiveTable, final_tables, next_steps
+    from recollect.cli.demo_table import LiveTable, final_tables, next_steps
 
     try:
         with LiveTable(Console(quiet=True) if as_json else console, seconds) as watcher:
             outcome = run_demo(Demo(Path(out), seconds), watcher)
     except KeyboardInterrupt:
-        _notice(f"stopped. Begin again with: recollect demo --out {shlex.quote(out)}")
+        _notice(f"stopped. Start again with: recollect demo --out {shlex.quote(out)}")
         raise typer.Exit(130) from None
     if as_json:
         typer.echo(json.dumps(asdict(outcome), default=str, ensure_ascii=False))
@@ -98,70 +97,80 @@ Data = Annotated[str, typer.Argument(metavar="DATA", help="A file, folder, glob,
 RunFolder = Annotated[str, typer.Argument(metavar="RUN", help="A run's folder.")]
 
 
-Family = Annotated[str, typer.Option("-m", "--model", help="The family; see recollect models.")]
+Family = Annotated[
+    str | None, typer.Option("-m", "--model", help="A name of recollect models, or path/to/file.py:Name.")
+]
 Size = Annotated[str, typer.Option(help="tiny, small or base: equal parameters for every family.")]
 BudgetWords = Annotated[str, typer.Option(help="30s, 5m, 2000steps, 1000000tokens or 3epochs.")]
 Seed = Annotated[int, typer.Option(help="Fixes weights and order.")]
 Kind = Annotated[str | None, typer.Option(help="char, byte, word, space or bpe; by default chosen.")]
-Batch = Annotated[int, typer.Option(help="Rows read side by side.")]
-Steps = Annotated[int, typer.Option(help="Symbols to a stretch.")]
+TaskName = Annotated[
+    str | None,
+    typer.Option(help="language, translate, summarise, caption or path/to/file.py:Name; by default what DATA ask for."),
+]
+Batch = Annotated[int | None, typer.Option(help="Rows read side by side.")]
+Steps = Annotated[int | None, typer.Option(help="Symbols to a row of a batch.")]
 Device = Annotated[str, typer.Option(help="cpu or cuda; auto takes a GPU where there is one.")]
-Settings = Annotated[list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="All else: rate, dropout …")]
+SetOptions = Annotated[list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="All else: rate, dropout …")]
+
+
+def _settings(settings: list[str] | None, **flags: Any) -> dict[str, Any]:
+    """Return the settings given by flags and by --set."""
+    from recollect.core.settings import parse
+
+    named = {name: value for name, value in flags.items() if value is not None}
+    return named | dict(parse(text) for text in settings or [])
 
 
 @app.command()
 def train(
     data: Data,
-    model: Family = "lstm",
+    model: Family = None,
     size: Size = "tiny",
     budget: BudgetWords = "60s",
     out: Annotated[str | None, typer.Option(help="The run's folder; by default runs/MODEL.")] = None,
     seed: Seed = 0,
     tokenizer: Kind = None,
-    task: Annotated[
-        str, typer.Option(help="language: a text; translate, summarise: pairs; caption: pictures.")
-    ] = "language",
-    batch: Batch = 16,
-    steps: Steps = 128,
+    task: TaskName = None,
+    batch: Batch = None,
+    steps: Steps = None,
     device: Device = "auto",
-    settings: Settings = None,
+    settings: SetOptions = None,
     as_json: AsJson = False,
 ) -> None:
     """Train a model on DATA. 训练一个模型。"""
-    from recollect.runs.config import Recipe
     from recollect.runs.progress import reporter
-    from recollect.runs.run import Run
-    from recollect.runs.train import begin
+    from recollect.runs.train import train as start_training
 
-    named: dict[str, Any] = {"batch_size": batch, "steps": steps, "seed": seed, "device": device, "task": task}
-    recipe = Recipe(data, model, size, tokenizer, **_budget(budget), **named).with_settings(settings or [])
-    run = Run(out or f"runs/{model}")
+    given: dict[str, Any] = {"task": task, "model": model, "size": size, "budget": budget, "seed": seed}
+    given |= _settings(settings, tokenizer=tokenizer, batch_size=batch, steps=steps)
     with closing(reporter(as_json)) as progress:
-        is_spent = begin(recipe, run, progress.show)
-    _close(is_spent, run)
+        run = start_training(data, out=out, device=device, report=progress.show, **given)
+    _close(run)
 
 
 @app.command()
 def plan(
     data: Data,
-    model: Family = "lstm",
+    model: Family = None,
     size: Size = "tiny",
     budget: BudgetWords = "60s",
     seed: Seed = 0,
     tokenizer: Kind = None,
-    batch: Batch = 16,
-    steps: Steps = 128,
+    task: TaskName = None,
+    batch: Batch = None,
+    steps: Steps = None,
     device: Device = "auto",
-    settings: Settings = None,
+    settings: SetOptions = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say whether a training will fit, and how long it will take. 预估训练能否进行、需要多久。"""
-    from recollect.runs.config import Recipe
+    """Estimate whether a training fits, and how long it takes. 预估训练能否进行、需要多久。"""
     from recollect.runs.plan import as_table, forecast
+    from recollect.runs.train import configure
 
-    named: dict[str, Any] = {"batch_size": batch, "steps": steps, "seed": seed, "device": device}
-    recipe = Recipe(data, model, size, tokenizer, **_budget(budget), **named).with_settings(settings or [])
-    facts = forecast(recipe)
+    given: dict[str, Any] = {"task": task, "model": model, "size": size, "budget": budget, "seed": seed}
+    given |= _settings(settings, tokenizer=tokenizer, batch_size=batch, steps=steps)
+    facts = forecast(configure(data, device=device, **given))
     if as_json:
         typer.echo(json.dumps(facts, ensure_ascii=False))
         return
@@ -169,58 +178,63 @@ def plan(
     typer.echo(f"Next: {facts['next']}", err=True)
 
 
+Code = Annotated[
+    str | None, typer.Option("-m", "--model", help="The file of a run on one's own layer: path/to/file.py:Name.")
+]
+TaskCode = Annotated[str | None, typer.Option("--task", help="The file of a run on one's own task, likewise.")]
+
+
+def _open(run: str, device: str, model: str | None, task: str | None) -> Run:
+    """Load a run, with code of one's own only where it is named."""
+    from recollect.models.own import load_name
+    from recollect.runs.run import load
+
+    own = {name: load_name(code) for name, code in (("model", model), ("task", task)) if code is not None}
+    return load(run, device=device, **own)
+
+
 @app.command()
 def resume(
     run: RunFolder,
     device: Annotated[str | None, typer.Option(help="cpu, cuda or auto; by default as it was trained.")] = None,
+    model: Code = None,
+    task: TaskCode = None,
     as_json: AsJson = False,
 ) -> None:
-    """Go on with a run where it stopped. 从停下的地方继续训练。"""
-    from recollect.runs import train as training
+    """Resume a run where it stopped. 从停下的地方继续训练。"""
     from recollect.runs.progress import reporter
-    from recollect.runs.run import Run
+    from recollect.runs.train import resume as resume_training
 
-    folder = Run(run)
+    folder = _open(run, "auto", model, task)
     with closing(reporter(as_json)) as progress:
-        is_spent = training.resume(folder, progress.show, _notice, device)
-    _close(is_spent, folder)
+        resume_training(folder, progress.show, _notice, device)
+    _close(folder)
 
 
 @app.command()
 def evaluate(
     run: RunFolder,
     data: Annotated[str | None, typer.Argument(metavar="DATA", help="By default the run's own test part.")] = None,
-    steps: Annotated[int | None, typer.Option(help="Symbols to a cold window.")] = None,
+    steps: Annotated[int | None, typer.Option(help="Symbols to a cold window, or to a target.")] = None,
     device: Device = "auto",
+    model: Code = None,
+    task: TaskCode = None,
     as_json: AsJson = False,
 ) -> None:
     """Measure how well a run does on DATA. 衡量模型的表现。"""
-    from recollect.runs.evaluate import measure
-    from recollect.runs.run import Run
-
-    result = measure(Run(run), data, steps, device)
+    scores = _open(run, device, model, task).evaluate(data, steps)
     if as_json:
-        typer.echo(json.dumps(result))
+        typer.echo(json.dumps({"run": run, **scores.as_json()}, ensure_ascii=False))
         return
-    columns = {"nats": "nats", "perplexity": "perplexity", "bpc": "bits per character", "bpb": "bits per byte"}
-    if "pairs" in result:
-        typer.echo(f"{result['pairs']} pairs, targets given: {result['nats']:.4f} nats, {result['perplexity']:.4f}")
-        columns = {"bleu": "BLEU", "bleu_lowercase": "BLEU, small letters", "chrf": "chrF", "rouge_l": "ROUGE-L"}
-        columns |= {"exact": "exact"}
-    table = Table(box=None, header_style="bold")
-    for column in ("read", *columns.values()):
-        table.add_column(column)
-    for row in result["rows"]:
-        table.add_row(row["read"], *(f"{row[name]:.4f}" for name in columns))
-    console.print(table)
-    for signature in result["rows"][0].get("signatures", []):
+    typer.echo(str(scores))
+    for signature in scores.details.get("signatures", []):
         typer.echo(signature)
 
 
 @app.command()
 def generate(
     run: RunFolder,
-    prompt: Annotated[str, typer.Argument(help="What to go on from.")],
+    prompt: Annotated[str, typer.Argument(help="What to continue.")],
     tokens: Annotated[int, typer.Option(help="Symbols to add.")] = 200,
     greedy: Annotated[bool, typer.Option("--greedy", help="Always the likeliest.")] = False,
     temperature: Annotated[float, typer.Option(help="Below 1 surer, above 1 wilder.")] = 0.8,
@@ -230,21 +244,19 @@ def generate(
     stop: Annotated[list[str] | None, typer.Option(help="Stop before this text.")] = None,
     seed: Annotated[int, typer.Option(help="Fixes the draws.")] = 0,
     device: Device = "auto",
+    model: Code = None,
     as_json: AsJson = False,
 ) -> None:
-    """Let a run speak. 让模型说话。"""
-    from recollect.runs.predict import speak
-    from recollect.runs.run import Run
-
+    """Continue a prompt with a run. 让模型续写。"""
     settings: dict[str, Any] = {"tokens": tokens, "greedy": greedy, "temperature": temperature, "seed": seed}
     settings |= {"top_k": top_k, "top_p": top_p, "min_p": min_p}
-    pieces = speak(Run(run), prompt, settings, stop or [], device)
+    chunks = _open(run, device, model, None).stream(prompt, stop or [], **settings)
     if as_json:
-        typer.echo(json.dumps({"prompt": prompt, "text": "".join(pieces)}, ensure_ascii=False))
+        typer.echo(json.dumps({"prompt": prompt, "text": "".join(chunks)}, ensure_ascii=False))
         return
     sys.stdout.write(prompt)
-    for piece in pieces:
-        sys.stdout.write(piece)
+    for chunk in chunks:
+        sys.stdout.write(chunk)
         sys.stdout.flush()
     sys.stdout.write("\n")
 
@@ -253,31 +265,36 @@ def generate(
 def predict(
     run: RunFolder,
     words: Annotated[str, typer.Argument(metavar="INPUT", help="A line, a file of lines, -, a picture or a folder.")],
-    beam: Annotated[int, typer.Option(help="Hypotheses kept open; 1 is greedy.")] = 5,
-    nbest: Annotated[int, typer.Option(help="Targets for each line.")] = 1,
+    beam: Annotated[int | None, typer.Option(help="Hypotheses kept open, by default 5; 1 is greedy.")] = None,
+    nbest: Annotated[int | None, typer.Option(help="Answers for each input, by default 1.")] = None,
     maps: Annotated[str | None, typer.Option(help="Also write a page of where it looked.")] = None,
     device: Device = "auto",
+    model: Code = None,
+    task: TaskCode = None,
     as_json: AsJson = False,
 ) -> None:
-    """Translate with a run, or say what is on pictures. 用训练好的模型翻译，或看图说话。"""
-    from recollect.runs.predict import answer, is_captioner
-    from recollect.runs.run import Run
-
-    has_names = is_captioner(Run(run))
-    if maps is not None and has_names:
-        _refuse("--maps: it shows lines, and this run reads pictures", f"recollect predict {run} {words}")
-    rows = answer(Run(run), words, beam, nbest, device)
+    """Translate, summarise, caption with a run. 用训练好的模型翻译、摘要、看图说话。"""
+    opened = _open(run, device, model, task)
+    if maps is not None and not hasattr(opened.task, "attention"):
+        _refuse(
+            f"--maps: a run of the task {opened.task.name} has none", f"recollect predict {run} {shlex.quote(words)}"
+        )
+    rows = opened.predict(words, **_settings(None, beam=beam, nbest=nbest))
     if maps is not None:
+        from recollect.core.machine import describe
         from recollect.views.maps import write_maps
 
-        write_maps(Run(run), [(row["source"], row["targets"][0]["text"]) for row in rows], maps, device)
+        pairs = [(row.source, row.targets[0].text) for row in rows]
+        looks = [opened.attention(*pair) for pair in pairs]
+        machine = describe(next(opened.model.parameters()).device)
+        write_maps(maps, pairs, looks, run=run, family=opened.config().family, machine=machine)
     for row in rows:
         if as_json:
-            typer.echo(json.dumps(row, ensure_ascii=False))
+            typer.echo(json.dumps(row.as_json(), ensure_ascii=False))
             continue
-        name = f"{row['source']}\t" if has_names else ""  # as in a captions.tsv
-        for target in row["targets"]:
-            typer.echo(name + (target["text"] if nbest == 1 else f"{target['score']:.4f}\t{target['text']}"))
+        name = f"{row.source}\t" if opened.task.shows_names else ""  # as in a captions.tsv
+        for target in row.targets:
+            typer.echo(name + (target.text if len(row.targets) == 1 else f"{target.score:.4f}\t{target.text}"))
 
 
 @app.command()
@@ -314,7 +331,7 @@ def bench(
 
     words = ["recollect bench", *(["--gpu"] if gpu else []), *(["--quick"] if quick else [])]
     if out is not None and not Path(out).parent.is_dir():
-        _refuse(f"--out: seen {out}, but there is no such folder", f"{' '.join(words)} --out bench.json")
+        _refuse(f"--out: got {out}, but there is no such folder", f"{' '.join(words)} --out bench.json")
     from recollect.bench.contest_table import Bench, head, legend, line, run_bench
 
     if not as_json:
@@ -326,30 +343,20 @@ def bench(
     typer.echo(written if as_json else f"\n{legend(result)}")
 
 
-def _budget(text: str) -> dict[str, Any]:
-    """Read 30s, 5m, 1h, 2000steps, 1000000tokens or 3epochs."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(s|m|h|steps?|tokens?|epochs?)", text.strip())
-    if match is None:
-        raise ValueError(f"--budget: seen {text!r}, wanted 30s, 5m, 1h, 2000steps, 1000000tokens or 3epochs")
-    number, unit = float(match[1]), match[2]
-    if unit in ("s", "m", "h"):
-        return {"max_seconds": number * {"s": 1, "m": 60, "h": 3600}[unit]}
-    if unit.startswith("epoch"):
-        return {"max_epochs": number}
-    return {"max_steps" if unit.startswith("step") else "max_tokens": int(number)}
-
-
 def _notice(text: str) -> None:
     typer.echo(f"recollect: {text}", err=True)
 
 
-def _close(is_spent: bool, run: Run) -> None:
+def _close(run: Run) -> None:
     folder = shlex.quote(str(run.folder))
-    if is_spent:
-        verb = "generate" if run.config()["training"]["task"] == "language" else "predict"
-        typer.echo(f"Next: recollect {verb} {folder} {shlex.quote(run.prompt())}", err=True)
+    if run.is_spent:
+        config = run.config()
+        verb = "generate" if hasattr(run.task, "generate") else "predict"
+        code = [f"-m {config.family}"] if ":" in config.family else []
+        code += [f"--task {config.task}"] if ":" in config.task else []
+        typer.echo(" ".join(["Next: recollect", verb, folder, shlex.quote(run.prompt()), *code]), err=True)
         return
-    typer.echo(f"recollect: stopped, everything is saved. Go on with: recollect resume {folder}", err=True)
+    typer.echo(f"recollect: stopped, everything is saved. Resume with: recollect resume {folder}", err=True)
     raise typer.Exit(130)
 
 
@@ -362,7 +369,9 @@ def main() -> None:
     """Run the command line: 2 for bad input, 1 for a failed run, 130 for Ctrl-C."""
     try:
         app(prog_name="recollect")
-    except ValueError as error:
+    except (ValueError, AssertionError) as error:  # a LawBroken is an AssertionError
+        if not isinstance(error, ValueError) and type(error).__name__ != "LawBroken":
+            raise
         typer.echo(f"recollect: {error}", err=True)
         sys.exit(2)
     except (RuntimeError, OSError) as error:

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from recollect.core.layer import SequenceLayer
+from recollect.core.task import Measure, Scores
 from recollect.data.images.caption_batches import gather_captions
 from recollect.data.images.captions import CaptionPart
 from recollect.data.pairs.pair_batches import gather_pairs, groups_by_length
@@ -30,6 +31,9 @@ from recollect.data.text.documents import Documents, Ends, Places, Spread
 from recollect.generation.captions import remember
 from recollect.generation.log_probability import score
 from recollect.models.captioning import Captioner
+from recollect.models.language import LanguageModel
+
+NATS = Measure("nats", "−1/N Σ log p(symbol | what came before), in nats per symbol")
 
 
 @dataclass(frozen=True)
@@ -65,6 +69,12 @@ def score_carried(
     return Score(nats, documents.predicted)
 
 
+def validation_scores(model: LanguageModel, ids: NDArray[Any], steps: int, ends: Ends = None) -> Scores:
+    """Return the loss over a whole text: carried where training carries, in cold windows otherwise."""
+    score, row = (score_carried, "carried") if model.carries else (score_windows, "cold windows")
+    return Scores({"loss": NATS}, {row: {"loss": score(model, ids, steps, ends=ends).loss}})
+
+
 def _read_carried(model: SequenceLayer[Any], ids: NDArray[Any], places: Places, counts: Places, steps: int) -> float:
     """Read documents side by side, longest first: those that are through are left out from then on."""
     nats, memory = 0.0, None
@@ -93,11 +103,16 @@ def score_windows(
     return Score(nats, documents.predicted)
 
 
-def score_targets(model: Any, part: PairPart, begin: int, end: int, tokens: int = 8192) -> Score:
-    """Predict every symbol of the targets, and their ends, each target given its source and what came before in it."""
+def score_targets(
+    model: Any, part: PairPart, begin: int, end: int, tokens: int = 8192, limit: int | None = None
+) -> Score:
+    """Predict every symbol of the targets, and their ends, each target given its source and what came before in it.
+
+    `limit`: of the first so many pairs.
+    """
     nats, count = 0.0, 0
     with _reading(model):
-        for numbers in groups_by_length(part, np.arange(len(part)), tokens):
+        for numbers in groups_by_length(part, np.arange(len(part))[:limit], tokens):
             batch = gather_pairs(part, numbers, begin, end)
             source, _, source_valid = _on(model, (batch.source, batch.source, batch.source_valid))
             x, y, valid = _on(model, (batch.x, batch.y, batch.valid))
@@ -107,10 +122,15 @@ def score_targets(model: Any, part: PairPart, begin: int, end: int, tokens: int 
     return Score(nats, count)
 
 
-def score_captions(model: Captioner, part: CaptionPart, begin: int, end: int, batch_size: int = 256) -> Score:
-    """Predict every symbol of the captions, and their ends, each given its picture and what came before in it."""
+def score_captions(
+    model: Captioner, part: CaptionPart, begin: int, end: int, batch_size: int = 256, limit: int | None = None
+) -> Score:
+    """Predict every symbol of the captions, and their ends, each given its picture and what came before in it.
+
+    `limit`: of the first so many captions.
+    """
     nats, count = 0.0, 0
-    for numbers in groups_by_length(part.pairs, np.arange(len(part)), batch_size=batch_size):
+    for numbers in groups_by_length(part.pairs, np.arange(len(part))[:limit], batch_size=batch_size):
         batch = gather_captions(part, numbers, begin, end)
         found = score(model, batch.y, batch.valid, remember(model, part.pictures_of(numbers)), begin=begin)
         nats -= float(found.double().sum())

@@ -121,7 +121,7 @@ class BahdanauDecoder(AttentiveDecoder):
         """Begin from the backward half's last state, which has just read the first symbol."""
         return self.start(features, self.bridge(top(states).hidden, self.cells), valid)
 
-    def read(self, x: Tensor, memory: Attending, valid: Tensor | None) -> tuple[Tensor, Attending]:
+    def features(self, x: Tensor, memory: Attending, valid: Tensor | None) -> tuple[Tensor, Attending]:
         """Look and step, one symbol after the other; what depends on no state is done before and after."""
         embedded = self.embed(x)
         from_symbols, weight = self.lowest_products(embedded)
@@ -132,8 +132,7 @@ class BahdanauDecoder(AttentiveDecoder):
             steps.append((self.step(from_symbol + F.linear(context, weight), state), context))
         hidden = _over_time(top(state).hidden for state, _ in steps)
         contexts = _over_time(context for _, context in steps)
-        logits = self.out(self._drop(self.readout(hidden, embedded, contexts)))
-        return logits, self.finish(memory, steps, valid)
+        return self._drop(self.readout(hidden, embedded, contexts)), self.finish(memory, steps, valid)
 
 
 class LuongDecoder(AttentiveDecoder):
@@ -156,10 +155,10 @@ class LuongDecoder(AttentiveDecoder):
         """Begin from the encoder's last states."""
         return self.start(features, states, valid)
 
-    def read(self, x: Tensor, memory: Attending, valid: Tensor | None) -> tuple[Tensor, Attending]:
+    def features(self, x: Tensor, memory: Attending, valid: Tensor | None) -> tuple[Tensor, Attending]:
         """Step and look; with feeding one symbol after the other."""
         attended, memory = (self._fed if self.feeding else self._unfed)(self.embed(x), memory, valid)
-        return self.out(self._drop(attended)), memory
+        return self._drop(attended), memory
 
     def _fed(self, embedded: Tensor, memory: Attending, valid: Tensor | None) -> tuple[Tensor, Attending]:
         from_symbols, weight = self.lowest_products(embedded)

@@ -39,6 +39,16 @@ from recollect.models.translation import CELLS
 
 FAMILIES = ("show-attend-tell", "transformer")
 ALIGNMENTS = ("soft", "hard")
+USED_BY: dict[str, tuple[str, ...]] = {  # settings of the config that a user may choose, and the families that use them
+    **dict.fromkeys(("width", "hidden", "depth", "grid", "dropout", "tied"), FAMILIES),
+    **dict.fromkeys(("heads", "norm", "activation"), ("transformer",)),
+    **dict.fromkeys(("cell", "score", "alignment"), ("show-attend-tell",)),
+}
+
+
+def settings_of(family: str) -> tuple[str, ...]:
+    """Return the names of the settings that a family uses."""
+    return tuple(name for name, families in USED_BY.items() if family in families)
 
 
 @dataclass(frozen=True)
@@ -82,12 +92,30 @@ class CaptionConfig:
 
 
 class Captioner(SequenceLayer[Memory]):
-    """Any family as a model of captions given pictures: caption ids (B, T) to logits (B, T, V)."""
+    """Any family as a model of captions given pictures: caption ids (B, T) to logits (B, T, V).
+
+    >>> import torch
+    >>> model = Captioner("show-attend-tell", target_vocab=30, size=(8, 8, 3), width=16)
+    >>> memory = model.remember(torch.zeros(1, 8, 8, 3))
+    >>> logits, memory = model(torch.tensor([[4, 5]]), memory)
+    >>> logits.shape
+    torch.Size([1, 2, 30])
+    """
 
     carries = False  # every caption begins from its own picture
 
-    def __init__(self, config: CaptionConfig) -> None:
+    def __init__(
+        self,
+        config: CaptionConfig | str,
+        target_vocab: int | None = None,
+        size: tuple[int, int, int] = (32, 32, 3),
+        **options: Any,
+    ) -> None:
         super().__init__()
+        if isinstance(config, str):
+            if target_vocab is None:
+                raise ContractError("target_vocab", None, "the number of symbols of captions")
+            config = CaptionConfig(config, target_vocab, *size, **options)
         self.config = config
         self.encoder = PictureEncoder(config)
         self.decoder = (_transformer if config.family == "transformer" else _show_attend_tell)(config)
@@ -113,6 +141,16 @@ class Captioner(SequenceLayer[Memory]):
     def read(self, x: Tensor, memory: Memory, valid: Tensor | None) -> tuple[Tensor, Memory]:
         """Give the logits of what comes after each id of a caption."""
         return self.decoder(x, memory, valid=valid)
+
+    def features(self, x: Tensor, memory: Memory, *, valid: Tensor | None = None) -> tuple[Tensor, Memory]:
+        """Return what the head reads (B, T, D), and the memory after: `model.head(features)` are the logits."""
+        hidden, memory = self.decoder.features(self.decoder.enter(x, valid), memory, valid)
+        return fill_invalid(hidden, valid), memory
+
+    @property
+    def head(self) -> nn.Module:
+        """The map from features to logits."""
+        return self.decoder.out
 
     def _check_memory(self, memory: Memory, x: Tensor) -> None:
         pass  # the decoder checks it

@@ -52,6 +52,15 @@ class Decoder(SequenceLayer[M]):
         """Refuse: without a source there is nothing to say."""
         raise ContractError("memory", "None", "what a source was remembered as: model.remember(source, valid)")
 
+    def features(self, x: Tensor, memory: M, valid: Tensor | None) -> tuple[Tensor, M]:
+        """Return what the map to the vocabulary reads (B, T, D), and the memory after."""
+        raise NotImplementedError
+
+    def read(self, x: Tensor, memory: M, valid: Tensor | None) -> tuple[Tensor, M]:
+        """Return the logits of what comes after each target id."""
+        hidden, memory = self.features(x, memory, valid)
+        return self.out(hidden), memory
+
     def embed(self, ids: Tensor) -> Tensor:
         """Give the ids' vectors (B, T, E)."""
         return self._drop(self.embedding.map(ids))
@@ -78,10 +87,10 @@ class StateDecoder(Decoder[Layers]):
         """The encoder's last states."""
         return states
 
-    def read(self, x: Tensor, memory: Layers, valid: Tensor | None) -> tuple[Tensor, Layers]:
-        """Go on from the state."""
+    def features(self, x: Tensor, memory: Layers, valid: Tensor | None) -> tuple[Tensor, Layers]:
+        """Read on from the state."""
         hidden, memory = self.cells(self.embed(x), memory, valid=valid)
-        return self.out(self._drop(hidden)), memory
+        return self._drop(hidden), memory
 
     def _check_memory(self, memory: Layers, x: Tensor) -> None:
         pass  # the cells check it
@@ -126,14 +135,13 @@ class ContextDecoder(Decoder[Summarised]):
         context = self.pooling(features, states, valid)
         return Summarised(state=self.bridge(context, self.cells), source=Summary(context=context))
 
-    def read(self, x: Tensor, memory: Summarised, valid: Tensor | None) -> tuple[Tensor, Summarised]:
-        """Go on from the state, with the context beside every symbol."""
+    def features(self, x: Tensor, memory: Summarised, valid: Tensor | None) -> tuple[Tensor, Summarised]:
+        """Read on from the state, with the context beside every symbol."""
         embedded = self.embed(x)
         context = memory.source.context[:, None].expand(-1, x.shape[1], -1)
         hidden, state = self.cells(torch.cat([embedded, context], dim=2), memory.state, valid=valid)
         note(self, context=context)
-        logits = self.out(self._drop(self.readout(hidden, embedded, context)))
-        return logits, Summarised(state=state, source=memory.source)
+        return self._drop(self.readout(hidden, embedded, context)), Summarised(state=state, source=memory.source)
 
     def _check_memory(self, memory: Summarised, x: Tensor) -> None:
         self._check_kind(memory, Summarised)  # the cells check the state

@@ -18,8 +18,8 @@ from torch import Tensor, nn
 
 from recollect.core.compose import Stack
 from recollect.core.layer import SequenceLayer
-from recollect.core.memory import Memory
-from recollect.core.validate import check_choice
+from recollect.core.memory import Layers, Memory
+from recollect.core.validate import ContractError, check_choice
 from recollect.layers.attention.linear_attention import LinearAttention
 from recollect.layers.attention.self_attention import SelfAttention
 from recollect.layers.block import Block
@@ -33,10 +33,28 @@ from recollect.layers.recurrent.lstm import LSTM
 from recollect.layers.recurrent.recurrence import Recurrence
 from recollect.layers.recurrent.rnn import RNN
 from recollect.layers.ttt.layer import TTTMLP, TTTLinear
+from recollect.models.own import is_own, make_own
 
 RECURRENT: dict[str, type[Recurrence[Any]]] = {"rnn": RNN, "gru": GRU, "lstm": LSTM}
 BLOCKS = ("linear-attention", "transformer", "ttt-linear", "ttt-mlp")
 FAMILIES = ("markov", "window", *RECURRENT, *BLOCKS)
+LEARNED = FAMILIES[1:]
+USED_BY: dict[str, tuple[str, ...]] = {  # settings of the config that a user may choose, and the families that use them
+    "width": LEARNED,
+    "depth": (*RECURRENT, *BLOCKS),
+    "heads": BLOCKS,
+    "hidden": ("window", *BLOCKS),
+    "order": ("markov", "window"),
+    "max_length": ("transformer",),
+    "window": ("transformer",),
+    "mini_batch": ("ttt-linear", "ttt-mlp"),
+    "convolution": ("linear-attention", "ttt-linear", "ttt-mlp"),
+    "dropout": LEARNED,
+    "bias": LEARNED,
+    "tied": LEARNED,
+    "start": ("window", *RECURRENT),
+}
+OWN_USES = ("width", "depth", "dropout", "bias", "tied")  # by layers of one's own
 
 
 @dataclass(frozen=True)
@@ -60,14 +78,34 @@ class LanguageConfig:
     start: float | None = None  # recurrent: draw all weights uniformly from ±start; None: as each layer does
 
     def __post_init__(self) -> None:
-        check_choice("family", self.family, FAMILIES)
+        if not is_own(self.family):
+            check_choice("family", self.family, FAMILIES)
+        for name in ("width", "depth", "heads", "convolution", "mini_batch"):
+            if getattr(self, name) < 1:
+                raise ContractError(name, getattr(self, name), "at least 1")
+
+
+def settings_of(family: str) -> tuple[str, ...]:
+    """Return the names of the settings that a family uses."""
+    return OWN_USES if is_own(family) else tuple(name for name, families in USED_BY.items() if family in families)
 
 
 class LanguageModel(SequenceLayer[Memory]):
-    """Any family as a model of text: ids (B, T) to logits (B, T, V)."""
+    """Any family as a model of text: ids (B, T) to logits (B, T, V).
 
-    def __init__(self, config: LanguageConfig) -> None:
+    >>> import torch
+    >>> model = LanguageModel("gru", vocab_size=65, width=32, depth=1)
+    >>> logits, memory = model(torch.tensor([[1, 2, 3]]))
+    >>> logits.shape
+    torch.Size([1, 3, 65])
+    """
+
+    def __init__(self, config: LanguageConfig | str, vocab_size: int | None = None, **options: Any) -> None:
         super().__init__()
+        if isinstance(config, str):
+            if vocab_size is None:
+                raise ContractError("vocab_size", None, f"the number of symbols, as in LanguageModel({config!r}, 65)")
+            config = LanguageConfig(config, vocab_size, **options)
         self.config = config
         self.body: SequenceLayer[Any] = build_body(config)
         self.width, self.width_out, self.vocab_size = None, config.vocab_size, config.vocab_size
@@ -99,8 +137,33 @@ class LanguageModel(SequenceLayer[Memory]):
         return memory
 
     def read(self, x: Tensor, memory: Memory, valid: Tensor | None) -> tuple[Tensor, Memory]:
-        """Give the logits of what comes after each id."""
+        """Return the logits of what comes after each id."""
         return self.body(x, memory, valid=valid)
+
+    def features(
+        self, x: Tensor, memory: Memory | None = None, *, valid: Tensor | None = None
+    ) -> tuple[Tensor, Memory]:
+        """Return what the head reads (B, T, D), and the memory after: `model.head(features)` are the logits."""
+        if not isinstance(self.body, Stack):
+            raise ContractError("features", f"the family {self.config.family!r}, which counts", "a family that learns")
+        memory = self.initial_memory(len(x), like=x) if memory is None else memory
+        if not isinstance(memory, Layers):
+            raise ContractError("memory", type(memory).__name__, "Layers: it is another model's memory")
+        encoder = Stack(*list(self.body)[:-1])
+        y, after = encoder(x, Layers(layers=memory.layers[:-1]), valid=valid)
+        return y, Layers(layers=(*after.layers, memory.layers[-1]))
+
+    @property
+    def head(self) -> SequenceLayer[Any]:
+        """The map from features to logits; assign another to change what is predicted."""
+        return self.body[len(self.body) - 1] if isinstance(self.body, Stack) else self.body
+
+    @head.setter
+    def head(self, layer: SequenceLayer[Any]) -> None:
+        if not isinstance(self.body, Stack):
+            raise ContractError("head", f"the family {self.config.family!r}, which counts", "a family that learns")
+        self.body = Stack(*list(self.body)[:-1], layer)
+        self.width_out = layer.width_out
 
     def _check_memory(self, memory: Memory, x: Tensor) -> None:
         pass  # the body checks it
@@ -124,8 +187,8 @@ def _middle(config: LanguageConfig) -> list[SequenceLayer[Any]]:
     width, drop = config.width, [Dropout(config.width, config.dropout)] if config.dropout else []
     if config.family == "window":
         return [*drop, Window(width, config.order, hidden=config.hidden), *drop]
-    if config.family in RECURRENT:
-        layers = [RECURRENT[config.family](width, width) for _ in range(config.depth)]
+    if config.family in RECURRENT or is_own(config.family):
+        layers = [_mixer(config) for _ in range(config.depth)]
         return [*drop, *(part for layer in layers for part in (layer, *drop))]
     places = [] if config.max_length is None else [Positions(width, "learned", max_length=config.max_length)]
     shape: dict[str, Any] = {"bias": config.bias, "dropout": config.dropout}
@@ -135,6 +198,10 @@ def _middle(config: LanguageConfig) -> list[SequenceLayer[Any]]:
 
 def _mixer(config: LanguageConfig) -> SequenceLayer[Any]:
     width, heads = config.width, config.heads
+    if is_own(config.family):
+        return make_own(config.family, width)
+    if config.family in RECURRENT:
+        return RECURRENT[config.family](width, width)
     if config.family == "transformer":
         places: Any = "rotary" if config.max_length is None else None
         shape: dict[str, Any] = {"window": config.window, "positions": places, "bias": config.bias}

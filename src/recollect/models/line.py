@@ -27,10 +27,11 @@ class Station:
     growth: Literal["none", "constant", "saturates", "linear"]  # of the memory's bytes as steps are read
     step: str  # what one step costs: d width, n steps so far, k order or window, V vocabulary
     idea: dict[str, str]  # by language
+    tasks: tuple[str, ...] = ()  # that take its name as a model; none: it is a layer, or part of a model
     options: dict[str, Any] = field(default_factory=dict)  # of a small layer
 
     def build(self) -> SequenceLayer[Any]:
-        """Make a small layer of this station. One that counts has nothing counted yet."""
+        """Return a small layer of this station. One that counts has nothing counted yet."""
         return getattr(import_module("recollect"), self.layer)(**self.options)
 
 
@@ -47,6 +48,7 @@ LINE = (
             "en": "remembers the last few symbols and counts what followed",
             "zh": "记住最后几个符号，统计其后出现过什么",
         },
+        tasks=("language",),
         options={"vocab_size": 64, "order": 4},
     ),
     Station(
@@ -58,6 +60,7 @@ LINE = (
         growth="constant",
         step="O(d²)",
         idea={"en": "remembers a vector, rewritten at every step", "zh": "记住一个向量，每一步都重写它"},
+        tasks=("language",),
         options={"width": 64, "hidden": 64},
     ),
     Station(
@@ -69,6 +72,7 @@ LINE = (
         growth="constant",
         step="O(d²)",
         idea={"en": "remembers a vector that gates may protect", "zh": "记住一个可由门保护的向量"},
+        tasks=("language",),
         options={"width": 64, "hidden": 64},
     ),
     Station(
@@ -83,6 +87,7 @@ LINE = (
             "en": "remembers the last few inputs and sees them through a network",
             "zh": "记住最后几个输入，用网络来看它们",
         },
+        tasks=("language",),
         options={"width": 64, "order": 4},
     ),
     Station(
@@ -94,7 +99,98 @@ LINE = (
         growth="constant",
         step="O(d²)",
         idea={"en": "remembers a vector and decides how much of it to renew", "zh": "记住一个向量，并决定更新其中多少"},
+        tasks=("language",),
         options={"width": 64, "hidden": 64},
+    ),
+    Station(
+        name="sutskever",
+        year=2014,
+        layer="Translator",
+        paper="Sutskever et al. 2014",
+        memory="Layers",
+        growth="constant",
+        step="O(d²)",
+        idea={
+            "en": "remembers a whole source as one state, from which the target is read off",
+            "zh": "把整个源句记成一个状态，再由它逐词读出目标",
+        },
+        tasks=("translate", "summarise"),
+        options={"config": "sutskever", "source_vocab": 64, "target_vocab": 64, "width": 16},
+    ),
+    Station(
+        name="cho",
+        year=2014,
+        layer="Translator",
+        paper="Cho et al. 2014",
+        memory="Summarised",
+        growth="constant",
+        step="O(d²)",
+        idea={
+            "en": "remembers a source as one vector, seen again at every step",
+            "zh": "把源句记成一个向量，每一步都再看它",
+        },
+        tasks=("translate", "summarise"),
+        options={"config": "cho", "source_vocab": 64, "target_vocab": 64, "width": 16},
+    ),
+    Station(
+        name="static",
+        year=2014,
+        layer="Translator",
+        paper="Cho et al. 2014; Lin et al. 2017",
+        memory="Summarised",
+        growth="constant",
+        step="O(d²)",
+        idea={
+            "en": "remembers a source as one vector: its last state, a mean, a maximum or a weighted sum",
+            "zh": "把源句记成一个向量：末态、均值、最大值或加权和",
+        },
+        tasks=("translate", "summarise"),
+        options={"config": "static", "source_vocab": 64, "target_vocab": 64, "width": 16},
+    ),
+    Station(
+        name="bahdanau",
+        year=2015,
+        layer="Translator",
+        paper="Bahdanau et al. 2015",
+        memory="Attending",
+        growth="constant",
+        step="O(d² + n d)",
+        idea={
+            "en": "remembers every step of the source and looks at all of them before each step",
+            "zh": "记住源句的每一步，每走一步前都通览一遍",
+        },
+        tasks=("translate", "summarise"),
+        options={"config": "bahdanau", "source_vocab": 64, "target_vocab": 64, "width": 16},
+    ),
+    Station(
+        name="luong",
+        year=2015,
+        layer="Translator",
+        paper="Luong et al. 2015",
+        memory="Attending",
+        growth="constant",
+        step="O(d² + n d)",
+        idea={
+            "en": "remembers every step of the source and looks at them after each step",
+            "zh": "记住源句的每一步，每走一步后再去看它们",
+        },
+        tasks=("translate", "summarise"),
+        options={"config": "luong", "source_vocab": 64, "target_vocab": 64, "width": 16},
+    ),
+    Station(
+        name="show-attend-tell",
+        year=2015,
+        layer="Captioner",
+        paper="Xu et al. 2015",
+        memory="Attending",
+        growth="constant",
+        step="O(d² + n d)",
+        idea={
+            "en": "remembers a picture as a grid and looks at its cells before each word",
+            "zh": "把图片记成网格，每说一个词前看一遍各格",
+        },
+        tasks=("caption",),
+        options={"config": "show-attend-tell", "target_vocab": 64, "size": (16, 16, 3), "width": 16},
     ),
     Station(
         name="basic-self-attention",
@@ -125,6 +221,49 @@ LINE = (
         options={"width": 64, "heads": 4},
     ),
     Station(
+        name="transformer",
+        year=2017,
+        layer="LanguageModel",
+        paper="Vaswani et al. 2017",
+        memory="Layers",
+        growth="linear",
+        step="O(d² + n d)",
+        idea={
+            "en": "stacks blocks of self-attention and feed-forward networks, each a list of everything read",
+            "zh": "堆叠自注意力与前馈网络的块，每块都记着读过的一切",
+        },
+        tasks=("language", "translate", "summarise", "caption"),
+        options={"config": "transformer", "vocab_size": 64, "width": 16},
+    ),
+    Station(
+        name="gpt",
+        year=2018,
+        layer="LanguageModel",
+        paper="Radford et al. 2018, 2019",
+        memory="Layers",
+        growth="linear",
+        step="O(d² + n d)",
+        idea={
+            "en": "is a Transformer that only reads on: the decoder alone, with learned positions",
+            "zh": "只向前读的 Transformer：仅有解码器，位置由学习得来",
+        },
+        options={"config": "transformer", "vocab_size": 64, "width": 16, "max_length": 64},
+    ),
+    Station(
+        name="bert",
+        year=2018,
+        layer="SelfAttention",
+        paper="Devlin et al. 2019",
+        memory="Nothing",
+        growth="none",
+        step="O(n d² + n² d), once",
+        idea={
+            "en": "is a Transformer that sees both sides: the encoder alone, every step looks at all",
+            "zh": "能看两侧的 Transformer：仅有编码器，每一步都看全部",
+        },
+        options={"width": 64, "heads": 4, "causal": False},
+    ),
+    Station(
         name="windowed-attention",
         year=2019,
         layer="SelfAttention",
@@ -144,6 +283,7 @@ LINE = (
         growth="constant",
         step="O(d²)",
         idea={"en": "remembers the list folded into a matrix of associations", "zh": "把列表折叠成一个联想矩阵来记住"},
+        tasks=("language",),
         options={"width": 64, "heads": 4},
     ),
     Station(
@@ -155,6 +295,7 @@ LINE = (
         growth="constant",
         step="O(d²)",
         idea={"en": "remembers weights that it trains while it reads", "zh": "记住一组权重，边读边训练它们"},
+        tasks=("language",),
         options={"width": 64, "heads": 4},
     ),
     Station(
@@ -169,6 +310,13 @@ LINE = (
             "en": "remembers the weights of a small network, trained while it reads",
             "zh": "记住一个小网络的权重，边读边训练",
         },
+        tasks=("language",),
         options={"width": 64, "heads": 4},
     ),
 )
+
+
+def station_of(family: str, *, is_windowed: bool = False) -> Station | None:
+    """Return a family's place in the line; None where it has none: a layer of one's own."""
+    name = "windowed-attention" if is_windowed and family == "transformer" else family
+    return next((s for s in LINE if s.name == name), None)

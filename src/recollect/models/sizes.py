@@ -35,8 +35,10 @@ def sized(
     check_choice("size", size, tuple(TARGETS))
     config, target = LanguageConfig(family, vocab_size, **options), parameters or TARGETS[size]
     if family == "markov":
-        return replace(config, dropout=0.0, tied=False)
+        return config
     config = replace(config, depth=depth or (DEPTHS if family in BLOCKS else RECURRENT_DEPTHS)[size])
+    if "width" in options:
+        return config
     if family in BLOCKS:
         return _fit_blocks(config, target)
     wide = _widest(lambda n: replace(config, width=n), target, count_parameters)
@@ -48,15 +50,19 @@ def sized_translator(
 ) -> TranslationConfig:
     """Give a translator's config with the size's number of parameters, within 5 %; options are the config's."""
     check_choice("size", size, tuple(TARGETS))
-    config = TranslationConfig(family, source_vocab, target_vocab, depth=RECURRENT_DEPTHS[size], **options)
+    options = {"depth": RECURRENT_DEPTHS[size], **options}
+    config = TranslationConfig(family, source_vocab, target_vocab, **options)
+    if "width" in options:
+        return config
     step = 2 * config.heads if family == "transformer" else 1
     count = count_translation_parameters
 
     def make(n: int) -> TranslationConfig:
-        return replace(config, width=n * step, hidden=(2 if family == "transformer" else 1) * n * step)
+        hidden = options.get("hidden") or (2 if family == "transformer" else 1) * n * step
+        return replace(config, width=n * step, hidden=hidden)
 
     wide = _widest(make, TARGETS[size], count)
-    if family == "transformer":
+    if family == "transformer" and "hidden" not in options:
         wide = _widest(lambda n: replace(wide, hidden=n), TARGETS[size], count)
     return _checked(wide, TARGETS[size], count(wide), max(source_vocab, target_vocab))
 
@@ -67,19 +73,25 @@ def sized_captioner(
     """Give a captioner's config with the size's number of parameters, within 5 %, for pictures (h, w, c)."""
     check_choice("size", size, tuple(TARGETS))
     height, breadth, channels = picture
-    config = CaptionConfig(family, target_vocab, height, breadth, channels, depth=RECURRENT_DEPTHS[size], **options)
+    options = {"depth": RECURRENT_DEPTHS[size], **options}
+    config = CaptionConfig(family, target_vocab, height, breadth, channels, **options)
+    if "width" in options:
+        return config
     is_transformer, count = family == "transformer", count_caption_parameters
     step, times = (2 * config.heads, 2) if is_transformer else (1, 1)
-    wide = _widest(lambda n: replace(config, width=n * step, hidden=times * n * step), TARGETS[size], count)
-    wide = _widest(lambda n: replace(wide, hidden=n), TARGETS[size], count)
+    own = options.get("hidden")
+    wide = _widest(lambda n: replace(config, width=n * step, hidden=own or times * n * step), TARGETS[size], count)
+    if own is None:
+        wide = _widest(lambda n: replace(wide, hidden=n), TARGETS[size], count)
     return _checked(wide, TARGETS[size], count(wide), target_vocab)
 
 
 def _fit_blocks(config: LanguageConfig, target: int) -> LanguageConfig:
     """Choose the width, which heads divide, then the feed-forward networks' size, which is fine-grained."""
     step = 2 * config.heads  # rotary positions want even heads
-    wide = _widest(lambda n: replace(config, width=n * step, hidden=3 * n * step), target, count_parameters)
-    full = _widest(lambda n: replace(wide, hidden=n), target, count_parameters)
+    own = config.hidden
+    wide = _widest(lambda n: replace(config, width=n * step, hidden=own or 3 * n * step), target, count_parameters)
+    full = wide if own else _widest(lambda n: replace(wide, hidden=n), target, count_parameters)
     return _checked(full, target, count_parameters(full), full.vocab_size)
 
 

@@ -79,10 +79,9 @@ class TransformerDecoder(Decoder[Layers]):
             )
         )
 
-    def read(self, x: Tensor, memory: Layers, valid: Tensor | None) -> tuple[Tensor, Layers]:
+    def features(self, x: Tensor, memory: Layers, valid: Tensor | None) -> tuple[Tensor, Layers]:
         """Look back and across."""
-        y, memory = self.body(self.embedding.map(x), memory, valid=valid)
-        return self.out(y), memory
+        return self.body(self.embedding.map(x), memory, valid=valid)
 
     def _check_memory(self, memory: Layers, x: Tensor) -> None:
         pass  # the body checks it

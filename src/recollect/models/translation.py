@@ -15,11 +15,11 @@ from functools import lru_cache
 from typing import Any, Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from recollect.core.layer import SequenceLayer
 from recollect.core.memory import Memory
-from recollect.core.validate import ContractError, check_choice
+from recollect.core.validate import ContractError, check_choice, fill_invalid
 from recollect.layers.attention.alignment import make_alignment
 from recollect.layers.attention.attend import Attend
 from recollect.layers.attention.score import make_score
@@ -38,6 +38,30 @@ USUAL_CELL = {"sutskever": "lstm", "cho": "gru", "static": "gru", "bahdanau": "g
 USUAL_SCORE = {"bahdanau": "additive", "luong": "general"}
 FAMILIES = (*USUAL_CELL, "transformer")
 ALIGNMENTS = ("soft", "hard", "local-monotonic", "local-predictive")
+USED_BY: dict[str, tuple[str, ...]] = {  # settings of the config that a user may choose, and the families that use them
+    "width": FAMILIES,
+    "hidden": FAMILIES,
+    "depth": FAMILIES,
+    "dropout": FAMILIES,
+    "tied": FAMILIES,
+    "heads": ("transformer",),
+    "norm": ("transformer",),
+    "activation": ("transformer",),
+    "cell": tuple(USUAL_CELL),
+    "reset": tuple(USUAL_CELL),
+    "reversed_source": ("sutskever", "cho", "static", "luong"),
+    "context": ("static",),
+    "score": tuple(USUAL_SCORE),
+    "alignment": tuple(USUAL_SCORE),
+    "window": tuple(USUAL_SCORE),
+    "input_feeding": ("luong",),
+    "maxout": ("cho", "static", "bahdanau"),
+}
+
+
+def settings_of(family: str) -> tuple[str, ...]:
+    """Return the names of the settings that a family uses."""
+    return tuple(name for name, families in USED_BY.items() if family in families)
 
 
 @dataclass(frozen=True)
@@ -86,12 +110,30 @@ class TranslationConfig:
 
 
 class Translator(SequenceLayer[Memory]):
-    """Any family as a model of targets given sources: target ids (B, T) to logits (B, T, V)."""
+    """Any family as a model of targets given sources: target ids (B, T) to logits (B, T, V).
+
+    >>> import torch
+    >>> model = Translator("luong", source_vocab=20, target_vocab=30, width=16)
+    >>> memory = model.remember(torch.tensor([[1, 2, 3]]))
+    >>> logits, memory = model(torch.tensor([[4, 5]]), memory)
+    >>> logits.shape
+    torch.Size([1, 2, 30])
+    """
 
     carries = False  # every target begins from its own source
 
-    def __init__(self, config: TranslationConfig) -> None:
+    def __init__(
+        self,
+        config: TranslationConfig | str,
+        source_vocab: int | None = None,
+        target_vocab: int | None = None,
+        **options: Any,
+    ) -> None:
         super().__init__()
+        if isinstance(config, str):
+            if source_vocab is None or target_vocab is None:
+                raise ContractError("source_vocab, target_vocab", None, "the numbers of symbols of both sides")
+            config = TranslationConfig(config, source_vocab, target_vocab, **options)
         self.config = config
         self.encoder, self.decoder = build_parts(config)
         self.width, self.width_out, self.vocab_size = None, config.target_vocab, config.target_vocab
@@ -120,6 +162,16 @@ class Translator(SequenceLayer[Memory]):
     def read(self, x: Tensor, memory: Memory, valid: Tensor | None) -> tuple[Tensor, Memory]:
         """Give the logits of what comes after each target id."""
         return self.decoder(x, memory, valid=valid)
+
+    def features(self, x: Tensor, memory: Memory, *, valid: Tensor | None = None) -> tuple[Tensor, Memory]:
+        """Return what the head reads (B, T, D), and the memory after: `model.head(features)` are the logits."""
+        hidden, memory = self.decoder.features(self.decoder.enter(x, valid), memory, valid)
+        return fill_invalid(hidden, valid), memory
+
+    @property
+    def head(self) -> nn.Module:
+        """The map from features to logits."""
+        return self.decoder.out
 
     def _check_memory(self, memory: Memory, x: Tensor) -> None:
         pass  # the decoder checks it

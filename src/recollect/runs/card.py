@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 import shlex
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -15,55 +14,48 @@ from numpy.typing import NDArray
 
 from recollect.core.machine import describe
 from recollect.core.serialize import write_file
-from recollect.models.line import LINE
-from recollect.runs.config import Recipe
+from recollect.core.task import About
+from recollect.models.line import station_of
+from recollect.runs.config import UNITS
+from recollect.runs.log import figure_of
 from recollect.runs.progress import printable, time_in_words
 from recollect.runs.run import Run
-from recollect.tasks.task import About
 
-STATIONS = {"transformer": "self-attention"}  # families whose station of the line has another name
 GROWTH = {"none": "没有", "constant": "恒定", "saturates": "趋于饱和", "linear": "线性增长"}
 SETTINGS = ("batch_size", "steps", "optimiser", "rate", "schedule", "dropout", "precision", "seed")
-FLAGS = {"tokenizer": "--tokenizer", "task": "--task", "batch_size": "--batch", "steps": "--steps"}
-FLAGS |= {"seed": "--seed", "device": "--device"}
-UNITS = {"max_seconds": "s", "max_steps": "steps", "max_tokens": "tokens", "max_epochs": "epochs"}
 BARS = "▁▂▃▄▅▆▇█"
 
 
-def write_card(run: Run, model: Any, about: About, device: torch.device) -> None:
+def write_card(run: Run, model: Any, about: About, device: torch.device, best_step: int) -> None:
     """Write README.md, in English and in Chinese."""
-    facts = gather(run, model, about, device)
+    facts = gather(run, model, about, device, best_step)
     text = "\n".join([*_heading(facts), *_english(facts), *_chinese(facts)])
     write_file(run.folder / "README.md", text.encode())
 
 
-def gather(run: Run, model: Any, about: About, device: torch.device) -> dict[str, Any]:
-    """Collect what a card says."""
-    rows, training, samples = run.metrics(), asdict(Recipe(**run.config()["training"])), run.samples()
-    curve = [(row["step"], row["valid_loss"]) for row in rows if "valid_loss" in row]
-    best = min(curve, key=lambda point: point[1])
+def gather(run: Run, model: Any, about: About, device: torch.device, best_step: int) -> dict[str, Any]:
+    """Return what a card says."""
+    config, rows = run.config(), run.metrics()
+    figure = next(name for row in rows if (name := figure_of(row)) is not None)
+    curve = [(row["step"], row[figure]) for row in rows if figure in row]
+    best = next(point for point in curve if point[0] == best_step)
     last = next((row for row in reversed(rows) if "tokens" in row), {"step": 0, "tokens": 0, "seconds": 0.0})
     return {
         "folder": shlex.quote(str(run.folder)),
         "prompt": shlex.quote(run.prompt()),
-        "training": training,
-        "station": station(model.config),
+        "config": config,
+        "training": asdict(config.training) | asdict(config.options) | dict(config.settings),
+        "station": station_of(config.family, is_windowed=bool(getattr(model.config, "window", None))),
         "parameters": sum(p.numel() for p in model.parameters()),
         "growth": model.growth,
         "about": about,
+        "figure": figure.removeprefix("valid_"),
         "curve": curve,
         "best": best,
         "last": last,
-        "sample": next((s["prompt"] + s["text"] for s in samples if s["step"] == best[0]), ""),
+        "sample": next((s["prompt"] + s["text"] for s in run.samples() if s["step"] == best[0]), ""),
         "machine": describe(device),
     }
-
-
-def station(config: Any) -> Any:
-    """Give the family's place in the line; None where it has none."""
-    is_windowed = config.family == "transformer" and getattr(config, "window", None)
-    name = "windowed-attention" if is_windowed else STATIONS.get(config.family, config.family)
-    return next((s for s in LINE if s.name == name), None)
 
 
 # ---- words -------------------------------------------------------------------------------------------
@@ -91,41 +83,26 @@ def code(text: str) -> str:
     return fence + room + printable(text, keep="").replace("|", "\\|") + room + fence
 
 
-def typed(recipe: Recipe) -> str:
-    """Give a recipe as it is typed: DATA, model, budget, and the options that differ from what they are anyway."""
-    words = [recipe.data, "-m", recipe.family, "--size", recipe.size]
-    limits = {name: vars(recipe)[name] for name in UNITS if vars(recipe)[name] is not None}
-    first = next(iter(limits), None)
-    words += [] if first is None else ["--budget", f"{limits[first]}".removesuffix(".0") + UNITS[first]]
-    for field in fields(recipe):
-        value = vars(recipe)[field.name]
-        if field.name not in ("data", "family", "size", first) and value != field.default:
-            words += [FLAGS[field.name], f"{value}"] if field.name in FLAGS else ["--set", _setting(field.name, value)]
-    return shlex.join(words)
-
-
-def _setting(name: str, value: Any) -> str:
-    return f"{name}={value if isinstance(value, str) else json.dumps(value)}"
-
-
 def _heading(facts: dict[str, Any]) -> list[str]:
-    training = facts["training"]
-    return [f"# {training['family']}, {training['size']}, {code(training['data'])}", ""]
+    config = facts["config"]
+    return [f"# {config.family}, {config.size}, {code(config.data)}", ""]
 
 
 def _english(facts: dict[str, Any]) -> list[str]:
     place, about, (step, loss) = facts["station"], facts["about"], facts["best"]
     idea = "" if place is None else f" Its idea ({place.year}, {place.paper}): it {place.idea['en']}."
     bits = f", {loss / math.log(2):.4f} bits per character" if about.symbols == "char" else ""
+    unit = " nats per symbol" if facts["figure"] == "loss" else ""
+    read, memory = next(iter(about.memory.items()))
     rows = {
         "parameters": f"{facts['parameters']:,}",
-        "data": f"{code(facts['training']['data'])}, {about.symbols} symbols, vocabulary {about.vocabulary:,}",
+        "data": f"{code(facts['config'].data)}, {about.symbols} symbols, vocabulary {about.vocabulary:,}",
         "parts": "train {:,}, validation {:,}, test {:,} {}".format(*about.parts, about.unit["en"]),
         "budget": _budget(facts["training"]),
         "spent": "{step:,} updates, {tokens:,} symbols, {time} of learning".format(**_spent(facts)),
-        "settings": ", ".join(f"{name} {facts['training'][name]}" for name in SETTINGS),
-        "best validation loss": f"{loss:.4f} nats per symbol{bits}, at step {step:,}",
-        "memory": f"{about.memory:,} bytes after {about.read:,} symbols ({facts['growth']})",
+        "settings": ", ".join(f"{name} {value}" for name, value in facts["training"].items() if name in SETTINGS),
+        f"best validation {facts['figure']}": f"{loss:.4f}{unit}{bits}, at step {step:,}",
+        "memory": f"{memory:,} bytes after {read:,} symbols ({facts['growth']})",
         "machine": facts["machine"],
     }
     lines = [f"{about.noun['en']}, trained with recollect.{idea}", "", *_table(rows), "", "## Learning curve", ""]
@@ -137,14 +114,18 @@ def _chinese(facts: dict[str, Any]) -> list[str]:
     place, about, (step, loss) = facts["station"], facts["about"], facts["best"]
     idea = "" if place is None else f"其思想（{place.year}，{place.paper}）：{place.idea['zh']}。"
     bits = f"，每字符 {loss / math.log(2):.4f} 比特" if about.symbols == "char" else ""
+    name, unit, nats = f"最佳验证 {facts['figure']}", "", ""
+    if facts["figure"] == "loss":
+        name, unit, nats = "最低验证损失", "每符号 ", " 奈特"
+    read, memory = next(iter(about.memory.items()))
     rows = {
         "参数": f"{facts['parameters']:,}",
-        "数据": f"{code(facts['training']['data'])}，按 {about.symbols} 切分，词表 {about.vocabulary:,}",
+        "数据": f"{code(facts['config'].data)}，按 {about.symbols} 切分，词表 {about.vocabulary:,}",
         "划分": "训练 {:,}、验证 {:,}、测试 {:,} {}".format(*about.parts, about.unit["zh"]),
         "预算": _budget(facts["training"]),
         "已用": "{step:,} 次更新，{tokens:,} 个符号，学习 {time}".format(**_spent(facts)),
-        "最低验证损失": f"每符号 {loss:.4f} 奈特{bits}，第 {step:,} 步",
-        "记忆": f"读过 {about.read:,} 个符号后 {about.memory:,} 字节（{GROWTH[facts['growth']]}）",
+        name: f"{unit}{loss:.4f}{nats}{bits}，第 {step:,} 步",
+        "记忆": f"读过 {read:,} 个符号后 {memory:,} 字节（{GROWTH[facts['growth']]}）",
     }
     use = "学习曲线、样例、机器与命令见上文。"
     return ["## 中文", "", f"用 recollect 训练的{about.noun['zh']}。{idea}", "", *_table(rows), "", use, ""]
@@ -173,6 +154,6 @@ def _commands(facts: dict[str, Any]) -> str:
         f"recollect {facts['about'].use} {facts['folder']} {facts['prompt']}",
         f"recollect evaluate {facts['folder']}",
     ]
-    lines += [] if facts["training"]["family"] == "markov" else [f"recollect resume {facts['folder']}"]
-    again = f"recollect train {typed(Recipe(**facts['training']))} --out ANOTHER"
+    lines += [f"recollect resume {facts['folder']}"] if facts["parameters"] else []
+    again = f"recollect train {facts['config'].typed()} --out ANOTHER"
     return "\n".join([*lines, again])

@@ -1,134 +1,184 @@
-"""A recipe: all that a run is made from, as plain values that a config keeps and `--set` changes."""
+"""What a run is made from: data, task, model, and every setting, checked before anything starts.
+
+A setting belongs to the training, to the task or to the model. One that belongs to none of the three is refused with
+the nearest name; one that a family does not use is refused with the families that do.
+"""
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, fields, replace
+import re
+import shlex
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
-from recollect.core.validate import nearest
-from recollect.models.captioning import CaptionConfig
-from recollect.models.language import LanguageConfig
-from recollect.models.sizes import sized, sized_captioner, sized_translator
-from recollect.models.translation import TranslationConfig
-from recollect.training.optimizer import Optimise
-from recollect.training.state import Budget, Plan
-from recollect.training.truncation import Truncation
+from recollect.core.settings import SettingError, Settings, differing, setting, share_out
+from recollect.core.task import Task
+from recollect.core.validate import check_choice, nearest
+from recollect.models.own import is_own
+from recollect.models.sizes import TARGETS
+from recollect.tasks.register import task_named
+from recollect.training.optimizer import ALGORITHMS, SCHEDULES, Optimizer
+from recollect.training.state import PRECISIONS, Budget, Plan
 
-PAIR_TASKS = ("translate", "summarise")  # one machinery
-TASKS = ("language", *PAIR_TASKS, "caption")
+UNITS = {"max_seconds": "s", "max_steps": "steps", "max_tokens": "tokens", "max_epochs": "epochs"}
+FLAGS = {
+    "tokenizer": "--tokenizer",
+    "batch_size": "--batch",
+    "steps": "--steps",
+    "seed": "--seed",
+    "device": "--device",
+}
+OPTIMIZER = ("rate", "schedule", "warmup", "stages", "first_stages", "decay", "weight_decay", "clip_norm", "clip_value")
 
 
 @dataclass(frozen=True)
-class Recipe:
-    """All that a run is made from; kept in its config, so that `resume` needs nothing but the folder."""
+class TrainingOptions(Settings):
+    """Settings of the training itself, whatever the task."""
 
-    data: str
-    family: str = "lstm"
-    size: str = "tiny"
-    tokenizer: str | None = None  # char, byte, word, space, bpe; None: chosen by the text
-    field: str | None = None  # of .jsonl, .csv and .tsv
-    valid: str | None = None  # another text to validate on; None: a part of DATA
-    test: str | None = None  # another text to test on; None: a part of DATA
-
-    max_steps: int | None = None  # the budget: updates …
-    max_tokens: int | None = None  # … symbols read …
-    max_epochs: float | None = None  # … rounds through the text …
-    max_seconds: float | None = None  # … or seconds; the first that is reached ends the run
-    patience: int | None = None  # stop after so many evaluations without a better one
-
-    batch_size: int = 16
-    steps: int = 128  # symbols to a stretch; the mean where lengths are random
-    truncation: str = "regular"  # regular, full, random, reweighted
-    every: int = 16  # random, reweighted: possible cuts lie so many symbols apart
-    accumulate: int = 1  # batches to one update
-
-    optimiser: str = "adamw"  # adamw, sgd
-    rate: float = 3e-3
-    schedule: str = "cosine"  # constant, cosine, root, step, plateau
-    warmup: float = 0.02  # share of the budget
-    stages: int = 20  # step: equal parts of the budget, epochs perhaps
-    first_stages: int = 10  # step: those at the full rate
-    decay: float = 0.5  # step, plateau: the rate's factor
-    weight_decay: float = 0.1
-    clip_norm: float | None = 1.0
-    clip_value: float | None = None
-    dropout: float = 0.0
-    smoothing: float = 0.0  # share of the target's probability that is spread over all symbols
-    tied: bool = False  # embedding and output share their weights
-    precision: str = "fp32"  # fp32, bf16
-    compile: bool = False
-    capture: bool = True  # on a GPU: replay CUDA graphs where batches are alike
-
-    task: str = "language"  # or translate: pairs of a source and a target; or caption: pictures and words
-    joint: bool = True  # translate: one vocabulary for both sides
-    vocab_size: int | None = None  # translate, caption: of words and byte pairs
-    lowercase: bool = False  # translate, caption
-    limit: int | None = None  # translate: symbols on a side beyond which a pair is not trained on
-    alignment: str = "soft"  # caption, show-attend-tell: soft or hard
-
-    seed: int = 0
-    evaluate_every: int = 200  # updates
-    device: str = "auto"  # cpu, cuda, cuda:1 …; auto: a GPU where there is one
-    tensorboard: bool = False  # also write what the package of this name shows
-
-    def with_settings(self, settings: list[str]) -> Recipe:
-        """Change settings given as NAME=VALUE; refuse names there are not, and values of another type."""
-        changes = dict(_setting(text, {f.name: str(f.type) for f in fields(self)}) for text in settings)
-        return replace(self, **changes)
-
-    def language_model(self, vocab_size: int) -> LanguageConfig:
-        """Give a language model's config."""
-        return sized(self.family, vocab_size, self.size, dropout=self.dropout, tied=self.tied)
-
-    def translator(self, source_vocab: int, target_vocab: int) -> TranslationConfig:
-        """Give a translator's config."""
-        shared = self.joint and self.tied
-        options: dict[str, Any] = {"dropout": self.dropout, "tied": self.tied, "shared": shared}
-        return sized_translator(self.family, source_vocab, target_vocab, self.size, **options)
-
-    def captioner(self, target_vocab: int, picture: tuple[int, ...]) -> CaptionConfig:
-        """Give a captioner's config, for pictures of one size (h, w, c)."""
-        options: dict[str, Any] = {"dropout": self.dropout, "tied": self.tied, "alignment": self.alignment}
-        return sized_captioner(self.family, target_vocab, picture, self.size, **options)
+    max_steps: int | None = setting(None, least=1, help="budget in updates")
+    max_tokens: int | None = setting(None, least=1, help="budget in symbols")
+    max_epochs: float | None = setting(None, above=0.0, help="budget in epochs")
+    max_seconds: float | None = setting(None, above=0.0, help="budget in seconds; the first reached ends the run")
+    patience: int | None = setting(None, least=1, help="stop after so many evaluations without a better one")
+    accumulate: int = setting(1, least=1, help="batches to one update")
+    optimiser: str = setting("adamw", choices=ALGORITHMS, help="algorithm")
+    rate: float = setting(3e-3, above=0.0, help="peak learning rate")
+    schedule: str = setting("cosine", choices=SCHEDULES, help="learning rate over the budget")
+    warmup: float = setting(0.02, least=0.0, most=1.0, help="share of the budget during which the rate rises")
+    stages: int = setting(20, least=1, help="schedule step: equal parts of the budget")
+    first_stages: int = setting(10, least=0, help="schedule step: stages at the full rate")
+    decay: float = setting(0.5, above=0.0, most=1.0, help="schedules step and plateau: factor of the rate")
+    weight_decay: float = setting(0.1, least=0.0, help="AdamW's, for matrices")
+    clip_norm: float | None = setting(1.0, above=0.0, help="largest norm of the gradient")
+    clip_value: float | None = setting(None, above=0.0, help="largest entry of the gradient")
+    precision: str = setting("fp32", choices=PRECISIONS, help="bf16: matrix products in bfloat16")
+    compile: bool = setting(False, help="torch.compile the model for updates")
+    capture: bool = setting(True, help="on a GPU: replay CUDA graphs where batches are alike")
+    seed: int = setting(0, least=0, help="fixes weights and order")
+    evaluate_every: int = setting(200, least=1, help="updates between two evaluations")
+    device: str = setting("auto", help="cpu, cuda, cuda:1 …; auto: a GPU where there is one")
+    tensorboard: bool = setting(False, help="also write TensorBoard's files")
 
     def budget(self, epoch: int) -> Budget:
-        """Give the budget, where a round predicts `epoch` symbols; 60 seconds where none was set."""
-        rounds = None if self.max_epochs is None else round(self.max_epochs * epoch)
+        """Return the budget, where one epoch predicts `epoch` symbols; 60 seconds where none was set."""
+        rounds = None if self.max_epochs is None else max(1, round(self.max_epochs * epoch))
         tokens = min((n for n in (self.max_tokens, rounds) if n is not None), default=None)
         budget = Budget(self.max_steps, tokens, self.max_seconds)
         return Budget(seconds=60.0) if budget == Budget() else budget
 
-    def optimise(self) -> Optimise:
-        """Give how the weights move."""
-        names = ("optimiser", "rate", "schedule", "warmup", "stages", "first_stages", "decay", "weight_decay")
-        settings: dict[str, Any] = {name: getattr(self, name) for name in (*names, "clip_norm", "clip_value")}
-        return Optimise(**settings)
-
-    def cuts(self) -> Truncation:
-        """Give where back-propagation is cut."""
-        kind: Any = self.truncation
-        return Truncation(kind, self.steps, self.every)
+    def optimizer(self) -> Optimizer:
+        """Return how the weights move."""
+        algorithm: Any = self.optimiser
+        return Optimizer(algorithm, **{name: getattr(self, name) for name in OPTIMIZER})
 
     def plan(self, epoch: int) -> Plan:
-        """Give the plan of training, where a round predicts `epoch` symbols."""
+        """Return the plan of training, where one epoch predicts `epoch` symbols."""
         precision: Any = self.precision
-        settings: dict[str, Any] = {"accumulate": self.accumulate, "patience": self.patience}
-        settings |= {"capture": self.capture, "smoothing": self.smoothing}
-        settings |= {"evaluate_every": self.evaluate_every, "save_every": self.evaluate_every}
-        return Plan(self.budget(epoch), self.optimise(), truncation=self.cuts(), precision=precision, **settings)
+        return Plan(
+            self.budget(epoch),
+            self.optimizer(),
+            accumulate=self.accumulate,
+            patience=self.patience,
+            capture=self.capture,
+            evaluate_every=self.evaluate_every,
+            save_every=self.evaluate_every,
+            precision=precision,
+        )
 
 
-def _setting(text: str, kinds: dict[str, str]) -> tuple[str, Any]:
-    """Read NAME=VALUE; a value is JSON, or a word as it stands."""
-    name, _, word = text.partition("=")
-    if name not in kinds:
-        raise ValueError(f"--set: seen {name!r}, wanted one of {', '.join(kinds)}{nearest(name, kinds)}")
-    try:
-        value = json.loads(word)
-    except ValueError:
-        value = word
-    seen = {type(None): ("None",), bool: ("bool",), int: ("int", "float"), float: ("float",), str: ("str",)}
-    if not set(seen.get(type(value), ())) & set(kinds[name].split(" | ")):
-        raise ValueError(f"--set {name}: seen {word!r}, wanted {kinds[name].replace('None', 'null')}")
-    return name, value
+@dataclass(frozen=True)
+class RunConfig:
+    """All that a run is made from; saved in its folder, so that `resume` needs nothing else."""
+
+    data: str
+    task: str
+    family: str
+    size: str
+    options: Any  # of the task, an instance of its Options
+    training: TrainingOptions = field(default_factory=TrainingOptions)
+    settings: Mapping[str, Any] = field(default_factory=dict)  # of the model, those that were given
+
+    @classmethod
+    def make(
+        cls, data: str, model: str | None = None, size: str = "tiny", *, task: str = "language", **given: Any
+    ) -> RunConfig:
+        """Return a checked config: every setting is used by the training, the task or the model, or refused."""
+        kind = task_named(task)
+        family = model or kind.default_model
+        check_family(kind, family)
+        check_choice("size", size, tuple(TARGETS))
+        used = kind.settings(family)
+        _refuse_unused(kind, family, given)
+        owners = {"training": _names(TrainingOptions), "task": _names(kind.Options), "model": used}
+        shares = share_out(given, owners, f"the task {task} with the model {family}")
+        options = kind.Options(**shares["task"])
+        kind(options)  # checks what depends on several options
+        return cls(data, task, family, size, options, TrainingOptions(**shares["training"]), shares["model"])
+
+    def make_task(self) -> Task:
+        """Return the task with this run's options."""
+        return task_named(self.task)(self.options)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it as plain data."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, saved: Mapping[str, Any]) -> RunConfig:
+        """Read it back."""
+        options = task_named(saved["task"]).Options(**saved["options"])
+        rest = {name: saved[name] for name in ("data", "task", "family", "size", "settings")}
+        return cls(options=options, training=TrainingOptions(**saved["training"]), **rest)
+
+    def typed(self) -> str:
+        """Return it as it is typed: DATA, model, budget, and the settings that differ from their defaults."""
+        words = [self.data, "-m", self.family, "--size", self.size]
+        words += [] if self.task == "language" else ["--task", self.task]
+        changed = {**differing(self.training), **differing(self.options), **self.settings}
+        first = next((name for name in UNITS if name in changed), None)
+        if first is not None:
+            words += ["--budget", f"{changed.pop(first)}".removesuffix(".0") + UNITS[first]]
+        for name, value in changed.items():
+            text = value if isinstance(value, str) else json.dumps(value)
+            words += [FLAGS[name], text] if name in FLAGS else ["--set", f"{name}={text}"]
+        return shlex.join(words)
+
+
+def check_family(kind: type[Task], family: str) -> None:
+    """Refuse a model that the task does not have."""
+    known = kind.families
+    if not is_own(family) and family not in known:
+        raise SettingError(
+            f"model: got {family!r}, expected one of {', '.join(known)} for the task {kind.name}"
+            f"{nearest(family, known)}; see: recollect models"
+        )
+
+
+def _refuse_unused(kind: type[Task], family: str, given: Mapping[str, Any]) -> None:
+    """Refuse a model setting that other families use and this one does not."""
+    for name in given:
+        users = [other for other in kind.families if name in kind.settings(other)]
+        is_known = name in kind.settings(family) or name in (*_names(TrainingOptions), *_names(kind.Options))
+        if users and not is_known:
+            raise SettingError(
+                f"{name}: {family} does not use it; of the task {kind.name} these do: {', '.join(users)}"
+            )
+
+
+def _names(kind: type) -> list[str]:
+    return [f.name for f in fields(kind)]
+
+
+def parse_budget(text: str) -> dict[str, Any]:
+    """Read 30s, 5m, 1h, 2000steps, 1000000tokens or 3epochs as settings of the training."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(s|m|h|steps?|tokens?|epochs?)", text.strip())
+    if match is None:
+        raise SettingError(f"--budget: got {text!r}, expected 30s, 5m, 1h, 2000steps, 1000000tokens or 3epochs")
+    number, unit = float(match[1]), match[2]
+    if unit in ("s", "m", "h"):
+        return {"max_seconds": number * {"s": 1, "m": 60, "h": 3600}[unit]}
+    if unit.startswith("epoch"):
+        return {"max_epochs": number}
+    return {"max_steps" if unit.startswith("step") else "max_tokens": int(number)}

@@ -4,108 +4,111 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from rich.table import Table
 
 from recollect.core.machine import available_memory, choose_device, describe, forget_peak, peak_memory
-from recollect.data.text.corpus import Corpus
-from recollect.models.language import LanguageModel, count_parameters
-from recollect.runs.card import typed
-from recollect.runs.config import Recipe
+from recollect.core.task import Task
+from recollect.runs.config import RunConfig
 from recollect.runs.progress import bytes_in_words, time_in_words
-from recollect.runs.train import enrol
-from recollect.tasks.language import LanguageTask, bytes_after
-from recollect.training.checkpoint import Progress, optimiser_tensors
-from recollect.training.loop import count_symbols, update, validation_loss
-from recollect.training.state import Budget, Trainee
+from recollect.runs.train import counts, start
+from recollect.training.checkpoint import Progress, optimizer_tensors
+from recollect.training.loop import update
+from recollect.training.state import Budget, TrainingState
 
 WARM = 2  # updates before the clock starts: the first ones allocate
 LEAST = 3  # updates that are timed, at least
 PART = 200_000  # symbols that a counting model is tried on
-REMEMBERED = (1_000, 16_000)  # symbols
+MEASURED = 4096  # symbols, or examples, that an evaluation is tried on
 
 
-def forecast(recipe: Recipe, seconds: float = 2.0) -> dict[str, Any]:
-    """Try a fresh model on the real data, and say what the whole of the training would take; nothing is kept."""
-    if recipe.task != "language":
-        raise ValueError(f"plan: seen the task {recipe.task!r}, wanted language; try recollect train with --budget 10s")
-    device, corpus = choose_device(recipe.device), LanguageTask().open(recipe)
-    torch.manual_seed(recipe.seed)
-    config = recipe.language_model(corpus.tokenizer.vocab_size)
-    count = count_parameters(config)
+def forecast(config: RunConfig, seconds: float = 2.0) -> dict[str, Any]:
+    """Try a fresh model on the real data, and return what the whole of the training would take; nothing is kept."""
+    device, task = choose_device(config.training.device), config.make_task()
+    dataset = task.open(config.data)
+    torch.manual_seed(config.training.seed)
+    model_config = asdict(task.config(config.family, config.size, dataset, config.settings))
+    with torch.device("meta"):
+        count = sum(p.numel() for p in task.build(model_config).parameters())
     room, least = available_memory(device), count * 2 * 4  # weights and gradients in float32
-    facts: dict[str, Any] = {"data": recipe.data, "family": recipe.family, "size": recipe.size, "parameters": count}
+    facts: dict[str, Any] = {"data": config.data, "family": config.family, "size": config.size, "parameters": count}
     facts |= {"machine": describe(device), "available_bytes": room}
     if least > room:
-        return _refused(facts, recipe, f"weights and gradients alone take {bytes_in_words(least)}")
+        return _refused(facts, config, f"weights and gradients alone take {bytes_in_words(least)}")
     try:
-        return facts | _tried(recipe, LanguageModel(config), corpus, device, seconds)
+        return facts | _tried(config, task, task.build(model_config).to(device), dataset, seconds)
     except (RuntimeError, MemoryError) as error:
         if "allocate" not in str(error) and not isinstance(error, torch.OutOfMemoryError):
             raise
-        return _refused(facts, recipe, str(error).splitlines()[0])
+        return _refused(facts, config, str(error).splitlines()[0])
 
 
-def _refused(facts: dict[str, Any], recipe: Recipe, reason: str) -> dict[str, Any]:
-    smaller = f"recollect plan {typed(replace(recipe, batch_size=max(recipe.batch_size // 2, 1)))}"
-    return facts | {"fits": False, "reason": reason, "next": smaller}
+def _refused(facts: dict[str, Any], config: RunConfig, reason: str) -> dict[str, Any]:
+    options = config.options
+    if hasattr(options, "batch_size"):
+        config = replace(config, options=replace(options, batch_size=max(options.batch_size // 2, 1)))
+    return facts | {"fits": False, "reason": reason, "next": f"recollect plan {config.typed()}"}
 
 
-def _tried(
-    recipe: Recipe, model: LanguageModel, corpus: Corpus, device: torch.device, seconds: float
-) -> dict[str, Any]:
+def _tried(config: RunConfig, task: Task, model: Any, dataset: Any, seconds: float) -> dict[str, Any]:
+    device = choose_device(config.training.device)
     forget_peak(device)
-    if recipe.family == "markov":
-        facts = _count_part(model, corpus, recipe)
+    about = task.about(dataset, model)
+    if counts(model):
+        facts = _count_part(task, model, dataset, about.parts)
     else:
-        facts = _learn_a_while(recipe, enrol(recipe, model.to(device), corpus), corpus, seconds)
-    table = model.config.max_length  # of learned positions: nothing is read beyond it
-    memory = {str(n): bytes_after(model, n) for n in (min(steps, table or steps) for steps in REMEMBERED)}
+        facts = _learn_a_while(config, task, start(config, task, model, dataset), dataset, about.parts, seconds)
     peak = peak_memory(device)
-    fits = peak < available_memory(device)
-    facts |= {"memory_bytes": memory, "peak_bytes": peak, "fits": fits}
-    return facts | {"next": f"recollect train {typed(recipe)}"}
+    facts |= {"memory_bytes": {str(read): count for read, count in about.memory.items()}, "peak_bytes": peak}
+    return facts | {"fits": peak < available_memory(device), "next": f"recollect train {config.typed()}"}
 
 
-def _count_part(model: LanguageModel, corpus: Corpus, recipe: Recipe) -> dict[str, Any]:
+def _count_part(task: Task, model: Any, dataset: Any, parts: tuple[int, int, int]) -> dict[str, Any]:
     """Count a part of the text, and take it that the rest goes as fast."""
-    part, ends = _beginning(corpus.train, corpus.ends["train"], PART)
-    counting = _timed(lambda: count_symbols(model, part, ends=ends)) / len(part)
+    begun = time.perf_counter()
+    counted = task.fit(model, dataset, PART)
+    counting = (time.perf_counter() - begun) / counted
     state = sum(buffer.nbytes for buffer in model.buffers())
-    evaluating = _evaluation_seconds(model, corpus, recipe.steps)
-    facts: dict[str, Any] = {"tried_tokens": len(part), "state_bytes": state, "tokens_per_second": 1 / counting}
-    facts |= {"tokens": len(corpus.train), "epochs": 1.0, "evaluations": 1, "evaluation_seconds": evaluating}
-    learning = counting * len(corpus.train)
+    evaluating = _evaluation_seconds(task, model, dataset, parts[1])
+    facts: dict[str, Any] = {"tried_tokens": counted, "state_bytes": state, "tokens_per_second": 1 / counting}
+    facts |= {"tokens": parts[0], "epochs": 1.0, "evaluations": 1, "evaluation_seconds": evaluating}
+    learning = counting * parts[0]
     return facts | {"learning_seconds": learning, "seconds": learning + evaluating}
 
 
-def _learn_a_while(recipe: Recipe, trainee: Trainee, corpus: Corpus, seconds: float) -> dict[str, Any]:
-    """Make real updates for some seconds, and go on in thought until the budget is spent."""
-    epoch, source = trainee.batches.predicted, iter(trainee.batches)
-    plan = recipe.plan(epoch)
+def _learn_a_while(
+    config: RunConfig, task: Task, state: TrainingState, dataset: Any, parts: tuple[int, int, int], seconds: float
+) -> dict[str, Any]:
+    """Make real updates for some seconds, and extrapolate until the budget is spent."""
+    epoch, source = state.batches.predicted, iter(state.batches)
+    plan = config.training.plan(epoch)
     for _ in range(WARM):
-        update(trainee, source, plan, 0.0)
-    start, begun = trainee.progress, time.perf_counter()
-    while trainee.progress.step < start.step + LEAST or time.perf_counter() - begun < seconds:
-        update(trainee, source, plan, 0.0)
-    passed, done = time.perf_counter() - begun, trainee.progress
-    count, read = done.step - start.step, done.tokens - start.tokens
-    facts = {"tried_updates": count, "tried_seconds": passed, "state_bytes": _state_bytes(trainee)}
+        update(state, source, plan, 0.0)
+    before, begun = state.progress, time.perf_counter()
+    while state.progress.step < before.step + LEAST or time.perf_counter() - begun < seconds:
+        update(state, source, plan, 0.0)
+    passed = time.perf_counter() - begun
+    count, read = state.progress.step - before.step, state.progress.tokens - before.tokens
+    facts = {"tried_updates": count, "tried_seconds": passed, "state_bytes": _state_bytes(state)}
     facts |= {"tokens_per_second": read / passed, "seconds_per_update": passed / count}
     updates = updates_until_spent(plan.budget, read / count, passed / count)
     evaluations = math.ceil(updates / plan.evaluate_every) + 1
-    evaluating = _evaluation_seconds(trainee.model, corpus, recipe.steps)
+    evaluating = _evaluation_seconds(task, state.model, dataset, parts[1])
     tokens = round(updates * read / count)
     facts |= {"updates": updates, "tokens": tokens, "epochs": tokens / epoch}
     facts |= {"evaluations": evaluations, "evaluation_seconds": evaluating}
     learning = updates * passed / count
     return facts | {"learning_seconds": learning, "seconds": learning + evaluations * evaluating}
+
+
+def _evaluation_seconds(task: Task, model: Any, dataset: Any, size: int) -> float:
+    """Measure the beginning of the validation part, and take it that the rest goes as fast."""
+    begun = time.perf_counter()
+    task.measure(model, dataset, "valid", MEASURED)
+    return (time.perf_counter() - begun) * size / max(min(size, MEASURED), 1)
 
 
 def updates_until_spent(budget: Budget, tokens: float, seconds: float) -> int:
@@ -114,28 +117,10 @@ def updates_until_spent(budget: Budget, tokens: float, seconds: float) -> int:
     return math.ceil(1 / share - 1e-9)
 
 
-def _evaluation_seconds(model: LanguageModel, corpus: Corpus, steps: int) -> float:
-    """Score the beginning of the validation text, and take it that the rest goes as fast."""
-    part, ends = _beginning(corpus.valid, corpus.ends["valid"], 32 * steps + 1)
-    return _timed(lambda: validation_loss(model, part, steps, ends)) * len(corpus.valid) / max(len(part), 1)
-
-
-def _beginning(ids: NDArray[Any], ends: NDArray[np.int64], size: int) -> tuple[NDArray[Any], NDArray[np.int64]]:
-    """Give the first symbols of a text, and where documents end among them."""
-    size = min(size, len(ids))
-    return ids[:size], np.append(ends[ends < size], size)
-
-
-def _timed(work: Callable[[], object]) -> float:
-    begun = time.perf_counter()
-    work()
-    return time.perf_counter() - begun
-
-
-def _state_bytes(trainee: Trainee) -> int:
-    """Weights, gradients and what the optimiser keeps."""
-    weights = list(trainee.model.parameters())
-    held = [*weights, *(p.grad for p in weights if p.grad is not None), *optimiser_tensors(trainee.optimiser).values()]
+def _state_bytes(state: TrainingState) -> int:
+    """Return the bytes of weights, gradients and what the optimizer keeps."""
+    weights = list(state.model.parameters())
+    held = [*weights, *(p.grad for p in weights if p.grad is not None), *optimizer_tensors(state.optimizer).values()]
     return sum(t.nbytes for t in held)
 
 

@@ -21,6 +21,11 @@ SMOOTH = 20  # updates over which the training loss is averaged
 PAUSE = 0.25  # seconds between two refreshes of the display, at least
 
 
+def is_evaluation(row: Row) -> bool:
+    """Return whether a row is of an evaluation: it holds a validation figure."""
+    return any(name.startswith("valid_") for name in row)
+
+
 class Figures:
     """What the rows of training have said so far, in the figures that a person follows."""
 
@@ -39,8 +44,9 @@ class Figures:
         """Take in one row, of an update or of an evaluation."""
         self.step, self.share = row["step"], row.get("share", self.share)
         self._begun = self._begun or (self.clock(), self.share)
-        if "valid_loss" in row:
-            self.valid = row["valid_loss"]
+        figure = next((name for name in row if name.startswith("valid_")), None)
+        if figure is not None:
+            self.valid = row[figure]
             self.best = row.get("best", self.valid)
             self.memory, self.sample = row.get("memory_bytes"), row.get("sample", "")
         else:
@@ -101,7 +107,7 @@ class PlainLines:
     def show(self, row: Row) -> None:
         """Take in a row, and print an evaluation."""
         self.figures.take(row)
-        if "valid_loss" in row:
+        if is_evaluation(row):
             print("  ".join(self.figures.words()), flush=True)
             if self.figures.sample:
                 print(f"  │ {on_one_line(self.figures.sample)}", flush=True)
@@ -123,7 +129,7 @@ class LiveDisplay:
         self.figures.take(row)
         if not self._live.is_started:
             self._live.start()  # with the first row, so that notices about the data come before
-        if "valid_loss" in row:
+        if is_evaluation(row):
             self._live.console.print(Text("  ".join(self.figures.words()), style="dim"))
         if time.monotonic() - self._drawn >= PAUSE:
             self._draw()

@@ -2,10 +2,10 @@
 
 config.json         the model and how it was trained
 model.safetensors   the best weights
-tokenizer.json      symbols to ids and back
+tokenizer.json      symbols to ids and back, or what else the task saves
 metrics.jsonl       one line per update and evaluation
-samples.jsonl       what the model said at each evaluation
-checkpoints/        what `resume` goes on from
+samples.jsonl       what the model made of an input at each evaluation
+checkpoints/        what `resume` continues from
 README.md           the model card
 """
 
@@ -13,105 +13,173 @@ from __future__ import annotations
 
 import fcntl
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from recollect.core.machine import choose_device
 from recollect.core.serialize import FileError, load_weights, save_weights, write_file
-from recollect.data.text.line_tokenizer import LineTokenizer
-from recollect.data.text.tokenizer import Tokenizer
-from recollect.models.captioning import CaptionConfig, Captioner
-from recollect.models.language import LanguageConfig, LanguageModel
-from recollect.models.translation import TranslationConfig, Translator
+from recollect.core.task import Assets, Prediction, Scores, Task
+from recollect.data.error import DataError
+from recollect.models.own import MakeLayer, register_layer
+from recollect.runs.config import RunConfig
+from recollect.tasks.register import register_task
 
-VERSION = 2
-MODELS: dict[str, tuple[Any, Any]] = {  # by task: config and model
-    "language": (LanguageConfig, LanguageModel),
-    "translate": (TranslationConfig, Translator),
-    "summarise": (TranslationConfig, Translator),
-    "caption": (CaptionConfig, Captioner),
-}
+VERSION = 3
 
 
 class Run:
-    """One run folder."""
+    """One run folder: what it was made from, its model, and what can be done with it."""
 
-    def __init__(self, folder: str | Path) -> None:
+    def __init__(self, folder: str | Path, device: str = "auto") -> None:
         self.folder = Path(folder)
         self.checkpoints = self.folder / "checkpoints"
+        self.device = device
+        self.is_spent: bool | None = None  # whether the last training ended because its budget was spent
 
-    def create(
-        self, model: Any, tokenizers: Mapping[str, Tokenizer | LineTokenizer], training: dict[str, Any], data: str
-    ) -> None:
-        """Begin a run: write its config, with the name of its data in the cache, and its tokenizers."""
-        if (self.folder / "config.json").exists():
-            raise FileError(f"{self.folder}: there is a run already; go on with: recollect resume {self.folder}")
-        self.folder.mkdir(parents=True, exist_ok=True)
-        for name, tokenizer in tokenizers.items():
-            tokenizer.save(self.folder / f"{name}.json")
-        config = {"version": VERSION, "model": asdict(model), "training": training, "data": data}
-        write_file(self.folder / "config.json", json.dumps(config, ensure_ascii=False, indent=1).encode() + b"\n")
+    # ---- what it is -------------------------------------------------------------------------------
 
-    def config(self) -> dict[str, Any]:
-        """Read the config, and refuse one of another version."""
+    def saved(self) -> dict[str, Any]:
+        """Read config.json as plain data, and refuse one of another version."""
         path = self.folder / "config.json"
         if not path.is_file():
             raise FileError(f"{self.folder}: not a run, config.json is missing; train one with: recollect train DATA")
         try:
-            config: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-            version = config["version"]
+            saved: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+            version = saved["version"]
         except (ValueError, KeyError, TypeError) as error:
             raise FileError(f"{path}: damaged, it cannot be read ({error})") from error
         if version != VERSION:
             raise FileError(f"{path}: a run of version {version}, this version reads {VERSION}; train it again")
-        return config
+        return saved
+
+    def config(self) -> RunConfig:
+        """Return what the run is made from."""
+        saved = self.saved()
+        try:
+            return RunConfig.from_json(saved["run"])
+        except (KeyError, TypeError) as error:
+            raise FileError(f"{self.folder / 'config.json'}: damaged, it cannot be read ({error})") from error
+
+    @cached_property
+    def task(self) -> Task:
+        """The run's task, with its options."""
+        return self.config().make_task()
+
+    @cached_property
+    def model(self) -> Any:
+        """The trained model, in eval mode on the run's device."""
+        return self.load_model(self.device)
+
+    @cached_property
+    def assets(self) -> Assets:
+        """What the task saved beside the weights."""
+        return self.task.load_assets(self.folder)
+
+    @property
+    def tokenizer(self) -> Any:
+        """What turns text into ids: of a run with two sides, the target's."""
+        return self.assets.get("tokenizer", self.assets.get("target_tokenizer"))
 
     def build(self) -> Any:
-        """Make the run's model, with new weights."""
-        config = self.config()
-        make_config, make = MODELS[config["training"]["task"]]
-        return make(make_config(**config["model"]))
+        """Return the run's model with new weights."""
+        return self.task.build(self.saved()["model"])
 
-    def load(self, device: str = "cpu") -> Any:
-        """Give the trained model, in eval mode on a device."""
+    def load_model(self, device: str = "cpu") -> Any:
+        """Return the trained model, in eval mode on a device."""
         place = choose_device(device)
         model = self.build()
         load_weights(model, self.folder / "model.safetensors")
         return model.to(place).eval()
 
-    def tokenizer(self, name: str = "tokenizer") -> Tokenizer:
-        """Give a tokenizer by its file's name."""
-        return Tokenizer.load(self.folder / f"{name}.json")
+    def dataset(self) -> Any:
+        """Return the data that the run was begun on: from the cache, else read again, if it is still the same."""
+        source, name = self.config().data, self.saved()["dataset"]
+        data = self.task.reopen(name)
+        if data is None and source == "-":
+            raise DataError(
+                f"{self.folder}: its text came from standard input and is not kept any more; train a new run"
+            )
+        data = data or self.task.open(source)
+        if data.name != name:
+            raise DataError(f"{source}: not the text that {self.folder} was begun on; put that back or train a new run")
+        return data
+
+    # ---- what it can do ---------------------------------------------------------------------------
+
+    def stream(self, prompt: str, stop: Sequence[str] = (), **settings: Any) -> Iterator[str]:
+        """Return an iterator over the text that follows a prompt, as it becomes certain; all is checked before."""
+        generate = getattr(self.task, "generate", None)
+        if generate is None:
+            raise ValueError(
+                f"{self.folder}: a run of the task {self.task.name} needs an input; "
+                f"try: recollect predict {self.folder} INPUT"
+            )
+        stream: Iterator[str] = generate(self.model, self.assets, prompt, stop, **settings)
+        return stream
+
+    def generate(self, prompt: str, *, tokens: int = 200, stop: Sequence[str] = (), **settings: Any) -> str:
+        """Return a prompt and what the model continues it with.
+
+        `temperature`, `top_k`, `top_p`, `min_p`, `repetition_penalty`, `greedy` and `seed` are as in `Settings`.
+        """
+        return prompt + "".join(self.stream(prompt, stop, tokens=tokens, **settings))
+
+    def predict(self, inputs: Any, **settings: Any) -> list[Prediction]:
+        """Return what the model makes of inputs: translations of lines, captions of pictures."""
+        predict = getattr(self.task, "predict", None)
+        if predict is None:
+            raise ValueError(
+                f"{self.folder}: a run of the task {self.task.name} continues a prompt; "
+                f"try: recollect generate {self.folder} TEXT"
+            )
+        return list(predict(self.model, self.assets, inputs, **settings))
+
+    def attention(self, source: str, target: str) -> dict[str, Any]:
+        """Return how much each symbol of a target looked at each of a source, where the task knows."""
+        task: Any = self.task
+        return dict(task.attention(self.model, self.assets, source, target))
+
+    def evaluate(self, data: str | None = None, steps: int | None = None) -> Scores:
+        """Return every figure of the run's own test part, or of other data, with their definitions."""
+        dataset = self.dataset() if data is None else self.task.read(data, self.assets)
+        return self.task.evaluate(self.model, dataset, self.assets, steps)
+
+    # ---- the folder -------------------------------------------------------------------------------
+
+    def create(self, config: RunConfig, model: Any, assets: Assets, dataset: str) -> None:
+        """Begin a run: write its config, with the name of its data in the cache, and its assets."""
+        if (self.folder / "config.json").exists():
+            raise FileError(f"{self.folder}: there is a run already; resume it with: recollect resume {self.folder}")
+        self.folder.mkdir(parents=True, exist_ok=True)
+        for name, asset in assets.items():
+            asset.save(self.folder / f"{name}.json")
+        saved = {"version": VERSION, "run": config.as_json(), "model": asdict(model), "dataset": dataset}
+        write_file(self.folder / "config.json", json.dumps(saved, ensure_ascii=False, indent=1).encode() + b"\n")
 
     def finish(self, model: Any) -> None:
         """Keep these weights as the run's result."""
         save_weights(model, self.folder / "model.safetensors")
+        self.__dict__.pop("model", None)  # one that was loaded before
 
-    def log(self, row: dict[str, Any]) -> None:
-        """Add a line to the metrics."""
-        self._append("metrics", row)
-
-    def log_sample(self, row: dict[str, Any]) -> None:
-        """Add a line to the samples."""
-        self._append("samples", row)
-
-    def _append(self, name: str, row: dict[str, Any]) -> None:
+    def log(self, row: Mapping[str, Any], name: str = "metrics") -> None:
+        """Add a line to the metrics, or to the samples."""
         with (self.folder / f"{name}.jsonl").open("a", encoding="utf-8") as file:
             file.write(json.dumps(row, ensure_ascii=False) + "\n")
 
     def metrics(self) -> list[dict[str, Any]]:
-        """Give every update and evaluation."""
+        """Return every update and evaluation."""
         return self._rows("metrics")
 
     def samples(self) -> list[dict[str, Any]]:
-        """Give what the model said at each evaluation."""
+        """Return what the model made of an input at each evaluation."""
         return self._rows("samples")
 
     def _rows(self, name: str) -> list[dict[str, Any]]:
-        """Give a log's rows; a last line that was cut short by a crash is none."""
+        """Return a log's rows; a last line that was cut short by a crash is none."""
         path = self.folder / f"{name}.jsonl"
         lines = path.read_text(encoding="utf-8").split("\n")[:-1] if path.exists() else []
         return [json.loads(line) for line in lines]
@@ -123,7 +191,7 @@ class Run:
             write_file(self.folder / f"{name}.jsonl", "".join(kept).encode())
 
     def prompt(self) -> str:
-        """Give a prompt of symbols that the run knows: the beginning of what its samples went on from."""
+        """Return an input of symbols that the run knows: the beginning of what its samples were made from."""
         rows = self.samples()
         known = rows[-1]["prompt"].partition("\ufffd")[0] if rows else ""
         lines = (line.lstrip("-") for line in known.splitlines())  # a leading dash would be read as an option
@@ -139,3 +207,20 @@ class Run:
             except OSError as error:
                 raise FileError(f"{self.folder}: another process is training here; choose another --out") from error
             yield
+
+
+def load(
+    folder: str | Path, *, device: str = "auto", model: MakeLayer | None = None, task: type[Task] | None = None
+) -> Run:
+    """Return a run by its folder.
+
+    A run on a layer or a task of one's own keeps its name, never its code: pass the class again as `model` or `task`.
+    """
+    run = Run(folder, device)
+    saved = run.saved()
+    if model is not None:
+        register_layer(model, saved["run"]["family"])
+    if task is not None:
+        register_task(task, saved["run"]["task"])
+    run.config()
+    return run

@@ -1,4 +1,4 @@
-"""From DATA and a family's name to a trained run, and on from where one stopped: what the verbs of training do."""
+"""From data and a model's name to a trained run, and on from where one stopped: `train` and `resume`."""
 
 from __future__ import annotations
 
@@ -7,129 +7,190 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from dataclasses import asdict
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
 from recollect.core.machine import choose_device
 from recollect.core.serialize import WriteFailed
-from recollect.data.error import DataError
-from recollect.data.text.corpus import Corpus
-from recollect.models.language import LanguageModel
+from recollect.core.task import Task
+from recollect.laws.check import check_layer
+from recollect.models.own import MakeLayer, is_own, load_name, make_own, register_layer
 from recollect.runs.card import write_card
-from recollect.runs.config import Recipe
-from recollect.runs.log import Journal, check_tensorboard, open_tensorboard
+from recollect.runs.config import RunConfig, parse_budget
+from recollect.runs.log import RunLog, check_tensorboard, open_tensorboard
 from recollect.runs.run import Run
-from recollect.tasks import task_named
+from recollect.tasks.register import guess_task, register_task
 from recollect.training.checkpoint import load_checkpoint, newest_checkpoint, what_is_left
-from recollect.training.loop import count_symbols, go_on, train
-from recollect.training.state import Diverged, Trainee
+from recollect.training.loop import restore, train as run_loop
+from recollect.training.state import Diverged, TrainingState
 
 Report = Callable[[dict[str, Any]], None]
+CHECKED_WIDTH = 8  # of the layer of one's own that the laws are tried on
 
 
-def begin(recipe: Recipe, run: Run, report: Report) -> bool:
-    """Train a new run; say whether its budget was spent."""
-    device, task = choose_device(recipe.device), task_named(recipe.task)
-    if recipe.tensorboard:
+def train(
+    data: str | Path,
+    *,
+    task: str | type[Task] | None = None,
+    model: str | MakeLayer | None = None,
+    size: str = "tiny",
+    budget: str = "60s",
+    out: str | Path | None = None,
+    seed: int = 0,
+    device: str = "auto",
+    report: Report | None = None,
+    **settings: Any,
+) -> Run:
+    """Train a model on data and return the run, which is a folder.
+
+    data: a file, a folder, a glob, - or the name of a built-in. task: language unless the data say otherwise.
+    model: a family's name (see `recollect models`), or a layer of one's own: a class or function from a width to a
+    SequenceLayer, which must pass `check_layer`. budget: 30s, 5m, 2000steps, 1000000tokens or 3epochs. settings: what
+    `--set` takes; one that nothing uses is refused. report: called with every row of figures.
+
+    >>> import tempfile, recollect as rc
+    >>> folder = tempfile.mkdtemp()
+    >>> run = rc.train("recall:count=2000", model="gru", budget="2steps", out=f"{folder}/run")
+    >>> run.model.config.family
+    'gru'
+    """
+    config = configure(data, task=task, model=model, size=size, budget=budget, seed=seed, device=device, **settings)
+    run = Run(out or f"runs/{config.family.rpartition(':')[2]}", device)
+    begin(config, run, report or (lambda row: None))
+    return run
+
+
+def configure(
+    data: str | Path,
+    *,
+    task: str | type[Task] | None = None,
+    model: str | MakeLayer | None = None,
+    size: str = "tiny",
+    budget: str = "60s",
+    **settings: Any,
+) -> RunConfig:
+    """Return the checked config of a run; classes of one's own, or files that name them, become known by name."""
+    if isinstance(task, str) and is_own(task):
+        task = register_task(load_name(task), task)
+    elif not isinstance(task, str | None):
+        task = register_task(task)
+    if isinstance(model, str) and is_own(model):
+        model = register_layer(load_name(model), model)
+    elif not isinstance(model, str | None):
+        model = register_layer(model)
+    if model is not None and is_own(model):
+        check_layer(make_own(model, CHECKED_WIDTH).double())
+    name = task or guess_task(str(data))
+    return RunConfig.make(str(data), model, size, task=name, **parse_budget(budget), **settings)
+
+
+def begin(config: RunConfig, run: Run, report: Report) -> bool:
+    """Train a new run; return whether its budget was spent."""
+    device = choose_device(config.training.device)
+    if config.training.tensorboard:
         check_tensorboard()
     with run.lock():
-        data = task.open(recipe)
-        torch.manual_seed(recipe.seed)
-        run.create(task.config(recipe, data), task.tokenizers(data), asdict(recipe), data.name)
-        model = run.build()
-        if recipe.family == "markov":
-            return _count(recipe, run, model, data, report)
-        return _learn(recipe, run, enrol(recipe, model.to(device), data), data, report)
+        task = config.make_task()
+        dataset = task.open(config.data)
+        torch.manual_seed(config.training.seed)
+        model_config = task.config(config.family, config.size, dataset, config.settings)
+        run.create(config, model_config, task.assets(dataset), dataset.name)
+        model = run.build().to(device)
+        if counts(model):
+            return _count(run, model, dataset, report)
+        return _learn(config, run, start(config, task, model, dataset), dataset, report)
 
 
 def resume(run: Run, report: Report, notice: Callable[[str], None], device: str | None = None) -> bool:
-    """Go on with a run where it stopped, on another device if asked; say whether its budget was spent."""
-    recipe = Recipe(**run.config()["training"])
-    place = choose_device(device or recipe.device)
+    """Resume a run where it stopped, on another device if asked; return whether its budget was spent."""
+    config = run.config()
+    place = choose_device(device or config.training.device)
     with run.lock():
-        data = data_of(run, recipe)
-        torch.manual_seed(recipe.seed)  # for a run that stopped before its first checkpoint, and begins again
-        model = run.build()
-        if recipe.family == "markov":
-            return _count(recipe, run, model, data, report)
-        trainee = enrol(recipe, model.to(place), data)
+        dataset = run.dataset()
+        torch.manual_seed(config.training.seed)  # for a run that stopped before its first checkpoint, and begins again
+        model = run.build().to(place)
+        if counts(model):
+            return _count(run, model, dataset, report)
+        state = start(config, run.task, model, dataset)
         if any(run.checkpoints.glob("step-????????*")):
-            for text in go_on(trainee, run.checkpoints):
+            for text in restore(state, run.checkpoints):
                 notice(text)
-        run.cut_log(trainee.progress.step)
-        return _learn(recipe, run, trainee, data, report)
+        run.cut_log(state.progress.step)
+        return _learn(config, run, state, dataset, report)
 
 
-def data_of(run: Run, recipe: Recipe) -> Any:
-    """Give the data that a run was begun on: from the cache, else read again, if it is still the same."""
-    task, name = task_named(recipe.task), run.config()["data"]
-    data = task.reopen(name)
-    if data is None and recipe.data == "-":
-        raise DataError(f"{run.folder}: its text came from standard input and is not kept any more; train a new run")
-    data = data or task.open(recipe)
-    if data.name != name:
-        raise DataError(f"{recipe.data}: not the text that {run.folder} was begun on; put that back or train a new run")
-    return data
+def counts(model: nn.Module) -> bool:
+    """Return whether a model has nothing to optimise: it learns by counting."""
+    return not any(True for _ in model.parameters())
 
 
-def enrol(recipe: Recipe, model: Any, data: Any) -> Trainee:
-    """Give the model what it learns from, and its optimiser."""
-    batches = task_named(recipe.task).batches(recipe, data, model)
-    compiled = torch.compile(model) if recipe.compile else None
-    return Trainee(model, batches, recipe.optimise().build(model), compiled=compiled)
+def start(config: RunConfig, task: Task, model: Any, dataset: Any) -> TrainingState:
+    """Return the state of a training before its first update."""
+    batches = task.batches(dataset, model, config.training.seed)
+    compiled = torch.compile(model) if config.training.compile else None
+    return TrainingState(model, batches, config.training.optimizer().build(model), task.loss, compiled=compiled)
 
 
-def _count(recipe: Recipe, run: Run, model: LanguageModel, corpus: Corpus, report: Report) -> bool:
-    task = task_named(recipe.task)
-    count_symbols(model, corpus.train, ends=corpus.ends["train"])
-    loss = task.validate(recipe, corpus)(model)
-    Journal(run, task.sampler(corpus), report).note({"step": 0, "valid_loss": loss}, model, share=1.0, best=loss)
+def _count(run: Run, model: Any, dataset: Any, report: Report) -> bool:
+    run.task.fit(model, dataset)
+    scores = run.task.measure(model, dataset, "valid")
+    row = {"step": 0, f"valid_{scores.decisive}": scores.value}
+    RunLog(run, partial(run.task.sample, dataset=dataset), report).add(row, model, share=1.0, best=scores.value)
     run.finish(model)
-    write_card(run, model, task.about(corpus, model), torch.device("cpu"))
+    write_card(run, model, run.task.about(dataset, model), torch.device("cpu"), best_step=0)
+    run.is_spent = True
     return True
 
 
-def _learn(recipe: Recipe, run: Run, trainee: Trainee, data: Any, report: Report) -> bool:
-    plan, model, task = recipe.plan(trainee.batches.predicted), trainee.model, task_named(recipe.task)
-    scalars = open_tensorboard(run.folder, trainee.progress.step) if recipe.tensorboard else None
+def _learn(config: RunConfig, run: Run, state: TrainingState, dataset: Any, report: Report) -> bool:
+    task, model = run.task, state.model
+    plan = config.training.plan(state.batches.predicted)
+    scalars = open_tensorboard(run.folder, state.progress.step) if config.training.tensorboard else None
+    log = RunLog(run, partial(task.sample, dataset=dataset), report, scalars)
 
-    def log(row: dict[str, Any]) -> None:
-        done, carried = trainee.progress, None if trainee.memory is None else trainee.memory.nbytes
-        journal.note(row, model, share=plan.budget.spent(done), best=done.best, memory_bytes=carried)
+    def note(row: dict[str, Any]) -> None:
+        done = state.progress
+        carried = None if state.memory is None else state.memory.nbytes
+        log.add(row, model, share=plan.budget.spent(done), best=done.best, memory_bytes=carried)
 
-    with closing(Journal(run, task.sampler(data), report, scalars)) as journal, _asked_to_stop() as is_stopped:
+    with closing(log), _asked_to_stop() as is_stopped:
         try:
-            is_spent = train(trainee, plan, task.validate(recipe, data), run.checkpoints, log, is_stopped)
-            keep_best(trainee, run)
-            write_card(run, model, task.about(data, model), next(model.parameters()).device)
+            validate = partial(task.measure, dataset=dataset, split="valid")
+            is_spent = run_loop(state, plan, validate, run.checkpoints, note, is_stopped)
+            keep_best(state, run)
+            device = next(model.parameters()).device
+            write_card(run, model, task.about(dataset, model), device, state.progress.best_step or 0)
         except Diverged as error:
-            raise _with_advice(error, recipe, run) from error
+            raise _with_advice(error, config, run) from error
         except OSError as error:
             raise _on_disk(error, run) from error
+    run.is_spent = is_spent
     return is_spent
 
 
+def keep_best(state: TrainingState, run: Run) -> None:
+    """Make the weights of the best validation figure the run's result."""
+    best = run.build()
+    load_checkpoint(run.checkpoints / f"step-{state.progress.best_step:08d}", best)
+    run.finish(best)
+
+
 def _on_disk(error: OSError, run: Run) -> Exception:
-    """Say what could not be written, and what is left."""
+    """Return an error that names what could not be written, and what is left."""
     left = what_is_left(run.checkpoints)
     words = str(error) if isinstance(error, WriteFailed) else f"{run.folder}: cannot be written ({error.strerror})"
     return WriteFailed(words if left in words else f"{words}. {left}")
 
 
-def _with_advice(error: Diverged, recipe: Recipe, run: Run) -> Diverged:
+def _with_advice(error: Diverged, config: RunConfig, run: Run) -> Diverged:
     good, _ = newest_checkpoint(run.checkpoints)
-    words = ["recollect", "train", recipe.data, "-m", recipe.family, "--set", f"rate={recipe.rate / 3:.1g}"]
+    words = ["recollect", "train", config.data, "-m", config.family, "--set", f"rate={config.training.rate / 3:.1g}"]
     again = shlex.join([*words, "--out", f"{run.folder}-2"])
     return Diverged(f"{error}. The last good checkpoint is {good}. Try: {again}")
-
-
-def keep_best(trainee: Trainee, run: Run) -> None:
-    """Make the weights of the lowest validation loss the run's result."""
-    best = run.build()
-    load_checkpoint(run.checkpoints / f"step-{trainee.progress.best_step:08d}", best)
-    run.finish(best)
 
 
 @contextmanager

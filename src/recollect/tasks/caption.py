@@ -2,83 +2,176 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
-from typing import Any
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
 
 import torch
 
+from recollect.core.serialize import write_file
+from recollect.core.settings import Settings, setting
+from recollect.core.task import About, Assets, Baseline, Batches, Prediction, Scores
 from recollect.data.images.caption_batches import CaptionBatches
-from recollect.data.images.captions import Captions, load_captions, reopen_captions
+from recollect.data.images.captions import Captions, load_captions, read_caption_part, reopen_captions
+from recollect.data.images.pictures import open_pictures
 from recollect.data.text.line_tokenizer import LineTokenizer
-from recollect.evaluation.likelihood import score_captions
+from recollect.evaluation.baselines import unigram_loss
+from recollect.evaluation.likelihood import NATS, score_captions
 from recollect.generation.captions import caption, patient, remember
-from recollect.models.captioning import CaptionConfig, Captioner
-from recollect.runs.config import Recipe
-from recollect.tasks.task import About, Say
-from recollect.training.state import Batches
+from recollect.models.captioning import FAMILIES, CaptionConfig, Captioner, settings_of
+from recollect.models.sizes import sized_captioner
+from recollect.tasks.translate import LONGEST, MEASURES, READ, SAMPLE, agreement, answered
+from recollect.training.objective import NextSymbol
 
-SAMPLE = 60  # symbols that a sample has at most
-READ = 20  # symbols of a caption after which the memory is measured
+
+@dataclass(frozen=True)
+class CaptionOptions(Settings):
+    """Settings of a captioning run."""
+
+    tokenizer: str | None = setting(
+        None, choices=("char", "byte", "word", "space", "bpe"), help="how text is cut; by default chosen by the text"
+    )
+    field: str | None = setting(None, help="the columns of a .tsv: picture,caption and perhaps a group")
+    valid: str | None = setting(None, help="other captions to validate on; by default a part of DATA")
+    test: str | None = setting(None, help="other captions to test on; by default a part of DATA")
+    batch_size: int = setting(16, least=1, help="captions read side by side")
+    vocab_size: int | None = setting(None, least=1, help="of words and byte pairs")
+    lowercase: bool = setting(False, help="train on lower case")
+    smoothing: float = setting(0.0, least=0.0, below=1.0, help="share of the target's probability spread over all")
+
+
+@dataclass(frozen=True)
+class PictureSize:
+    """Height, width and channels of a run's pictures, as a file of the run."""
+
+    size: tuple[int, ...]
+
+    def save(self, path: Path) -> None:
+        """Write it as JSON."""
+        write_file(path, json.dumps(self.size).encode())
+
+    @classmethod
+    def load(cls, path: Path) -> PictureSize:
+        """Read it back."""
+        return cls(tuple(json.loads(path.read_text(encoding="utf-8"))))
 
 
 class CaptionTask:
     """Predict a caption from its picture."""
 
-    def open(self, recipe: Recipe) -> Captions:
+    name: ClassVar[str] = "caption"
+    Options: ClassVar[type] = CaptionOptions
+    families: ClassVar[tuple[str, ...]] = FAMILIES
+    default_model: ClassVar[str] = "show-attend-tell"
+    shows_names: ClassVar[bool] = True
+
+    def __init__(self, options: CaptionOptions | None = None) -> None:
+        self.options = options or CaptionOptions()
+        self.loss = NextSymbol(self.options.smoothing)
+
+    def open(self, source: str) -> Captions:
         """Read the pictures and captions."""
         names = ("tokenizer", "field", "valid", "test", "vocab_size", "lowercase")
-        return load_captions(recipe.data, **{name: getattr(recipe, name) for name in names})
+        return load_captions(source, **{name: getattr(self.options, name) for name in names})
 
     def reopen(self, name: str) -> Captions | None:
-        """Give them from the cache."""
+        """Return them from the cache."""
         return reopen_captions(name)
 
-    def config(self, recipe: Recipe, data: Captions) -> CaptionConfig:
-        """Give a family's model at a size; two ids stand behind the tokenizer's own."""
-        return recipe.captioner(data.tokenizer.model_size, data.size)
+    def read(self, source: str, assets: Assets) -> Captions:
+        """Read other captions with the run's tokenizer, as a test part; pictures have the run's size."""
+        tokenizer: LineTokenizer = assets["target_tokenizer"]
+        part = read_caption_part(source, tokenizer, assets["picture_size"].size, self.options.field)
+        return Captions(tokenizer, part, part, part, source)
 
-    def tokenizers(self, data: Captions) -> dict[str, LineTokenizer]:
-        """There is one, of the captions."""
-        return {"target_tokenizer": data.tokenizer}
+    settings = staticmethod(settings_of)
 
-    def batches(self, recipe: Recipe, data: Captions, model: Captioner) -> Batches:
-        """Give captions of like length, `batch_size` of them with their pictures."""
-        ids = {"begin": data.begin, "end": data.end, "seed": recipe.seed}
-        return CaptionBatches(data.train, batch_size=recipe.batch_size, **ids)
+    def config(self, family: str, size: str, dataset: Captions, settings: Mapping[str, Any]) -> CaptionConfig:
+        """Return a family's config at a size; two ids stand behind the tokenizer's own."""
+        return sized_captioner(family, dataset.tokenizer.model_size, dataset.size, size, **settings)
 
-    def validate(self, recipe: Recipe, data: Captions) -> Callable[[Any], float]:
-        """Give the loss of the validation captions, each given its picture."""
-        return partial(_loss, data=data)
+    def build(self, config: Mapping[str, Any]) -> Captioner:
+        """Return a model with new weights."""
+        return Captioner(CaptionConfig(**config))
 
-    def sampler(self, data: Captions) -> Say:
-        """Say what is on the first picture of the validation part."""
-        name, picture = data.valid.pairs.source_line(0), data.valid.pictures_of([0])
-        greedy = patient(1, SAMPLE)
-        return lambda model: (name, " → " + caption(model, data.tokenizer, picture, greedy)[0][0].text)
+    def assets(self, dataset: Captions) -> Assets:
+        """Return the tokenizer of the captions, and the size of the pictures."""
+        return {"target_tokenizer": dataset.tokenizer, "picture_size": PictureSize(dataset.size)}
 
-    def about(self, data: Captions, model: Captioner) -> About:
-        """Give what the card says."""
+    def load_assets(self, folder: Path) -> Assets:
+        """Read them back."""
+        tokenizer = LineTokenizer.load(folder / "target_tokenizer.json")
+        return {"target_tokenizer": tokenizer, "picture_size": PictureSize.load(folder / "picture_size.json")}
+
+    def batches(self, dataset: Captions, model: Captioner, seed: int) -> Batches:
+        """Return captions of like length, `batch_size` of them with their pictures."""
+        ends = {"begin": dataset.begin, "end": dataset.end}
+        return CaptionBatches(dataset.train, batch_size=self.options.batch_size, seed=seed, **ends)
+
+    def fit(self, model: Captioner, dataset: Captions, limit: int | None = None) -> int:
+        """Refuse: no family of this task counts."""
+        raise NotImplementedError
+
+    def measure(self, model: Captioner, dataset: Captions, split: str, limit: int | None = None) -> Scores:
+        """Return the loss of a part's captions, each given its picture."""
+        found = score_captions(model, getattr(dataset, split), dataset.begin, dataset.end, limit=limit)
+        return Scores({"loss": NATS}, {"captions given": {"loss": found.loss}})
+
+    def evaluate(self, model: Captioner, dataset: Captions, assets: Assets, steps: int | None = None) -> Scores:
+        """Return the loss of the captions, and caption the pictures: greedily, and by a beam of 5.
+
+        A picture with several captions is compared with each.
+        """
+        part = dataset.test
+        forced = score_captions(model, part, dataset.begin, dataset.end)
+        given = {"loss": forced.loss, "perplexity": forced.perplexity}
+        rows: dict[str, Mapping[str, float]] = {"captions given": given}
+        signatures: list[str] = []
+        for width in (1, 5):
+            found = caption(model, dataset.tokenizer, part.pictures, patient(width, steps or LONGEST))
+            lines = [found[int(number)][0].text for number in part.pairs.sources.flat]
+            rows["greedy" if width == 1 else f"beam {width}"], signatures = agreement(lines, part.pairs.target_lines)
+        return Scores(MEASURES, rows, {"pairs": len(part), "signatures": signatures})
+
+    def predict(
+        self, model: Captioner, assets: Assets, inputs: str, beam: int = 5, nbest: int = 1
+    ) -> Iterator[Prediction]:
+        """Caption a picture, the pictures of a folder or those of an array file."""
+        pictures = open_pictures(inputs, model.config.size, "as those that the run was trained on")
+        found = caption(model, assets["target_tokenizer"], pictures.pixels, patient(beam, LONGEST, nbest))
+        return (answered(name, best) for name, best in zip(pictures.names, found, strict=True))
+
+    def baselines(self, dataset: Captions) -> list[Baseline]:
+        """Return the loss of knowing how often each symbol comes in captions."""
+        flat = dataset.train.pairs.targets.flat, dataset.test.pairs.targets.flat
+        return [Baseline("unigram", unigram_loss(*flat, dataset.tokenizer.model_size))]
+
+    def sample(self, model: Captioner, dataset: Captions) -> tuple[str, str]:
+        """Return the name of the first picture of the validation part, and its caption."""
+        picture = dataset.valid.pictures_of([0])
+        found = caption(model, dataset.tokenizer, picture, patient(1, SAMPLE))
+        return dataset.valid.pairs.source_line(0), " → " + found[0][0].text
+
+    def about(self, dataset: Captions, model: Captioner) -> About:
+        """Return what the card says."""
         return About(
             noun={"en": "A captioner", "zh": "看图说话模型"},
-            symbols=data.tokenizer.kind,
-            vocabulary=data.tokenizer.vocab_size,
-            parts=(len(data.train), len(data.valid), len(data.test)),
+            symbols=dataset.tokenizer.kind,
+            vocabulary=dataset.tokenizer.vocab_size,
+            parts=(len(dataset.train), len(dataset.valid), len(dataset.test)),
             unit={"en": "captions", "zh": "条描述"},
-            memory=_bytes(model, data),
-            read=READ,
+            memory={READ: _bytes(model, dataset)},
             use="predict",
         )
 
 
-def _loss(model: Captioner, data: Captions) -> float:
-    return score_captions(model, data.valid, data.begin, data.end).loss
-
-
 @torch.no_grad()
-def _bytes(model: Captioner, data: Captions) -> int:
-    """Give the bytes that one row remembers after a picture and a caption."""
-    memory, was_training = remember(model, data.valid.pictures_of([0])), model.training
+def _bytes(model: Captioner, dataset: Captions) -> int:
+    """Return the bytes that one row remembers after a picture and a caption."""
+    memory = remember(model, dataset.valid.pictures_of([0]))
+    was_training = model.training
     ids = torch.zeros(1, READ, dtype=torch.long, device=next(model.parameters()).device)
     after: int = model.eval()(ids, memory)[1].nbytes
     model.train(was_training)

@@ -1,107 +1,241 @@
-"""Language models: a text is read, and what comes next is predicted."""
+"""Language models: text is read, and what comes next is predicted."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
-from typing import Any
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, ClassVar
 
+import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from recollect.data.text.batches import Streams, Windows
-from recollect.data.text.corpus import Corpus, load_corpus, reopen_corpus
+from recollect.core.settings import Settings, setting
+from recollect.core.task import About, Assets, Baseline, Batches, Measure, Scores
+from recollect.data.error import DataError
+from recollect.data.text.batches import Streams, Windows, gather
+from recollect.data.text.corpus import Corpus, load_corpus, read_ids, reopen_corpus
+from recollect.data.text.documents import Documents, Ends
 from recollect.data.text.tokenizer import Tokenizer
-from recollect.generation.continuation import generate_text
-from recollect.generation.settings import Settings
-from recollect.models.language import LanguageConfig, LanguageModel
-from recollect.runs.config import Recipe
-from recollect.tasks.task import About, Say
-from recollect.training.loop import validation_loss
-from recollect.training.state import Batches
+from recollect.evaluation.baselines import unigram_loss
+from recollect.evaluation.likelihood import (
+    NATS,
+    Score,
+    loss_by_position,
+    score_carried,
+    score_windows,
+    validation_scores,
+)
+from recollect.generation.continuation import generate_text, stream_text
+from recollect.generation.settings import Settings as GenerationSettings
+from recollect.layers.ngram.markov import Markov
+from recollect.models.language import FAMILIES, LanguageConfig, LanguageModel, settings_of
+from recollect.models.sizes import sized
+from recollect.training.objective import NextSymbol
+from recollect.training.truncation import Truncation
 
-PROMPT = 8  # symbols of the validation text that a sample goes on from
+PROMPT = 8  # symbols of the validation text that a sample continues
 SAMPLE = 60  # symbols that it adds
-READ = 1000  # symbols after which the memory is measured
+READ = (1_000, 16_000)  # symbols after which the memory is measured
+CHUNK = 10_000_000  # symbols that a model counts at once
+TRUNCATIONS = ("regular", "full", "random", "reweighted")
+MEASURES = {
+    "loss": NATS,
+    "perplexity": Measure("perplexity", "exp(nats per symbol)"),
+    "bpc": Measure("bits per character", "all nats / log 2 / characters predicted"),
+    "bpb": Measure("bits per byte", "all nats / log 2 / bytes (UTF-8) predicted"),
+}
+
+
+@dataclass(frozen=True)
+class LanguageOptions(Settings):
+    """Settings of a language run."""
+
+    tokenizer: str | None = setting(
+        None, choices=("char", "byte", "word", "space", "bpe"), help="how text is cut; by default chosen by the text"
+    )
+    field: str | None = setting(None, help="the field of .jsonl, .csv and .tsv that holds the text")
+    valid: str | None = setting(None, help="another text to validate on; by default a part of DATA")
+    test: str | None = setting(None, help="another text to test on; by default a part of DATA")
+    batch_size: int = setting(16, least=1, help="rows read side by side")
+    steps: int = setting(128, least=1, help="symbols to a batch row; the mean where lengths are random")
+    truncation: str = setting("regular", choices=TRUNCATIONS, help="where back-propagation through time is cut")
+    every: int = setting(16, least=1, help="random, reweighted: symbols between possible cuts")
+    smoothing: float = setting(0.0, least=0.0, below=1.0, help="share of the target's probability spread over all")
 
 
 class LanguageTask:
     """Predict a text's next symbol."""
 
-    def open(self, recipe: Recipe) -> Corpus:
+    name: ClassVar[str] = "language"
+    Options: ClassVar[type] = LanguageOptions
+    families: ClassVar[tuple[str, ...]] = FAMILIES
+    default_model: ClassVar[str] = "lstm"
+    shows_names: ClassVar[bool] = False
+
+    def __init__(self, options: LanguageOptions | None = None) -> None:
+        self.options = options or LanguageOptions()
+        kind: Any = self.options.truncation
+        self.truncation = Truncation(kind, self.options.steps, self.options.every)
+        self.loss = NextSymbol(self.options.smoothing, self.truncation)
+
+    def open(self, source: str) -> Corpus:
         """Read the text."""
-        given = {"valid": recipe.valid, "test": recipe.test}
-        return load_corpus(recipe.data, tokenizer=recipe.tokenizer, field=recipe.field, **given)
+        own = self.options
+        return load_corpus(source, tokenizer=own.tokenizer, field=own.field, valid=own.valid, test=own.test)
 
     def reopen(self, name: str) -> Corpus | None:
-        """Give the text from the cache."""
+        """Return the text from the cache."""
         return reopen_corpus(name)
 
-    def config(self, recipe: Recipe, data: Corpus) -> LanguageConfig:
-        """Give a family's model at a size."""
-        return recipe.language_model(data.tokenizer.vocab_size)
+    def read(self, source: str, assets: Assets) -> Corpus:
+        """Read another text with the run's tokenizer, as a test part."""
+        tokenizer: Tokenizer = assets["tokenizer"]
+        ids, ends = read_ids(source, tokenizer, self.options.field)
+        none: NDArray[Any] = ids[:0]
+        return Corpus(
+            tokenizer, none, none, np.asarray(ids), {"train": ends[:0], "valid": ends[:0], "test": ends}, source
+        )
 
-    def tokenizers(self, data: Corpus) -> dict[str, Tokenizer]:
-        """There is one."""
-        return {"tokenizer": data.tokenizer}
+    settings = staticmethod(settings_of)
 
-    def batches(self, recipe: Recipe, data: Corpus, model: LanguageModel) -> Batches:
-        """Give a carried stream, or windows where nothing is carried."""
-        text: dict[str, Any] = {"ids": data.train, "ends": data.ends["train"], "seed": recipe.seed}
-        text |= {"batch_size": recipe.batch_size, "steps": recipe.steps}
-        return Streams(length=recipe.cuts().length, **text) if model.carries else Windows(**text)
+    def config(self, family: str, size: str, dataset: Corpus, settings: Mapping[str, Any]) -> LanguageConfig:
+        """Return a family's config at a size."""
+        return sized(family, dataset.tokenizer.vocab_size, size, **settings)
 
-    def validate(self, recipe: Recipe, data: Corpus) -> Callable[[Any], float]:
-        """Give the loss on the validation part, read as it is trained."""
-        return partial(validation_loss, ids=data.valid, steps=recipe.steps, ends=data.ends["valid"])
+    def build(self, config: Mapping[str, Any]) -> LanguageModel:
+        """Return a model with new weights."""
+        return LanguageModel(LanguageConfig(**config))
 
-    def sampler(self, data: Corpus) -> Say:
-        """Go on from the beginning of the validation text."""
-        prompt = first_words(data.tokenizer, data.valid[: data.ends["valid"][0]])
-        return lambda model: (prompt, say(model, data.tokenizer, prompt))
+    def assets(self, dataset: Corpus) -> Assets:
+        """Return the tokenizer."""
+        return {"tokenizer": dataset.tokenizer}
 
-    def about(self, data: Corpus, model: LanguageModel) -> About:
-        """Give what the card says."""
-        read = min(READ, model.config.max_length or READ)  # a table of positions ends
+    def load_assets(self, folder: Path) -> Assets:
+        """Read the tokenizer back."""
+        return {"tokenizer": Tokenizer.load(folder / "tokenizer.json")}
+
+    def batches(self, dataset: Corpus, model: LanguageModel, seed: int) -> Batches:
+        """Return a carried stream, or windows where nothing is carried."""
+        rows: dict[str, Any] = {"batch_size": self.options.batch_size, "steps": self.options.steps, "seed": seed}
+        text: dict[str, Any] = {"ids": dataset.train, "ends": dataset.ends["train"]}
+        return Streams(length=self.truncation.length, **rows, **text) if model.carries else Windows(**rows, **text)
+
+    def fit(self, model: LanguageModel, dataset: Corpus, limit: int | None = None) -> int:
+        """Count n-grams: each document is one row, read once."""
+        ids, ends = _beginning(dataset, "train", limit)
+        count_symbols(model, ids, ends=ends)
+        return len(ids)
+
+    def measure(self, model: LanguageModel, dataset: Corpus, split: str, limit: int | None = None) -> Scores:
+        """Return the loss over a part, carried where training carries, in cold windows otherwise."""
+        ids, ends = _beginning(dataset, split, limit)
+        return validation_scores(model, ids, self.options.steps, ends)
+
+    def evaluate(self, model: LanguageModel, dataset: Corpus, assets: Assets, steps: int | None = None) -> Scores:
+        """Return every figure of the test part, carried and in cold windows, and the loss by position."""
+        ids, ends = np.asarray(dataset.test), dataset.ends["test"]
+        if len(ids) == len(ends):
+            raise DataError(f"{dataset.name}: got {len(ids)} symbols, expected at least 2 to predict one")
+        steps = steps or self.options.steps
+        predicted = np.delete(ids, [0, *ends[:-1]])  # not the documents' first symbols
+        text = assets["tokenizer"].decode(predicted)
+        ways = {"carried": score_carried} if model.carries else {}
+        ways["cold windows"] = score_windows
+        rows = {name: _figures(way(model, ids, steps, ends=ends), text) for name, way in ways.items()}
+        details = {"symbols": len(ids), "steps": steps, "by_position": loss_by_position(model, ids, steps, ends=ends)}
+        return Scores(MEASURES, rows, details)
+
+    def generate(
+        self, model: LanguageModel, assets: Assets, prompt: str, stop: Sequence[str] = (), **settings: Any
+    ) -> Iterator[str]:
+        """Return an iterator over the text that follows a prompt, as it becomes certain; all is checked before."""
+        tokenizer: Tokenizer = assets["tokenizer"]
+        tokenizer.encode(prompt, strict=True)  # refuses unknown symbols
+        how = GenerationSettings(prohibited=tokenizer.unseen, **settings)
+        return (pieces[0] for pieces in stream_text(model, tokenizer, [prompt], how, stop=stop))
+
+    def baselines(self, dataset: Corpus) -> list[Baseline]:
+        """Return the loss of knowing the vocabulary alone, and of knowing how often each symbol comes."""
+        size = dataset.tokenizer.vocab_size
+        return [
+            Baseline("uniform", math.log(size)),
+            Baseline("unigram", unigram_loss(dataset.train, dataset.test, size)),
+        ]
+
+    def sample(self, model: LanguageModel, dataset: Corpus) -> tuple[str, str]:
+        """Return the beginning of the validation text, and a line that the model continues it with."""
+        tokenizer = dataset.tokenizer
+        prompt = first_words(tokenizer, dataset.valid[: dataset.ends["valid"][0]])
+        table = model.config.max_length  # of learned positions
+        left = SAMPLE if table is None else max(table - len(tokenizer.encode(prompt)), 0)
+        # Draws come from a generator of their own, so that training is not moved.
+        settings = GenerationSettings(tokens=min(SAMPLE, left), temperature=0.8, prohibited=tokenizer.unseen)
+        return prompt, generate_text(model, tokenizer, [prompt], settings)[0].text
+
+    def about(self, dataset: Corpus, model: LanguageModel) -> About:
+        """Return what the card says."""
+        reads = (min(read, model.config.max_length or read) for read in READ)  # a table of positions ends
         return About(
             noun={"en": "A language model", "zh": "语言模型"},
-            symbols=data.tokenizer.kind,
-            vocabulary=data.tokenizer.vocab_size,
-            parts=(len(data.train), len(data.valid), len(data.test)),
+            symbols=dataset.tokenizer.kind,
+            vocabulary=dataset.tokenizer.vocab_size,
+            parts=(len(dataset.train), len(dataset.valid), len(dataset.test)),
             unit={"en": "symbols", "zh": "个符号"},
-            memory=bytes_after(model, read),
-            read=read,
+            memory={read: bytes_after(model, read) for read in reads},
             use="generate",
         )
 
 
+def count_symbols(model: LanguageModel, ids: NDArray[Any], chunk: int = CHUNK, ends: Ends = None) -> None:
+    """Train a model that counts: each document is one row, read once."""
+    markov = model.body
+    assert isinstance(markov, Markov)
+    for places, lengths in Documents(ids, ends).by_length(rows=chunk, cells=chunk):
+        for done in range(0, int(lengths[0]), chunk):
+            x, _, valid = gather(ids, places + done, np.minimum(lengths - done, chunk))
+            markov.count(x, valid)
+
+
 def first_words(tokenizer: Tokenizer, ids: NDArray[Any]) -> str:
-    """Give the beginning of a text, without a character that is cut in half."""
+    """Return the beginning of a text, without a character that is cut in half."""
     decoding, some = tokenizer.stream(), [int(i) for i in ids[:PROMPT]]
     return "".join(decoding.step(i) or "" for i in some) or tokenizer.decode(some)
 
 
-def say(model: LanguageModel, tokenizer: Tokenizer, prompt: str) -> str:
-    """Go on from a prompt for a line; the draws come from a generator of their own, so that training is not moved."""
-    table = model.config.max_length  # of learned positions
-    room = SAMPLE if table is None else max(table - len(tokenizer.encode(prompt)), 0)
-    settings = Settings(tokens=min(SAMPLE, room), temperature=0.8, prohibited=tokenizer.unseen)
-    return generate_text(model, tokenizer, [prompt], settings)[0].text
-
-
 def bytes_after(model: LanguageModel, steps: int) -> int:
-    """Give the bytes that one row remembers after so many symbols.
+    """Return the bytes that one row remembers after so many symbols.
 
     Where the bytes are constant the first thousand are really read. Where they grow all are, but by tensors that have
     shapes and no values: attention to all of 16,000 steps would take its time.
     """
     if model.growth == "constant":
         place = model._home()[1] or torch.device("cpu")
-        ids, was_training = torch.zeros(1, min(steps, READ), dtype=torch.long, device=place), model.training
+        ids, was_training = torch.zeros(1, min(steps, READ[0]), dtype=torch.long, device=place), model.training
         with torch.no_grad():
             memory = model.eval()(ids)[1]
         model.train(was_training)
     else:
         with torch.no_grad(), torch.device("meta"):
-            memory = LanguageModel(model.config).eval()(torch.zeros(1, steps, dtype=torch.long))[1]
+            memory = LanguageModel(LanguageConfig(**asdict(model.config))).eval()(
+                torch.zeros(1, steps, dtype=torch.long)
+            )[1]
     return memory.nbytes
+
+
+def _figures(score: Score, text: str) -> dict[str, float]:
+    return {
+        "loss": score.loss,
+        "perplexity": score.perplexity if score.loss < 700 else math.inf,
+        "bpc": score.bits_per(len(text)),
+        "bpb": score.bits_per(len(text.encode())),
+    }
+
+
+def _beginning(dataset: Corpus, split: str, limit: int | None) -> tuple[NDArray[Any], NDArray[np.int64]]:
+    """Return the first symbols of a part, all without a limit, and where documents end among them."""
+    ids, ends = getattr(dataset, split), dataset.ends[split]
+    size = len(ids) if limit is None else min(limit, len(ids))
+    return ids[:size], np.append(ends[ends < size], size)

@@ -2,94 +2,217 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
 
 import torch
 
+from recollect.core.settings import Settings, setting
+from recollect.core.task import About, Answer, Assets, Baseline, Batches, Measure, Prediction, Scores
 from recollect.data.pairs.pair_batches import PairBatches
-from recollect.data.pairs.pairs import Pairs, load_pairs, reopen_pairs
+from recollect.data.pairs.pairs import Pairs, load_pairs, read_part, reopen_pairs
 from recollect.data.text.line_tokenizer import LineTokenizer
-from recollect.evaluation.likelihood import score_targets
+from recollect.data.text.source import read_text
+from recollect.evaluation.baselines import unigram_loss
+from recollect.evaluation.likelihood import NATS, score_targets
+from recollect.evaluation.text_metrics import bleu, chrf, exact_match, rouge_l
 from recollect.generation.settings import Search
-from recollect.generation.translation import Tongues, translate
-from recollect.models.translation import TranslationConfig, Translator
-from recollect.runs.config import Recipe
-from recollect.tasks.task import About, Say
-from recollect.training.state import Batches
+from recollect.generation.translation import Tongues, Translation, attention_map, translate
+from recollect.models.sizes import sized_translator
+from recollect.models.translation import FAMILIES, TranslationConfig, Translator, settings_of
+from recollect.training.objective import NextSymbol
 
 SAMPLE = 60  # symbols that a sample has at most
 READ = 20  # symbols of a source, and of a target, after which the memory is measured
-
-
-NOUNS = {
-    "translate": {"en": "A translator", "zh": "翻译模型"},
-    "summarise": {"en": "A model of summaries", "zh": "摘要模型"},
+LONGEST = 200  # symbols of a target
+MEASURES = {
+    "loss": NATS,
+    "perplexity": Measure("perplexity", "exp(nats per symbol), targets given"),
+    "bleu": Measure("BLEU", "sacrebleu's corpus BLEU", lower_is_better=False),
+    "bleu_lowercase": Measure("BLEU, lower case", "sacrebleu's corpus BLEU, lower case", lower_is_better=False),
+    "chrf": Measure("chrF", "sacrebleu's chrF2", lower_is_better=False),
+    "rouge_l": Measure("ROUGE-L", "F1 of the longest common subsequence, mean over pairs", lower_is_better=False),
+    "exact": Measure("exact", "share of targets that are equal to their reference", lower_is_better=False),
 }
 
 
+@dataclass(frozen=True)
+class PairOptions(Settings):
+    """Settings of a run on pairs."""
+
+    tokenizer: str | None = setting(
+        None, choices=("char", "byte", "word", "space", "bpe"), help="how text is cut; by default chosen by the text"
+    )
+    field: str | None = setting(None, help="the two fields of .jsonl, .csv and .tsv, as in en,fr")
+    valid: str | None = setting(None, help="other pairs to validate on; by default a part of DATA")
+    test: str | None = setting(None, help="other pairs to test on; by default a part of DATA")
+    batch_size: int = setting(16, least=1, help="with steps: a batch holds batch_size · steps symbols")
+    steps: int = setting(128, least=1, help="with batch_size: a batch holds batch_size · steps symbols")
+    joint: bool = setting(True, help="one vocabulary for both sides")
+    vocab_size: int | None = setting(None, least=1, help="of words and byte pairs")
+    lowercase: bool = setting(False, help="train on lower case")
+    limit: int | None = setting(None, least=1, help="symbols on a side beyond which a pair is not trained on")
+    smoothing: float = setting(0.0, least=0.0, below=1.0, help="share of the target's probability spread over all")
+
+
 class TranslateTask:
-    """Predict a target from its source, which a summary is to its text as a translation is to a sentence."""
+    """Predict a target from its source."""
 
-    def __init__(self, name: str = "translate") -> None:
-        self.name = name
+    name: ClassVar[str] = "translate"
+    Options: ClassVar[type] = PairOptions
+    families: ClassVar[tuple[str, ...]] = FAMILIES
+    default_model: ClassVar[str] = "luong"
+    shows_names: ClassVar[bool] = False
+    noun: ClassVar[Mapping[str, str]] = {"en": "A translator", "zh": "翻译模型"}
 
-    def open(self, recipe: Recipe) -> Pairs:
+    def __init__(self, options: PairOptions | None = None) -> None:
+        self.options = options or PairOptions()
+        self.loss = NextSymbol(self.options.smoothing)
+
+    def open(self, source: str) -> Pairs:
         """Read the pairs."""
-        given: dict[str, Any] = {name: getattr(recipe, name) for name in ("tokenizer", "field", "valid", "test")}
-        given |= {name: getattr(recipe, name) for name in ("joint", "vocab_size", "lowercase", "limit")}
-        return load_pairs(recipe.data, **given)
+        names = ("tokenizer", "field", "valid", "test", "joint", "vocab_size", "lowercase", "limit")
+        return load_pairs(source, **{name: getattr(self.options, name) for name in names})
 
     def reopen(self, name: str) -> Pairs | None:
-        """Give the pairs from the cache."""
+        """Return the pairs from the cache."""
         return reopen_pairs(name)
 
-    def config(self, recipe: Recipe, data: Pairs) -> TranslationConfig:
-        """Give a family's model at a size; two ids stand behind the tokenizers' own."""
-        return recipe.translator(data.source_tokenizer.model_size, data.target_tokenizer.model_size)
+    def read(self, source: str, assets: Assets) -> Pairs:
+        """Read other pairs with the run's tokenizers, as a test part."""
+        sides = assets["source_tokenizer"], assets["target_tokenizer"]
+        part = read_part(source, *sides, self.options.field)
+        return Pairs(*sides, part, part, part, source)
 
-    def tokenizers(self, data: Pairs) -> dict[str, LineTokenizer]:
-        """There are two, which may be one."""
-        return {"source_tokenizer": data.source_tokenizer, "target_tokenizer": data.target_tokenizer}
+    settings = staticmethod(settings_of)
 
-    def batches(self, recipe: Recipe, data: Pairs, model: Translator) -> Batches:
-        """Give pairs of like length, as many as `batch_size` · `steps` symbols hold."""
-        tokens = recipe.batch_size * recipe.steps
-        return PairBatches(data.train, begin=data.begin, end=data.end, tokens=tokens, seed=recipe.seed)
+    def config(self, family: str, size: str, dataset: Pairs, settings: Mapping[str, Any]) -> TranslationConfig:
+        """Return a family's config at a size; two ids stand behind the tokenizers' own."""
+        shared = self.options.joint and bool(settings.get("tied"))
+        sizes = dataset.source_tokenizer.model_size, dataset.target_tokenizer.model_size
+        return sized_translator(family, *sizes, size, shared=shared, **settings)
 
-    def validate(self, recipe: Recipe, data: Pairs) -> Callable[[Any], float]:
-        """Give the loss of the validation pairs' targets, each given its source."""
-        return partial(_loss, data=data)
+    def build(self, config: Mapping[str, Any]) -> Translator:
+        """Return a model with new weights."""
+        return Translator(TranslationConfig(**config))
 
-    def sampler(self, data: Pairs) -> Say:
-        """Translate the first source of the validation part."""
-        source = data.valid.source_text[0].tobytes().decode()
-        tongues = Tongues(data.source_tokenizer, data.target_tokenizer)
-        search = Search(width=1, tokens=SAMPLE)
-        return lambda model: (source, " → " + translate(model, tongues, [source], search)[0][0].text)
+    def assets(self, dataset: Pairs) -> Assets:
+        """Return the tokenizers of both sides, which may be one."""
+        return {"source_tokenizer": dataset.source_tokenizer, "target_tokenizer": dataset.target_tokenizer}
 
-    def about(self, data: Pairs, model: Translator) -> About:
-        """Give what the card says."""
+    def load_assets(self, folder: Path) -> Assets:
+        """Read the tokenizers back."""
+        return {f"{s}_tokenizer": LineTokenizer.load(folder / f"{s}_tokenizer.json") for s in ("source", "target")}
+
+    def batches(self, dataset: Pairs, model: Translator, seed: int) -> Batches:
+        """Return pairs of like length, as many as `batch_size` · `steps` symbols hold."""
+        tokens = self.options.batch_size * self.options.steps
+        return PairBatches(dataset.train, begin=dataset.begin, end=dataset.end, tokens=tokens, seed=seed)
+
+    def fit(self, model: Translator, dataset: Pairs, limit: int | None = None) -> int:
+        """Refuse: no family of this task counts."""
+        raise NotImplementedError
+
+    def measure(self, model: Translator, dataset: Pairs, split: str, limit: int | None = None) -> Scores:
+        """Return the loss of a part's targets, each given its source."""
+        found = score_targets(model, getattr(dataset, split), dataset.begin, dataset.end, limit=limit)
+        return Scores({"loss": NATS}, {"targets given": {"loss": found.loss}})
+
+    def evaluate(self, model: Translator, dataset: Pairs, assets: Assets, steps: int | None = None) -> Scores:
+        """Return the loss of the targets, and translate the sources: greedily, and by a beam of 5."""
+        part = dataset.test
+        forced = score_targets(model, part, dataset.begin, dataset.end)
+        given = {"loss": forced.loss, "perplexity": forced.perplexity}
+        rows: dict[str, Mapping[str, float]] = {"targets given": given}
+        signatures: list[str] = []
+        for width in (1, 5):
+            found = translate(model, tongues(assets), part.source_lines, Search(width=width, tokens=steps or LONGEST))
+            lines = [best[0].text if best else "" for best in found]
+            rows["greedy" if width == 1 else f"beam {width}"], signatures = agreement(lines, part.target_lines)
+        return Scores(MEASURES, rows, {"pairs": len(part), "signatures": signatures})
+
+    def predict(
+        self, model: Translator, assets: Assets, inputs: str | Sequence[str], beam: int = 5, nbest: int = 1
+    ) -> Iterator[Prediction]:
+        """Translate a line, the lines of a file or of standard input (`-`), or a list of lines."""
+        lines = lines_of(inputs) if isinstance(inputs, str) else list(inputs)
+        for number, line in enumerate(lines, 1):
+            assets["source_tokenizer"].check_script(line, f"line {number}", "the sources that the run was trained on")
+        found = translate(model, tongues(assets), lines, Search(width=beam, nbest=nbest, tokens=LONGEST))
+        return (answered(line, best) for line, best in zip(lines, found, strict=True))
+
+    def attention(self, model: Translator, assets: Assets, source: str, target: str) -> dict[str, Any]:
+        """Return how much each symbol of the target looked at each of the source, with their names."""
+        sides = tongues(assets)
+        weights = attention_map(model, sides, source, target)
+        return {"weights": weights, "source": sides.source.symbols(source), "target": sides.target.symbols(target)}
+
+    def baselines(self, dataset: Pairs) -> list[Baseline]:
+        """Return the loss of knowing how often each symbol comes in targets."""
+        flat = dataset.train.targets.flat, dataset.test.targets.flat
+        return [Baseline("unigram", unigram_loss(*flat, dataset.target_tokenizer.model_size))]
+
+    def sample(self, model: Translator, dataset: Pairs) -> tuple[str, str]:
+        """Return the first source of the validation part, and its translation."""
+        source = dataset.valid.source_line(0)
+        found = translate(model, tongues(self.assets(dataset)), [source], Search(width=1, tokens=SAMPLE))
+        return source, " → " + found[0][0].text
+
+    def about(self, dataset: Pairs, model: Translator) -> About:
+        """Return what the card says."""
         return About(
-            noun=NOUNS[self.name],
-            symbols=data.target_tokenizer.kind,
-            vocabulary=data.target_tokenizer.vocab_size,
-            parts=(len(data.train), len(data.valid), len(data.test)),
+            noun=self.noun,
+            symbols=dataset.target_tokenizer.kind,
+            vocabulary=dataset.target_tokenizer.vocab_size,
+            parts=(len(dataset.train), len(dataset.valid), len(dataset.test)),
             unit={"en": "pairs", "zh": "对"},
-            memory=_bytes(model),
-            read=READ,
+            memory={READ: _bytes(model)},
             use="predict",
         )
 
 
-def _loss(model: Translator, data: Pairs) -> float:
-    return score_targets(model, data.valid, data.begin, data.end).loss
+class SummariseTask(TranslateTask):
+    """Predict a summary from its text, which it is to the text as a translation is to a sentence."""
+
+    name: ClassVar[str] = "summarise"
+    noun: ClassVar[Mapping[str, str]] = {"en": "A model of summaries", "zh": "摘要模型"}
+
+
+def tongues(assets: Assets) -> Tongues:
+    """Return a translator's tokenizers."""
+    return Tongues(assets["source_tokenizer"], assets["target_tokenizer"])
+
+
+def lines_of(words: str) -> list[str]:
+    """Return the lines of a file or of standard input (`-`), or the words themselves where there is no such file."""
+    if words != "-" and not Path(words).is_file():
+        return [words]
+    return "".join(read_text(words)).splitlines()
+
+
+def answered(source: str, best: Sequence[Translation]) -> Prediction:
+    """Return translations as a prediction."""
+    return Prediction(source, [Answer(one.text, one.score, one.logprob) for one in best])
+
+
+def agreement(lines: list[str], references: list[str]) -> tuple[dict[str, float], list[str]]:
+    """Return how well lines agree with their references by every measure, and sacrebleu's signatures."""
+    cased, lower, characters = bleu(lines, references), bleu(lines, references, lowercase=True), chrf(lines, references)
+    figures = {
+        "bleu": cased["score"],
+        "bleu_lowercase": lower["score"],
+        "chrf": characters["score"],
+        "rouge_l": rouge_l(lines, references),
+        "exact": exact_match(lines, references),
+    }
+    return figures, [cased["signature"], lower["signature"], characters["signature"]]
 
 
 @torch.no_grad()
 def _bytes(model: Translator) -> int:
-    """Give the bytes that one row remembers after a source and a target."""
+    """Return the bytes that one row remembers after a source and a target."""
     place = next(model.parameters()).device
     ids, was_training = torch.zeros(1, READ, dtype=torch.long, device=place), model.training
     memory = model.eval()(ids, model.remember(ids))[1]

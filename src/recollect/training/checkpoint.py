@@ -1,6 +1,6 @@
 """A checkpoint: all that a run needs to go on as if it had never stopped.
 
-A folder with the weights, the optimiser's tensors, the random numbers' state, the carried memory, and `state.json` that
+A folder with the weights, the optimizer's tensors, the random numbers' state, the carried memory, and `state.json` that
 holds the rest and the checksums of the others. It is written under another name and renamed when whole; the newest that
 is whole is the one to go on from.
 """
@@ -52,7 +52,7 @@ class Progress:
 def save_checkpoint(
     folder: Path,
     model: nn.Module,
-    optimiser: torch.optim.Optimizer,
+    optimizer: torch.optim.Optimizer,
     memory: Memory | None,
     progress: Progress,
     data_state: dict[str, Any],
@@ -65,7 +65,7 @@ def save_checkpoint(
     shutil.rmtree(beside, ignore_errors=True)
     try:
         beside.mkdir(parents=True)
-        _write_parts(beside, model, optimiser, memory, progress, data_state)
+        _write_parts(beside, model, optimizer, memory, progress, data_state)
         _put_in_place(beside, final)
     except OSError as error:
         shutil.rmtree(beside, ignore_errors=True)
@@ -77,13 +77,13 @@ def save_checkpoint(
 def _write_parts(
     beside: Path,
     model: nn.Module,
-    optimiser: torch.optim.Optimizer,
+    optimizer: torch.optim.Optimizer,
     memory: Memory | None,
     progress: Progress,
     data_state: dict[str, Any],
 ) -> None:
     save_weights(model, beside / "model.safetensors")
-    write_tensors(optimiser_tensors(optimiser), beside / "optimiser.safetensors", {})
+    write_tensors(optimizer_tensors(optimizer), beside / "optimizer.safetensors", {})
     write_tensors({"torch": torch.get_rng_state()}, beside / "random.safetensors", {})
     if memory is not None:
         save_memory(memory, beside / "memory.safetensors")
@@ -118,13 +118,13 @@ def what_is_left(folder: Path) -> str:
 
 
 def load_checkpoint(
-    path: Path, model: nn.Module, optimiser: torch.optim.Optimizer | None = None
+    path: Path, model: nn.Module, optimizer: torch.optim.Optimizer | None = None
 ) -> tuple[Progress, dict[str, Any], Memory | None]:
     """Put model, optimiser and random numbers back; give the progress, the data's place and the carried memory."""
     state = read_state(path)
     load_weights(model, path / "model.safetensors")
-    if optimiser is not None:
-        load_optimiser(optimiser, read_tensors(path / "optimiser.safetensors")[1])
+    if optimizer is not None:
+        load_optimizer(optimizer, read_tensors(path / "optimizer.safetensors")[1])
         torch.set_rng_state(read_tensors(path / "random.safetensors")[1]["torch"])
     carried = path / "memory.safetensors"
     memory = load_memory(carried) if carried.exists() else None
@@ -159,24 +159,24 @@ def read_state(path: Path) -> dict[str, Any]:
     return state
 
 
-def optimiser_tensors(optimiser: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """Name the optimiser's tensors by parameter and kind; its settings come from the run's config."""
+def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+    """Name the optimizer's tensors by parameter and kind; its settings come from the run's config."""
     named = {}
-    for i, values in optimiser.state_dict()["state"].items():
+    for i, values in optimizer.state_dict()["state"].items():
         for name, value in values.items():
             if value is not None:
                 named[f"{i}.{name}"] = torch.as_tensor(value).detach().clone().contiguous()
     return named
 
 
-def load_optimiser(optimiser: torch.optim.Optimizer, tensors: dict[str, Tensor]) -> None:
-    """Put the optimiser's tensors back."""
-    state = optimiser.state_dict()
+def load_optimizer(optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor]) -> None:
+    """Put the optimizer's tensors back."""
+    state = optimizer.state_dict()
     state["state"] = {}
     for name, value in tensors.items():
         i, _, kind = name.partition(".")
         state["state"].setdefault(int(i), {})[kind] = value
-    optimiser.load_state_dict(state)
+    optimizer.load_state_dict(state)
 
 
 def _checksums(folder: Path) -> dict[str, str]:

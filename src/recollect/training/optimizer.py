@@ -1,9 +1,9 @@
-"""How the weights move: optimiser, learning rate by step, and clipping."""
+"""How the weights move: algorithm, learning rate by share of the budget, clipping."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -12,10 +12,13 @@ from torch import Tensor, nn
 
 from recollect.core.validate import check_choice
 
+ALGORITHMS = ("adamw", "sgd")
+SCHEDULES = ("constant", "cosine", "root", "step", "plateau")
+
 
 @dataclass(frozen=True)
-class Optimise:
-    """Everything about one update."""
+class Optimizer:
+    """Everything about one update: the algorithm, the learning rate over the budget, clipping."""
 
     optimiser: Literal["adamw", "sgd"] = "adamw"
     rate: float = 3e-3
@@ -31,11 +34,11 @@ class Optimise:
     clip_value: float | None = None
 
     def __post_init__(self) -> None:
-        check_choice("optimiser", self.optimiser, ("adamw", "sgd"))
-        check_choice("schedule", self.schedule, ("constant", "cosine", "root", "step", "plateau"))
+        check_choice("optimiser", self.optimiser, ALGORITHMS)
+        check_choice("schedule", self.schedule, SCHEDULES)
 
     def rate_at(self, share: float, setbacks: int = 0) -> float:
-        """Give the rate when `share` of the budget, 0 to 1, is spent, after so many evaluations without a best."""
+        """Return the rate when `share` of the budget, 0 to 1, is spent, after so many evaluations without a best."""
         if share < self.warmup:
             return self.rate * share / self.warmup
         if self.schedule == "cosine":
@@ -51,17 +54,28 @@ class Optimise:
             return self.rate * self.decay**setbacks
         return self.rate
 
-    def build(self, model: nn.Module) -> torch.optim.Optimizer:
-        """Make the optimiser; only matrices decay."""
-        matrices = [p for p in model.parameters() if p.dim() >= 2]
-        others = [p for p in model.parameters() if p.dim() < 2]
+    def set_rates(self, optimizer: torch.optim.Optimizer, rate: float) -> None:
+        """Scale every parameter group's own rate as `rate` scales the base rate: a schedule scales, it never levels."""
+        for group in optimizer.param_groups:
+            group["lr"] = group["base_rate"] * rate / self.rate
+
+    def build(self, model: nn.Module, rates: Mapping[str, float] | None = None) -> torch.optim.Optimizer:
+        """Return the optimizer; only matrices decay. `rates` multiply the rate of parameters by name prefix."""
+        groups: dict[tuple[float, float], list[nn.Parameter]] = {}
+        for name, p in model.named_parameters():
+            factor = next((f for prefix, f in (rates or {}).items() if name.startswith(prefix)), 1.0)
+            decay = self.weight_decay if p.dim() >= 2 and self.optimiser == "adamw" else 0.0
+            groups.setdefault((factor, -decay), []).append(p)
+        made = [
+            {"params": groups[key], "lr": key[0] * self.rate, "base_rate": key[0] * self.rate, "weight_decay": -key[1]}
+            for key in sorted(groups)
+        ]
         if self.optimiser == "sgd":
-            return torch.optim.SGD(model.parameters(), lr=self.rate)
-        groups = [{"params": matrices, "weight_decay": self.weight_decay}, {"params": others, "weight_decay": 0.0}]
-        return torch.optim.AdamW(groups, lr=self.rate, betas=self.betas, fused=True)
+            return torch.optim.SGD(made, lr=self.rate)
+        return torch.optim.AdamW(made, lr=self.rate, betas=self.betas, fused=True)
 
     def clip(self, parameters: Iterable[Tensor]) -> float:
-        """Clip the gradients; give their norm before."""
+        """Clip the gradients; return their norm before."""
         parameters = list(parameters)
         norm = nn.utils.clip_grad_norm_(parameters, math.inf if self.clip_norm is None else self.clip_norm)
         if self.clip_value is not None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.utils._pytree import register_dataclass
 
 from recollect.core.memory import pad_axis
 from recollect.data.error import DataError
@@ -27,7 +28,15 @@ class PairBatch:
     x: Tensor  # (B, T) begin, then the target
     y: Tensor  # (B, T) the target, then end
     valid: Tensor | None  # (B, T); None: all are real
-    is_start: Tensor  # (B,) all True: nothing is remembered from one pair to the next
+    shapes_vary: ClassVar[bool] = True
+
+    @property
+    def count(self) -> int:
+        """Symbols predicted."""
+        return int(self.y.numel() if self.valid is None else self.valid.sum())
+
+
+register_dataclass(PairBatch)
 
 
 class PairBatches:
@@ -120,8 +129,7 @@ def gather_pairs(part: PairPart, numbers: Numbers, begin: int, end: int) -> Pair
     edge = torch.zeros(len(numbers), 1, dtype=torch.int64)
     x = torch.cat([edge + begin, target], 1)
     y = torch.cat([target, edge], 1).scatter(1, counts[:, None], end)
-    is_start = torch.ones(len(numbers), dtype=torch.bool)
-    return PairBatch(source, _valid(lengths, source.shape[1]), x, y, _valid(counts + 1, x.shape[1]), is_start)
+    return PairBatch(source, _valid(lengths, source.shape[1]), x, y, _valid(counts + 1, x.shape[1]))
 
 
 def _padded(rows: Rows, numbers: Numbers) -> tuple[Tensor, Tensor]:
@@ -161,7 +169,6 @@ def pad_batch(batch: PairBatch, rows: int = 16, steps: int = 8) -> PairBatch:
         x=pad(batch.x),
         y=pad(batch.y),
         valid=pad(valid),
-        is_start=torch.ones(_up_to(len(batch.x), rows), dtype=torch.bool),
     )
 
 

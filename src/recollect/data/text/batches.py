@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.utils._pytree import register_dataclass
 
 from recollect.core.memory import Memory
 from recollect.data.error import DataError
@@ -25,7 +26,16 @@ class Batch:
     x: Tensor  # (B, T)
     y: Tensor  # (B, T)
     valid: Tensor | None  # (B, T); None: all are real
-    is_start: Tensor  # (B,) memory begins anew in this row
+    is_start: Tensor | None  # (B,) memory is reset in this row; None: in none
+    shapes_vary: ClassVar[bool] = False
+
+    @property
+    def count(self) -> int:
+        """Symbols predicted."""
+        return int(self.y.numel() if self.valid is None else self.valid.sum())
+
+
+register_dataclass(Batch)
 
 
 class Streams:
@@ -147,8 +157,8 @@ def _rows(ids: NDArray[Any], places: Places, count: int) -> NDArray[np.int64]:
     return found
 
 
-def renew(memory: Memory, fresh: Memory, is_start: Tensor) -> Memory:
-    """Give rows that start the fresh memory; the others keep theirs."""
+def reset_rows(memory: Memory, fresh: Memory, is_start: Tensor) -> Memory:
+    """Return the memory with the rows that start set to the fresh one."""
     if not bool(is_start.any()):
         return memory
     if bool(is_start.all()):

@@ -1,0 +1,119 @@
+"""Settings that are declared once: name, default, range and meaning, checked before anything starts.
+
+    @dataclass(frozen=True)
+    class Options(Settings):
+        rate: float = setting(3e-3, above=0.0, help="peak learning rate")
+
+A value outside its range, of another type, or for a name that does not exist is refused with the nearest name.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import Field, dataclass, field, fields
+from typing import Any, cast, get_args, get_type_hints
+
+from recollect.core.validate import nearest
+
+JSON_NAMES = {
+    "NoneType": "null",
+    "bool": "true or false",
+    "int": "a whole number",
+    "float": "a number",
+    "str": "a word",
+}
+
+
+class SettingError(ValueError):
+    """A setting that does not exist, or a value that it cannot have."""
+
+
+def setting(
+    default: Any,
+    *,
+    least: float | None = None,
+    most: float | None = None,
+    above: float | None = None,
+    below: float | None = None,
+    choices: Sequence[str] = (),
+    help: str = "",
+) -> Any:
+    """Declare a setting: its default, its range or choices, and one line of what it does."""
+    limits = {"least": least, "most": most, "above": above, "below": below}
+    bounds = {name: limit for name, limit in limits.items() if limit is not None}
+    return field(default=default, metadata={"bounds": bounds, "choices": tuple(choices), "help": help})
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Base of all declared settings: every value is checked when the object is made."""
+
+    def __post_init__(self) -> None:
+        kinds = get_type_hints(type(self))
+        for declared in fields(self):
+            check(declared, kinds[declared.name], getattr(self, declared.name))
+
+
+def check(declared: Field[Any], kind: Any, value: Any) -> None:
+    """Raise SettingError unless a value has the declared type and lies in the declared range."""
+    allowed = get_args(kind) or (kind,)
+    is_known = type(value) in allowed or (type(value) is int and float in allowed)
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    bounds, choices = declared.metadata.get("bounds", {}), declared.metadata.get("choices", ())
+    is_inside = not is_number or (math.isfinite(value) and _is_inside(value, bounds))
+    is_chosen = not choices or value is None or value in choices
+    if not (is_known and is_inside and is_chosen):
+        hint = nearest(str(value), choices) if choices else ""
+        raise SettingError(
+            f"{declared.name}: got {json.dumps(value, default=str)}, expected {range_of(declared, kind)}{hint}"
+        )
+
+
+def _is_inside(value: float, bounds: Mapping[str, float]) -> bool:
+    inside = {"least": value >= bounds.get("least", value), "most": value <= bounds.get("most", value)}
+    inside |= {"above": value > bounds.get("above", -math.inf), "below": value < bounds.get("below", math.inf)}
+    return all(inside.values())
+
+
+def range_of(declared: Field[Any], kind: Any) -> str:
+    """Return the values that a setting may have, in words."""
+    words = {"least": "at least", "most": "at most", "above": "more than", "below": "less than"}
+    bounds = [f"{words[name]} {limit:g}" for name, limit in declared.metadata.get("bounds", {}).items()]
+    choices = declared.metadata.get("choices", ())
+    names = [JSON_NAMES.get(k.__name__, k.__name__) for k in get_args(kind) or (kind,)]
+    if choices:
+        names = [f"one of {', '.join(choices)}" if name == "a word" else name for name in names]
+    return " or ".join(names) + (f", {', '.join(bounds)}" if bounds else "")
+
+
+def parse(text: str) -> tuple[str, Any]:
+    """Read NAME=VALUE as it is typed; a value is JSON, or a word as it stands."""
+    name, separator, word = text.partition("=")
+    if not separator:
+        raise SettingError(f"--set: got {text!r}, expected NAME=VALUE, as in --set rate=0.001")
+    try:
+        return name, json.loads(word)
+    except ValueError:
+        return name, word
+
+
+def share_out(given: Mapping[str, Any], declared: Mapping[str, Iterable[str]], where: str) -> dict[str, dict[str, Any]]:
+    """Return the given settings by who declares them; refuse a name that nobody does, with the nearest."""
+    shares: dict[str, dict[str, Any]] = {owner: {} for owner in declared}
+    known = {name: owner for owner, names in declared.items() for name in names}
+    for name, value in given.items():
+        if name not in known:
+            raise SettingError(
+                f"{name}: no such setting of {where}{nearest(name, known)}. Known: {', '.join(sorted(known))}"
+            )
+        shares[known[name]][name] = value
+    return shares
+
+
+def differing(settings: Any) -> dict[str, Any]:
+    """Return the settings that differ from their defaults."""
+    return {
+        f.name: getattr(settings, f.name) for f in fields(cast(Any, settings)) if getattr(settings, f.name) != f.default
+    }
