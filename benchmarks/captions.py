@@ -21,7 +21,6 @@ import os
 import re
 import tempfile
 from collections import Counter
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -29,15 +28,16 @@ import numpy as np
 import torch
 
 from common import data_folder, save_result
+from recollect.core.task import Scores
 from recollect.data.images.captions import CaptionPart, Captions, load_captions
 from recollect.evaluation.likelihood import score_captions
 from recollect.evaluation.text_metrics import bleu, chrf, exact_match, rouge_l
 from recollect.generation.captions import caption, patient
 from recollect.models.captioning import FAMILIES
-from recollect.runs.config import Recipe
+from recollect.runs.config import RunConfig
 from recollect.runs.run import Run
-from recollect.runs.train import enrol, keep_best
-from recollect.tasks import task_named
+from recollect.runs.train import keep_best, start
+from recollect.tasks.translate import MEASURES
 from recollect.training.loop import train
 
 LANGUAGES = {"en": "caption_en", "zh": "caption_zh"}
@@ -118,31 +118,33 @@ def _learned(
     table: str, family: str, run: Run, options: argparse.Namespace, seed: int, data: Captions
 ) -> tuple[list[str], Captions, dict[str, Any]]:
     budget = {"max_steps": options.updates, "size": options.size, "device": options.device, "seed": seed}
-    recipe = Recipe(table, family, task="caption", field="row,caption,base", **budget, **SETTINGS)
+    recipe = RunConfig.make(table, family, task="caption", field="row,caption,base", **budget, **SETTINGS)
     model, figures = _trained(recipe, run, data)
     forced = score_captions(model, data.test, data.begin, data.end)
     figures |= {"seed": seed, "parameters": sum(p.numel() for p in model.parameters()), "nats": forced.loss}
     return say(model, data, data.test, 5), data, figures
 
 
-def _trained(recipe: Recipe, run: Run, data: Captions) -> tuple[Any, dict[str, Any]]:
+def _trained(recipe: RunConfig, run: Run, data: Captions) -> tuple[Any, dict[str, Any]]:
     """Train, and give the weights that caption the validation pictures best, greedily, by chrF.
 
     By its loss a model would be at its best long before: it grows surer of its words also where they are wrong.
     """
-    task = task_named(recipe.task)
-    torch.manual_seed(recipe.seed)
-    run.create(task.config(recipe, data), task.tokenizers(data), asdict(recipe), data.name)
-    trainee = enrol(recipe, run.build().to(recipe.device), data)
+    task, device = recipe.make_task(), recipe.training.device
+    torch.manual_seed(recipe.training.seed)
+    model = task.config(recipe.family, recipe.size, data, recipe.settings)
+    run.create(recipe, model, task.assets(data), data.name)
+    trainee = start(recipe, task, run.build().to(device), data)
     wanted = data.valid.pairs.target_lines
 
-    def missed(model: Any) -> float:
-        return 100 - chrf(say(model, data, data.valid, 1), wanted)["score"]
+    def greedy(model: Any) -> Scores:
+        found = chrf(say(model, data, data.valid, 1), wanted)["score"]
+        return Scores({"chrf": MEASURES["chrf"]}, {"greedy": {"chrf": found}})
 
-    train(trainee, recipe.plan(trainee.batches.predicted), missed, run.checkpoints)
+    train(trainee, recipe.training.plan(trainee.batches.predicted), greedy, run.checkpoints)
     keep_best(trainee, run)
     done = trainee.progress
-    return run.load(recipe.device), {"updates": done.step, "best_update": done.best_step, "valid_chrf": 100 - done.best}
+    return run.load_model(device), {"updates": done.step, "best_update": done.best_step, "valid_chrf": done.best}
 
 
 def say(model: Any, data: Captions, part: CaptionPart, width: int) -> list[str]:

@@ -28,13 +28,13 @@ import torch.nn.functional as F
 
 from common import COMMIT, data_folder, earlier, parts_side_by_side, save_result, side_by_side
 from recollect.data.text.batches import Streams, Windows
-from recollect.evaluation.likelihood import score_carried
+from recollect.evaluation.likelihood import score_carried, validation_scores
 from recollect.models.language import LanguageConfig, LanguageModel, count_parameters
 from recollect.models.sizes import nanogpt_char, sized
 from recollect.training.checkpoint import load_checkpoint
-from recollect.training.loop import train, validation_loss
-from recollect.training.optimizer import Optimise
-from recollect.training.state import Budget, Plan, Trainee
+from recollect.training.loop import train
+from recollect.training.optimizer import Optimizer
+from recollect.training.state import Budget, Plan, TrainingState
 
 BATCH, STEPS, PIECE, SAMPLES, BAR, SIX_GRAM = 64, 256, 4096, 200, 1.47, 1.5227
 SLOW = ("ttt-linear", "ttt-mlp")  # at batch 1: the 32 parts side by side are their figure
@@ -120,20 +120,20 @@ def keep(rows: list[dict[str, Any]]) -> None:
 
 def enrol(
     name: str, setting: Setting, parts: Parts, vocab_size: int, options: Any
-) -> tuple[Trainee, Plan, Callable[[], dict[str, Any]]]:
+) -> tuple[TrainingState, Plan, Callable[[], dict[str, Any]]]:
     torch.manual_seed(setting.seed)
     model = LanguageModel(setting.config(vocab_size)).to(options.device)
-    optimise = Optimise(rate=setting.rate, warmup=0.02, betas=(0.9, 0.99), weight_decay=0.1, clip_norm=1.0)
+    optimise = Optimizer(rate=setting.rate, warmup=0.02, betas=(0.9, 0.99), weight_decay=0.1, clip_norm=1.0)
     updates = round(options.share * setting.updates)
     batches: Any = (Streams if model.carries else Windows)(parts[0], setting.batch, setting.steps, seed=setting.seed)
     plan = Plan(Budget(steps=updates), optimise, evaluate_every=250, save_every=updates + 1, keep=1)
     plan = replace(plan, precision=setting.precision)
-    trainee = Trainee(model, batches, optimise.build(model))
+    trainee = TrainingState(model, batches, optimise.build(model))
     row = {"name": name, "setting": asdict(setting), "parameters": count_parameters(model.config), "commit": COMMIT}
     return trainee, plan, partial(one_run, trainee, plan, parts[1], row)
 
 
-def one_run(trainee: Trainee, plan: Plan, held_out: np.ndarray, row: dict[str, Any]) -> dict[str, Any]:
+def one_run(trainee: TrainingState, plan: Plan, held_out: np.ndarray, row: dict[str, Any]) -> dict[str, Any]:
     model, curve, begun = trainee.model, [], time.perf_counter()
 
     def report(seen: dict[str, Any]) -> None:
@@ -143,7 +143,7 @@ def one_run(trainee: Trainee, plan: Plan, held_out: np.ndarray, row: dict[str, A
             print(row["name"], curve[-1], time.strftime("%X"), flush=True)
 
     ends = parts_side_by_side(len(held_out)) if model.carries else None
-    validate = partial(validation_loss, ids=held_out, steps=STEPS, ends=ends)
+    validate = partial(validation_scores, ids=held_out, steps=STEPS, ends=ends)
     with tempfile.TemporaryDirectory() as folder:
         train(trainee, plan, validate, Path(folder), report)
         best = min(curve, key=lambda point: point.get("sampled", point["whole"]))

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from recollect.bench.timing import interleave as interleave, summary as summary  # where the benchmarks look for them
 from recollect.core.machine import record
 from recollect.training.loop import update
-from recollect.training.state import Plan, Trainee
+from recollect.training.state import Plan, TrainingState
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
@@ -77,7 +77,7 @@ def data_folder() -> Path:
     return Path(folder)
 
 
-def side_by_side(learners: list[tuple[Trainee, Plan, Callable[[], Any]]]) -> Iterator[Any]:
+def side_by_side(learners: list[tuple[TrainingState, Plan, Callable[[], Any]]]) -> Iterator[Any]:
     """Do the learners' jobs at the same time, on a GPU each in its own stream, so that small kernels share it.
 
     Two updates of each come first, one learner after the other: a graph cannot be captured while others draw random

@@ -34,7 +34,7 @@ import ptb
 from common import COMMIT, data_folder, earlier, save_result, side_by_side
 from recollect.accel.cuda.recurrent import persistent
 from recollect.training.loop import update
-from recollect.training.state import Plan, Trainee
+from recollect.training.state import Plan, TrainingState
 
 WAYS: dict[str, dict[str, Any]] = {
     "kernels": {"precision": "bf16", "capture": True},
@@ -53,7 +53,7 @@ PTB_SHARE = 12 / 39  # of the epochs of a whole training
 class Learner:
     """One way of training, and what was seen of it."""
 
-    trainee: Trainee
+    trainee: TrainingState
     plan: Plan
     source: Iterator[Any]
     way: str
@@ -105,7 +105,7 @@ def settings() -> Iterator[tuple[str, int, dict[str, Learner]]]:
         yield f"tinyshakespeare, {name}", setting.batch * setting.steps, begin(enrolled)
 
 
-def begin(enrolled: dict[str, tuple[Trainee, Plan]]) -> dict[str, Learner]:
+def begin(enrolled: dict[str, tuple[TrainingState, Plan]]) -> dict[str, Learner]:
     learners = {}
     for way, (trainee, plan) in enrolled.items():
         learners[way] = Learner(trainee, replace(plan, **WAYS[way]), iter(trainee.batches), way)
@@ -142,7 +142,7 @@ def train_whole(way: str, seeds: list[int]) -> None:
                 save_result("kernel-losses", sorted([*kept, row], key=place))
 
 
-def whole_trainings(way: str, seed: int) -> Iterator[tuple[Trainee, Plan, Callable[[], dict[str, Any]]]]:
+def whole_trainings(way: str, seed: int) -> Iterator[tuple[TrainingState, Plan, Callable[[], dict[str, Any]]]]:
     precision = WAYS[way]["precision"]
     setting = replace(characters.SETTINGS["lstm"], precision=precision, seed=seed)
     trainee, plan, job = characters.enrol("lstm", setting, *characters.read_parts(), OPTIONS)

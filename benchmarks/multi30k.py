@@ -30,18 +30,20 @@ import torch
 
 from common import COMMIT, data_folder, earlier, save_result
 from probe import what_c_remembers
+from recollect.core.task import Scores
 from recollect.data.pairs.pair_batches import PairBatches, gather_pairs, groups_by_length
 from recollect.data.pairs.pair_rows import PairPart
 from recollect.data.pairs.pairs import Pairs, load_pairs, read_part
-from recollect.evaluation.likelihood import score_targets
+from recollect.evaluation.likelihood import NATS, score_targets
 from recollect.evaluation.text_metrics import bleu, chrf
 from recollect.generation.settings import Search
 from recollect.generation.translation import Tongues, translate
 from recollect.models.translation import TranslationConfig, Translator, count_translation_parameters
 from recollect.training.checkpoint import load_checkpoint
 from recollect.training.loop import train
-from recollect.training.optimizer import Optimise
-from recollect.training.state import Budget, Plan, Trainee
+from recollect.training.objective import NextSymbol
+from recollect.training.optimizer import Optimizer
+from recollect.training.state import Budget, Plan, TrainingState
 
 LONGEST, BORDERS = 80, (0, 8, 11, 14, 18, 1000)  # symbols of a target; source words that divide the test set
 PARTS = ("test_2016_flickr", "test_2017_flickr")
@@ -171,22 +173,23 @@ def open_pairs(setting: Setting, folder: str) -> Pairs:
     return load_pairs(files("train", setting.to_german), **options, lowercase=not setting.cased, **given, cache=folder)
 
 
-def learn(setting: Setting, model: Translator, data: Pairs, options: Any, folder: Path) -> Trainee:
+def learn(setting: Setting, model: Translator, data: Pairs, options: Any, folder: Path) -> TrainingState:
     how: dict[str, Any] = {"rate": setting.rate, "schedule": setting.schedule, "warmup": setting.warmup}
-    optimise = Optimise(**how, betas=(0.9, 0.98), weight_decay=setting.weight_decay, clip_norm=1.0)
+    optimise = Optimizer(**how, betas=(0.9, 0.98), weight_decay=setting.weight_decay, clip_norm=1.0)
     batches = PairBatches(data.train, begin=data.begin, end=data.end, tokens=setting.tokens, seed=setting.seed)
     budget = Budget(tokens=round(options.share * setting.epochs * batches.predicted))
     every = 2 * len(batches.round)  # updates to two rounds
     precision: Any = setting.precision
-    plan = Plan(budget, optimise, evaluate_every=every, save_every=10**9, keep=1, smoothing=setting.smoothing)
-    trainee = Trainee(model, batches, optimise.build(model))
+    plan = Plan(budget, optimise, evaluate_every=every, save_every=10**9, keep=1)
+    trainee = TrainingState(model, batches, optimise.build(model), NextSymbol(setting.smoothing))
     plan = replace(plan, precision=precision, capture=not options.plain)
     train(trainee, plan, partial(held_out, data), folder)
     return trainee
 
 
-def held_out(data: Pairs, model: Translator) -> float:
-    return score_targets(model, data.valid, data.begin, data.end).loss
+def held_out(data: Pairs, model: Translator) -> Scores:
+    loss = score_targets(model, data.valid, data.begin, data.end).loss
+    return Scores({"loss": NATS}, {"targets given": {"loss": loss}})
 
 
 def held_out_part(data: Pairs, setting: Setting, name: str = "test_2016_flickr") -> PairPart:

@@ -31,12 +31,12 @@ from recollect.data.text.batches import Windows
 from recollect.evaluation.likelihood import score_windows
 from recollect.models.language import LanguageConfig, LanguageModel, count_parameters
 from recollect.training.loop import update
-from recollect.training.optimizer import Optimise
-from recollect.training.state import Budget, Plan, Trainee
+from recollect.training.optimizer import Optimizer
+from recollect.training.state import Budget, Plan, TrainingState
 
 BATCH, STEPS, TURN, SAMPLES, BAR = 12, 64, 50, 200, 1.88
 CONFIG = LanguageConfig("transformer", 65, width=128, depth=4, heads=4, max_length=STEPS, tied=True, bias=False)
-OPTIMISE = Optimise(rate=1e-3, lowest_rate=1e-4, warmup=0.05, betas=(0.9, 0.99), weight_decay=0.1, clip_norm=1.0)
+OPTIMISE = Optimizer(rate=1e-3, lowest_rate=1e-4, warmup=0.05, betas=(0.9, 0.99), weight_decay=0.1, clip_norm=1.0)
 SETTINGS = {"block_size": STEPS, "vocab_size": 65, "n_layer": 4, "n_head": 4, "n_embd": 128, "dropout": 0.0}
 
 
@@ -89,10 +89,10 @@ def row(name: str, times: list[float], losses: dict[str, float]) -> dict[str, An
 # ---- ours --------------------------------------------------------------------------------------------
 
 
-def our_updates(text: np.ndarray, updates: int, optimise: Optimise) -> tuple[Trainee, Iterator[Any]]:
+def our_updates(text: np.ndarray, updates: int, optimise: Optimizer) -> tuple[TrainingState, Iterator[Any]]:
     torch.manual_seed(1337)
     model = LanguageModel(CONFIG)
-    trainee = Trainee(model, Windows(text, BATCH, STEPS, seed=1337), optimise.build(model))
+    trainee = TrainingState(model, Windows(text, BATCH, STEPS, seed=1337), optimise.build(model))
     plan, source = Plan(Budget(steps=updates), optimise), iter(trainee.batches)
     return trainee, (update(trainee, source, plan, step / updates) for step in range(updates))
 

@@ -32,14 +32,14 @@ from common import COMMIT, data_folder, earlier, parts_side_by_side, save_result
 from recollect.data.text.batches import Streams
 from recollect.data.text.source import read_text as read
 from recollect.data.text.tokenizer import Tokenizer
-from recollect.evaluation.likelihood import score_carried
+from recollect.evaluation.likelihood import score_carried, validation_scores
 from recollect.layers.recurrent.recurrence import Recurrence
 from recollect.models.language import LanguageModel, count_parameters
 from recollect.models.sizes import zaremba
 from recollect.training.checkpoint import load_checkpoint
-from recollect.training.loop import train, validation_loss
-from recollect.training.optimizer import Optimise
-from recollect.training.state import Budget, Diverged, Plan, Trainee
+from recollect.training.loop import train
+from recollect.training.optimizer import Optimizer
+from recollect.training.state import Budget, Diverged, Plan, TrainingState
 
 BATCH, CLIP, PIECE = 20, 5.0, 1000
 SIZES: dict[str, dict[str, Any]] = {
@@ -101,7 +101,7 @@ def read_parts(folder: Path) -> Text:
 
 def enrol(
     family: str, seed: int, rate: float, size: str, text: Text, options: Any
-) -> tuple[Trainee, Plan, Callable[[], dict[str, Any]]]:
+) -> tuple[TrainingState, Plan, Callable[[], dict[str, Any]]]:
     how = SIZES[size]
     torch.manual_seed(seed)
     model = LanguageModel(replace(zaremba(size), family=family)).to(options.device)
@@ -111,11 +111,11 @@ def enrol(
     streams = Streams(text["train"], BATCH, how["steps"])
     schedule = {"schedule": "step", "warmup": 0.0, "stages": how["epochs"], "first_stages": how["first"]}
     scaled = {"rate": rate * how["steps"], "clip_norm": CLIP / how["steps"], "decay": how["decay"]}
-    optimise = Optimise("sgd", **scaled, **schedule)
+    optimise = Optimizer("sgd", **scaled, **schedule)
     epoch = -(-streams.predicted // (BATCH * how["steps"]))  # updates
     budget = Budget(tokens=int(options.share * how["epochs"] * streams.predicted))
     plan = Plan(budget, optimise, evaluate_every=epoch, save_every=epoch, keep=1, precision=options.precision)
-    trainee = Trainee(model, streams, optimise.build(model))
+    trainee = TrainingState(model, streams, optimise.build(model))
     row = {"family": family, "size": size, "seed": seed, "rate": rate, "parameters": count_parameters(model.config)}
     row |= {
         "first": how["first"],
@@ -134,9 +134,9 @@ def keep_one_bias(model: LanguageModel) -> None:
             nn.init.zeros_(layer.bias_hh).requires_grad_(False)
 
 
-def one_run(trainee: Trainee, plan: Plan, text: Text, row: dict[str, Any]) -> dict[str, Any]:
+def one_run(trainee: TrainingState, plan: Plan, text: Text, row: dict[str, Any]) -> dict[str, Any]:
     begun, ends = time.perf_counter(), parts_side_by_side(len(text["valid"]))
-    validate = partial(validation_loss, ids=text["valid"], steps=PIECE, ends=ends)
+    validate = partial(validation_scores, ids=text["valid"], steps=PIECE, ends=ends)
     with tempfile.TemporaryDirectory() as folder:
         try:
             train(trainee, plan, validate, Path(folder), partial(tell, row))

@@ -28,8 +28,8 @@ from recollect.data.text.corpus import load_corpus
 from recollect.models.language import LanguageModel
 from recollect.models.sizes import sized
 from recollect.training.loop import update
-from recollect.training.optimizer import Optimise
-from recollect.training.state import Budget, Plan, Trainee
+from recollect.training.optimizer import Optimizer
+from recollect.training.state import Budget, Plan, TrainingState
 
 BAR_MB = 1000  # resident
 UPDATES, BATCH, STEPS = 20, 16, 128
@@ -105,10 +105,10 @@ def measure(path: str, kind: str, cache: str) -> dict[str, Any]:
 
 def learn(corpus: Any) -> list[float]:
     """Give the losses of a few updates of a tiny LSTM."""
-    plan = Plan(Budget(steps=UPDATES), Optimise(rate=1e-2, warmup=0.0))
+    plan = Plan(Budget(steps=UPDATES), Optimizer(rate=1e-2, warmup=0.0))
     model = LanguageModel(sized("lstm", corpus.tokenizer.vocab_size, "tiny"))
     batches = Streams(corpus.train, BATCH, STEPS, corpus.ends["train"])
-    trainee, source = Trainee(model, batches, plan.optimise.build(model)), iter(batches)
+    trainee, source = TrainingState(model, batches, plan.optimizer.build(model)), iter(batches)
     return [update(trainee, source, plan, i / UPDATES)["train_loss"] for i in range(UPDATES)]
 
 

@@ -31,12 +31,12 @@ from common import interleave, save_result, summary
 from recollect.core.layer import SequenceLayer
 from recollect.layers.recurrent.recurrence import Hidden
 from recollect.models.language import LanguageConfig, LanguageModel
-from recollect.training.optimizer import Optimise
+from recollect.training.optimizer import Optimizer
 from recollect.training.truncation import Truncation
 
 UNITS, POSITIVE, START = 23, 10, 0.5
 BALANCING = {"symbols": 20_000, "seeds": 5, "start_loss": 8.0, "converged_below": 0.8, "stopped_above": 1e9}
-SLOWLY = Optimise("sgd", rate=2e-5, schedule="cosine", clip_norm=None)
+SLOWLY = Optimizer("sgd", rate=2e-5, schedule="cosine", clip_norm=None)
 TRUNCATIONS = [
     *(Truncation("regular", steps) for steps in (5, 10, 20, 50, 100, 1000)),
     *(Truncation("random", steps, every=1) for steps in (10, 20, 50)),
@@ -48,7 +48,7 @@ CELLS = [(lag, steps, "carried") for lag in LAGS for steps in STRETCHES]
 CELLS += [(lag, 5, control) for control in CONTROLS for lag in LAGS]
 CUES, BLANK, MARKER, IGNORED = 4, 4, 5, -100
 COPY = {"symbols": 12_000, "seeds": 3, "rows": 32, "row": 100, "width": 32, "success": 0.95, "chance": 1 / CUES}
-QUICKLY = Optimise("adamw", rate=1e-2, schedule="cosine", weight_decay=0.0, clip_norm=1.0)
+QUICKLY = Optimizer("adamw", rate=1e-2, schedule="cosine", weight_decay=0.0, clip_norm=1.0)
 
 
 def main() -> None:
@@ -233,7 +233,7 @@ def cells(rows: list[dict[str, Any]]) -> str:
 # ---- both ------------------------------------------------------------------------------------------
 
 
-def move(model: nn.Module, optimiser: torch.optim.Optimizer, optimise: Optimise, loss: Tensor, share: float) -> None:
+def move(model: nn.Module, optimiser: torch.optim.Optimizer, optimise: Optimizer, loss: Tensor, share: float) -> None:
     """Move the weights once."""
     optimiser.zero_grad()
     loss.backward()

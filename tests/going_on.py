@@ -8,12 +8,12 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from recollect.runs.config import Recipe
+from recollect.runs.config import RunConfig
 from recollect.runs.run import Run
 from recollect.runs.train import begin, resume
 
 
-def check_goes_on_bit_equal(recipe: Recipe, folder: Path) -> None:
+def check_goes_on_bit_equal(recipe: RunConfig, folder: Path) -> None:
     """Train twice for 10 updates, take the last checkpoint from one, let it go on: the weights are the same bits."""
     whole, halted = Run(folder / "whole"), Run(folder / "halted")
     begin(recipe, whole, lambda row: None)

@@ -97,11 +97,11 @@ def test_a_packed_weight_is_one_and_becomes_what_the_weight_is():
     weight.grad = torch.ones_like(weight)
     torch.optim.AdamW([weight], lr=0.1, fused=True).step()
     assert not first.is_current()
-    first.renew()
+    first.reset_rows()
     assert first.is_current()
     with torch.no_grad():
         weight.data[5, 4] += 1  # neither a version nor a first value shows it
-        first.renew()
+        first.reset_rows()
         found = torch.ops.mkldnn._linear_pointwise(x, first.laid_out, None, "none", [], "")
     assert torch.allclose(found, x @ weight.t(), 1e-5, 1e-5)
 

@@ -15,11 +15,9 @@ from recollect.data.synthetic.shapes import shapes
 from recollect.generation.captions import caption, patient
 from recollect.generation.settings import Search
 from recollect.models.captioning import FAMILIES
-from recollect.runs.config import Recipe
-from recollect.runs.evaluate import measure
-from recollect.runs.predict import answer, caption_tokenizer_of
+from recollect.runs.config import RunConfig
 from recollect.runs.run import Run
-from recollect.runs.train import begin, data_of
+from recollect.runs.train import begin
 
 
 @pytest.fixture(autouse=True)
@@ -27,9 +25,9 @@ def cache(tmp_path_factory, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.getbasetemp() / "cache"))
 
 
-def small(family: str = "show-attend-tell", **options) -> Recipe:
+def small(family: str = "show-attend-tell", **options) -> RunConfig:
     settings = {"max_steps": 10, "batch_size": 8, "evaluate_every": 5} | options
-    return Recipe("shapes:count=100", family, task="caption", **settings)
+    return RunConfig.make("shapes:count=100", family, task="caption", **settings)
 
 
 def write_png(path, image: np.ndarray) -> None:
@@ -50,15 +48,16 @@ def write_png(path, image: np.ndarray) -> None:
 )
 def test_every_family_trains_and_captions(family, alignment, tmp_path):
     rows, folder = [], Run(tmp_path / "run")
-    assert begin(small(family, alignment=alignment), folder, rows.append)
+    given = {"alignment": alignment} if family == "show-attend-tell" else {}
+    assert begin(small(family, **given), folder, rows.append)
     losses = [row["valid_loss"] for row in rows if "valid_loss" in row]
     assert losses[-1] < losses[0]
-    assert folder.config()["model"]["alignment"] == alignment
+    assert folder.model.config.alignment == alignment
     assert rows[-1]["sample"].startswith("shapes:count=100#")
-    said = answer(folder, "shapes:count=3", width=2, nbest=2)
-    assert [row["source"] for row in said] == [f"shapes:count=3#{n}" for n in range(3)]
-    assert all(len(row["targets"]) == 2 for row in said)
-    assert answer(Run(tmp_path / "run"), folder.prompt())[0]["source"] == folder.prompt()  # what is said to be next
+    said = folder.predict("shapes:count=3", beam=2, nbest=2)
+    assert [row.source for row in said] == [f"shapes:count=3#{n}" for n in range(3)]
+    assert all(len(row.targets) == 2 for row in said)
+    assert Run(tmp_path / "run").predict(folder.prompt())[0].source == folder.prompt()  # what is said to be next
 
 
 def test_the_whole_way(tmp_path):
@@ -80,9 +79,9 @@ def test_the_whole_way(tmp_path):
     right = sum(line.endswith(f"\t{name}") for line, name in zip(every, names, strict=True))
     assert right >= 80, right
     result = json.loads(ask("evaluate", out, str(pictures), "--json").stdout)
-    assert [row["read"] for row in result["rows"]] == ["greedy", "beam 5"]
-    assert result["rows"][0]["exact"] == right / 100
-    assert measure(Run(out), None, None)["pairs"] == 5
+    assert [row["read"] for row in result["rows"]] == ["captions given", "greedy", "beam 5"]
+    assert result["rows"][1]["exact"] == right / 100
+    assert Run(out).evaluate().details["pairs"] == 5
     assert "A captioner" in (tmp_path / "run" / "README.md").read_text(encoding="utf-8")
 
 
@@ -93,8 +92,8 @@ def test_a_captioner_goes_on_bit_equal(tmp_path):
 def test_a_picture_is_captioned_alike_alone_and_among_others(tmp_path):
     folder = Run(tmp_path / "run")
     begin(small(), folder, lambda row: None)
-    model, tokenizer = folder.load().double(), caption_tokenizer_of(folder)
-    pictures = data_of(folder, small()).train.pictures[:10]
+    model, tokenizer = folder.model.double(), folder.tokenizer
+    pictures = folder.dataset().train.pictures[:10]
     together = caption(model, tokenizer, pictures, patient(3, 12, nbest=3))
     alone = [caption(model, tokenizer, pictures[n : n + 1], patient(3, 12, nbest=3))[0] for n in range(10)]
     assert [[one.text for one in found] for found in together] == [[one.text for one in found] for found in alone]
@@ -103,8 +102,8 @@ def test_a_picture_is_captioned_alike_alone_and_among_others(tmp_path):
 def test_a_patient_beam_is_no_less_likely_than_greedy(tmp_path):
     folder = Run(tmp_path / "run")
     begin(small("transformer", max_steps=60, batch_size=16), folder, lambda row: None)
-    model, tokenizer = folder.load(), caption_tokenizer_of(folder)
-    pictures = data_of(folder, small()).train.pictures[:40]
+    model, tokenizer = folder.model, folder.tokenizer
+    pictures = folder.dataset().train.pictures[:40]
     greedy, wide = (caption(model, tokenizer, pictures, patient(width, 20)) for width in (1, 5))
     hasty = caption(model, tokenizer, pictures, Search(width=5, tokens=20))
     scores = [sum(found[0].score for found in said) for said in (greedy, wide, hasty)]
@@ -115,7 +114,7 @@ def test_a_patient_beam_is_no_less_likely_than_greedy(tmp_path):
 @pytest.mark.parametrize(
     ("words", "error"),
     [
-        (["train", "shapes", "--task", "caption", "-m", "lstm"], "wanted one of show-attend-tell, transformer"),
+        (["train", "shapes", "--task", "caption", "-m", "lstm"], "expected one of show-attend-tell, transformer"),
         (["train", "shapes", "--task", "captions"], "did you mean caption?"),
         (["train", "shapes:size=3", "--task", "caption", "-m", "transformer"], "it takes count, seed, chinese"),
         (["train", "shapes", "--task", "caption", "-m", "transformer", "--set", "alignment=firm"], "soft, hard"),
@@ -129,7 +128,7 @@ def test_a_picture_of_another_size_is_refused_by_name(tmp_path):
     out, picture = str(tmp_path / "run"), tmp_path / "small.png"
     begin(small(max_steps=1), Run(out), lambda row: None)
     write_png(picture, np.zeros((16, 20, 3), dtype=np.uint8))
-    error = f"{picture}: a picture of 16×20×3, wanted 32×32×3, as those that {out} was trained on"
+    error = f"{picture}: a picture of 16×20×3, wanted 32×32×3, as those that the run was trained on"
     assert error in ask("predict", out, str(picture), code=2).stderr
-    assert f"recollect predict {out} PICTURE" in ask("generate", out, "a", code=2).stderr
+    assert f"recollect predict {out} INPUT" in ask("generate", out, "a", code=2).stderr
     assert "--maps" in ask("predict", out, "shapes:count=1", "--maps", str(tmp_path / "page.html"), code=2).stderr

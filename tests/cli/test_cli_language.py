@@ -18,9 +18,9 @@ from command_line import ask, run
 from recollect.cli.main import app
 from recollect.core.serialize import FileError
 from recollect.models.language import FAMILIES
-from recollect.runs.predict import speak
+from recollect.runs.config import RunConfig
 from recollect.runs.run import Run
-from recollect.runs.train import Recipe, begin
+from recollect.runs.train import begin
 from recollect.training.state import Diverged
 
 FEW, GREEDY = "recall:count=2000", {"tokens": 20, "greedy": True}
@@ -31,9 +31,9 @@ def cache(tmp_path_factory, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.getbasetemp() / "cache"))
 
 
-def small(family: str = "gru", **options) -> Recipe:
+def small(family: str = "gru", **options) -> RunConfig:
     settings = {"max_steps": 12, "batch_size": 8, "steps": 32, "evaluate_every": 12, "data": FEW} | options
-    return Recipe(family=family, **settings)
+    return RunConfig.make(model=family, **settings)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -43,9 +43,9 @@ def test_every_family_trains_speaks_and_comes_back(family, tmp_path):
     assert begin(small(family), folder, rows.append)
     losses = [row["valid_loss"] for row in rows if "valid_loss" in row]
     assert losses[-1] < losses[0] or family == "markov"
-    said = "".join(speak(folder, "a1 b2", GREEDY))
-    assert len(said) == 20
-    assert "".join(speak(Run(tmp_path / "run"), "a1 b2", GREEDY)) == said
+    said = folder.generate("a1 b2", **GREEDY)
+    assert len(said) == 25
+    assert Run(tmp_path / "run").generate("a1 b2", **GREEDY) == said
 
 
 def test_the_whole_way(tmp_path):
@@ -59,7 +59,7 @@ def test_the_whole_way(tmp_path):
     assert said == "abcdefgh abcdefgh abcdefgh \n"
     result = json.loads(ask("evaluate", out, "--json").stdout)
     assert [row["read"] for row in result["rows"]] == ["carried", "cold windows"]
-    assert result["rows"][0]["nats"] < 0.2
+    assert result["rows"][0]["loss"] < 0.2
     assert len(result["by_position"]) == 32
     assert "perplexity" in ask("evaluate", out, str(text)).stdout
     assert json.loads(ask("generate", out, "abc", "--greedy", "--tokens", "3", "--json").stdout)["text"] == "def"
@@ -84,7 +84,7 @@ def test_a_run_goes_on_with_the_text_it_was_begun_on(tmp_path, monkeypatch):
     ask("train", "-", "--out", piped, *options, given="abc abd " * 100)
     ask("resume", piped)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "nowhere"))
-    assert "standard input and is not kept" in ask("evaluate", piped, code=2).stderr
+    assert "standard input and is no longer kept" in ask("evaluate", piped, code=2).stderr
 
 
 def test_words_between_spaces_go_on_from_a_prompt(tmp_path):
@@ -109,7 +109,7 @@ def test_ctrl_c_saves_and_resume_goes_on(tmp_path):
     assert f"recollect resume {out}" in words
     stopped = max(json.loads(line)["step"] for line in rest.splitlines() or ['{"step": 5}'])
     config = json.loads((tmp_path / "run" / "config.json").read_text())
-    config["training"]["max_steps"] = stopped + 3
+    config["run"]["training"]["max_steps"] = stopped + 3
     (tmp_path / "run" / "config.json").write_text(json.dumps(config))
     resumed = [json.loads(line)["step"] for line in ask("resume", out, "--json").stdout.splitlines()]
     assert min(resumed) > stopped - 1
@@ -159,7 +159,7 @@ def test_two_processes_on_one_run_are_refused(tmp_path):
 
 def test_a_run_is_not_overwritten(tmp_path):
     begin(small("markov"), Run(tmp_path / "run"), lambda row: None)
-    with pytest.raises(FileError, match="there is a run already; go on with: recollect resume"):
+    with pytest.raises(FileError, match="there is a run already; resume it with: recollect resume"):
         begin(small("markov"), Run(tmp_path / "run"), lambda row: None)
 
 
@@ -167,7 +167,7 @@ def test_a_run_of_another_version_is_refused(tmp_path):
     begin(small("markov"), Run(tmp_path / "run"), lambda row: None)
     path = tmp_path / "run" / "config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"version": 99}))
-    with pytest.raises(FileError, match="a run of version 99, this version reads 2"):
+    with pytest.raises(FileError, match="a run of version 99, this version reads 3"):
         Run(tmp_path / "run").load()
 
 

@@ -11,10 +11,10 @@ from going_on import check_goes_on_bit_equal
 from recollect.generation.settings import Search
 from recollect.generation.translation import attention_map, translate
 from recollect.models.translation import FAMILIES
-from recollect.runs.config import Recipe
-from recollect.runs.predict import predict, tongues_of
+from recollect.runs.config import RunConfig
 from recollect.runs.run import Run
-from recollect.runs.train import begin, data_of
+from recollect.runs.train import begin
+from recollect.tasks.translate import tongues
 
 
 @pytest.fixture(autouse=True)
@@ -22,9 +22,9 @@ def cache(tmp_path_factory, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.getbasetemp() / "cache"))
 
 
-def small(family: str = "bahdanau", **options) -> Recipe:
+def small(family: str = "bahdanau", **options) -> RunConfig:
     settings = {"max_steps": 10, "batch_size": 8, "steps": 32, "evaluate_every": 5} | options
-    return Recipe("reversed:count=400", family, task="translate", **settings)
+    return RunConfig.make("reversed:count=400", family, task="translate", **settings)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -33,10 +33,10 @@ def test_every_family_trains_and_translates(family, tmp_path):
     assert begin(small(family), folder, rows.append)
     losses = [row["valid_loss"] for row in rows if "valid_loss" in row]
     assert losses[-1] < losses[0]
-    said = predict(folder, ["abc", "", "xyzxyz"], width=2, nbest=2)
-    assert [row["source"] for row in said] == ["abc", "", "xyzxyz"]
-    assert all(len(row["targets"]) == 2 for row in said)
-    assert predict(Run(tmp_path / "run"), ["abc", "", "xyzxyz"], width=2, nbest=2) == said
+    said = folder.predict(["abc", "", "xyzxyz"], beam=2, nbest=2)
+    assert [row.source for row in said] == ["abc", "", "xyzxyz"]
+    assert all(len(row.targets) == 2 for row in said)
+    assert Run(tmp_path / "run").predict(["abc", "", "xyzxyz"], beam=2, nbest=2) == said
 
 
 def test_the_whole_way(tmp_path):
@@ -54,9 +54,9 @@ def test_the_whole_way(tmp_path):
     best = json.loads(ask("predict", out, "two two", "--nbest", "3", "--json").stdout)
     assert [len(best["targets"]), best["targets"][0]["text"]] == [3, "2 2"]
     result = json.loads(ask("evaluate", out, "--json").stdout)
-    assert [row["read"] for row in result["rows"]] == ["greedy", "beam 5"]
-    assert result["rows"][1]["exact"] >= 0.5
-    assert "13a" in result["rows"][0]["signatures"][0]
+    assert [row["read"] for row in result["rows"]] == ["targets given", "greedy", "beam 5"]
+    assert result["rows"][2]["exact"] >= 0.5
+    assert "13a" in result["signatures"][0]
     assert "BLEU" in ask("evaluate", out, str(pairs)).stdout
     assert "A translator" in (tmp_path / "run" / "README.md").read_text(encoding="utf-8")
 
@@ -68,11 +68,11 @@ def test_a_translator_goes_on_bit_equal(tmp_path):
 def test_a_line_is_translated_alike_alone_and_among_others(tmp_path):
     folder = Run(tmp_path / "run")
     begin(small("bahdanau"), folder, lambda row: None)
-    model, tongues = folder.load().double(), tongues_of(folder)
-    lines = data_of(folder, small()).test.source_lines[:20]
+    model, sides = folder.model.double(), tongues(folder.assets)
+    lines = folder.dataset().test.source_lines[:20]
     search = Search(width=3, nbest=3, tokens=20)
-    together = translate(model, tongues, lines, search)
-    alone = [translate(model, tongues, [line], search)[0] for line in lines]
+    together = translate(model, sides, lines, search)
+    alone = [translate(model, sides, [line], search)[0] for line in lines]
     assert [[one.text for one in found] for found in together] == [[one.text for one in found] for found in alone]
 
 
@@ -80,7 +80,7 @@ def test_a_line_is_translated_alike_alone_and_among_others(tmp_path):
 def test_attention_maps_are_weights(family, tmp_path):
     folder = Run(tmp_path / "run")
     begin(small(family, max_steps=1), folder, lambda row: None)
-    weights = attention_map(folder.load(), tongues_of(folder), "abcd", "dc")
+    weights = attention_map(folder.model, tongues(folder.assets), "abcd", "dc")
     assert weights.shape == (3, 4)
     assert weights.sum(1) == pytest.approx(1.0)
     page = tmp_path / "maps.html"
@@ -97,7 +97,7 @@ def test_what_looks_at_nothing_has_no_maps(tmp_path):
 @pytest.mark.parametrize(
     ("words", "error"),
     [
-        (["train", "reversed", "--task", "translate", "-m", "lstm"], "wanted one of sutskever, cho"),
+        (["train", "reversed", "--task", "translate", "-m", "lstm"], "expected one of sutskever, cho"),
         (["train", "reversed", "--task", "translation"], "did you mean translate"),
         (["train", "a.de,b.en", "--task", "translate", "-m", "luong"], "a.de"),
     ],
@@ -142,7 +142,7 @@ def test_summaries_are_pairs_too(tmp_path):
 
 def test_each_kind_of_run_names_the_verb_of_the_other(tmp_path):
     spoken, written = str(tmp_path / "spoken"), str(tmp_path / "written")
-    begin(Recipe("recall:count=2000", "gru", max_steps=1), Run(spoken), lambda row: None)
+    begin(RunConfig.make("recall:count=2000", "gru", max_steps=1), Run(spoken), lambda row: None)
     begin(small("cho", max_steps=1), Run(written), lambda row: None)
     assert f"recollect generate {spoken}" in ask("predict", spoken, "a", code=2).stderr
     assert f"recollect predict {written}" in ask("generate", written, "a", code=2).stderr

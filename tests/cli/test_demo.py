@@ -17,12 +17,12 @@ from rich.console import Console
 
 from command_line import ask
 from recollect.cli.demo import STEPS, Demo, Finding, Outcome, make_room, page, station
+from recollect.cli.demo_table import LiveTable, final_tables, next_steps
 from recollect.core.serialize import FileError
 from recollect.models.language import FAMILIES
 from recollect.runs.run import Run
 from recollect.views.figures import loss_curves, memory_growth, spread
 from recollect.views.page import render
-from recollect.cli.demo_table import LiveTable, final_tables, next_steps
 
 
 def finding(family: str = "lstm", loss: float = 2.0, said: str = "The end.") -> Finding:

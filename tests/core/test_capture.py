@@ -12,8 +12,9 @@ from recollect.data.text.batches import Streams, Windows
 from recollect.models.language import FAMILIES, LanguageConfig, LanguageModel
 from recollect.models.translation import TranslationConfig, Translator
 from recollect.training.loop import update
-from recollect.training.optimizer import Optimise
-from recollect.training.state import Budget, Plan, Trainee
+from recollect.training.objective import NextSymbol
+from recollect.training.optimizer import Optimizer
+from recollect.training.state import Budget, Plan, TrainingState
 from recollect.training.truncation import Truncation
 
 pytestmark = [
@@ -25,13 +26,13 @@ TEXT = np.random.default_rng(0).integers(0, 20, 2000).astype(np.uint16)
 CUTS = {"regular": Truncation("regular", 32), "reweighted": Truncation("reweighted", 32, every=16)}
 
 
-def losses(family: str, capture: bool, cuts: str) -> tuple[list[float], Trainee]:
+def losses(family: str, capture: bool, cuts: str) -> tuple[list[float], TrainingState]:
     torch.manual_seed(0)
     model = LanguageModel(LanguageConfig(family, 20, width=32, depth=2)).cuda()
-    optimise = Optimise("sgd", rate=0.5, schedule="constant")
+    optimise = Optimizer("sgd", rate=0.5, schedule="constant")
     text = Streams(TEXT, 4, 32) if model.carries else Windows(TEXT, 4, 32)
-    trainee = Trainee(model, text, optimise.build(model))
-    plan = Plan(Budget(steps=1), optimise, capture=capture, truncation=CUTS[cuts])
+    trainee = TrainingState(model, text, optimise.build(model), NextSymbol(truncation=CUTS[cuts]))
+    plan = Plan(Budget(steps=1), optimise, capture=capture)
     source = iter(trainee.batches)
     return [update(trainee, source, plan, 0.5)["train_loss"] for _ in range(40)], trainee  # two rounds and more
 
@@ -50,8 +51,8 @@ def test_a_captured_update_is_a_plain_one(family, cuts):
 def test_dropout_is_drawn_anew_at_every_replay():
     torch.manual_seed(0)
     model = LanguageModel(LanguageConfig("lstm", 20, width=32, depth=1, dropout=0.5)).cuda()
-    optimise = Optimise("sgd", rate=0.0, schedule="constant")
-    trainee = Trainee(model, Streams(np.zeros(4000, dtype=np.uint16), 4, 32), optimise.build(model))
+    optimise = Optimizer("sgd", rate=0.0, schedule="constant")
+    trainee = TrainingState(model, Streams(np.zeros(4000, dtype=np.uint16), 4, 32), optimise.build(model))
     source, plan = iter(trainee.batches), Plan(Budget(steps=1), optimise)
     seen = {update(trainee, source, plan, 0.5)["train_loss"] for _ in range(8)}
     assert len(seen) == 8
@@ -68,17 +69,17 @@ def pairs(lengths):
     return part_in_memory([(source, "", target, "") for source, target in sides], np.dtype(np.uint8))
 
 
-def translator_in_training(family: str, lengths, rate: float, dropout: float = 0.0) -> Trainee:
+def translator_in_training(family: str, lengths, rate: float, dropout: float = 0.0) -> TrainingState:
     torch.manual_seed(0)
     shape = {"width": 32, "hidden": 32, "depth": 2, "dropout": dropout}
     model = Translator(TranslationConfig(family, SYMBOLS, SYMBOLS + 2, **shape)).cuda()
-    optimise = Optimise("sgd", rate=rate, schedule="constant")
+    optimise = Optimizer("sgd", rate=rate, schedule="constant")
     batches = PairBatches(pairs(lengths), begin=BEGIN, end=END, batch_size=10)
-    return Trainee(model, batches, optimise.build(model))
+    return TrainingState(model, batches, optimise.build(model))
 
 
-def pair_losses(trainee: Trainee, rate: float, updates: int, **options) -> list[float]:
-    plan = Plan(Budget(steps=1), Optimise("sgd", rate=rate, schedule="constant"), **options)
+def pair_losses(trainee: TrainingState, rate: float, updates: int, **options) -> list[float]:
+    plan = Plan(Budget(steps=1), Optimizer("sgd", rate=rate, schedule="constant"), **options)
     source = iter(trainee.batches)
     return [update(trainee, source, plan, 0.5)["train_loss"] for _ in range(updates)]
 

@@ -12,11 +12,11 @@ import torch.nn.functional as F
 from hypothesis import given, settings, strategies as st
 
 from recollect.data.error import DataError
-from recollect.data.text.batches import Streams, Windows, gather, renew
+from recollect.data.text.batches import Streams, Windows, gather, reset_rows
 from recollect.data.text.documents import Documents
 from recollect.evaluation.likelihood import loss_by_position, score_carried, score_windows
 from recollect.models.language import FAMILIES, LanguageConfig, LanguageModel
-from recollect.training.loop import count_symbols
+from recollect.tasks.language import count_symbols
 
 LENGTHS = st.lists(st.integers(1, 12), min_size=1, max_size=12).filter(lambda lengths: max(lengths) > 1)
 
@@ -181,14 +181,14 @@ def test_rows_that_start_take_fresh_memory(family):
     x = torch.randint(VOCAB, (3, 5), generator=torch.Generator().manual_seed(1))
     with torch.no_grad():
         memory, fresh = made(x)[1], made.initial_memory(3)
-        renewed = renew(memory, fresh, torch.tensor([False, True, False]))
+        renewed = reset_rows(memory, fresh, torch.tensor([False, True, False]))
         assert renewed.select([0, 2]).equals(memory.select([0, 2]))
         assert renewed.select([1]).equals(fresh.select([1]))
         after = made(x, renewed)[0]
         assert torch.allclose(after[1], made(x)[0][1])
         assert torch.allclose(after[[0, 2]], made(x, memory)[0][[0, 2]])
-    assert renew(memory, fresh, torch.zeros(3, dtype=torch.bool)) is memory
-    assert renew(memory, fresh, torch.ones(3, dtype=torch.bool)) is fresh
+    assert reset_rows(memory, fresh, torch.zeros(3, dtype=torch.bool)) is memory
+    assert reset_rows(memory, fresh, torch.ones(3, dtype=torch.bool)) is fresh
 
 
 @pytest.mark.parametrize("family", ["gru", "ttt-linear", "linear-attention"])
@@ -196,7 +196,7 @@ def test_streams_with_renewed_memory_have_the_loss_of_documents_read_alone(famil
     made, done, nats = model(family), 0, 0.0
     streams, memory = Streams(IDS, 1, 7, ENDS), made.initial_memory(1)
     for batch in streams:
-        memory = renew(memory, made.initial_memory(1), batch.is_start)
+        memory = reset_rows(memory, made.initial_memory(1), batch.is_start)
         logits, memory = made(batch.x, memory)
         nats += float(F.cross_entropy(logits[0], batch.y[0], reduction="sum").detach())
         done += batch.y.numel()

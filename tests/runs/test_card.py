@@ -13,8 +13,9 @@ import pytest
 import torch
 
 from recollect.models.language import FAMILIES, LanguageConfig, LanguageModel
-from recollect.runs.card import code, fenced, sparkline, station
-from recollect.runs.config import Recipe
+from recollect.models.line import station_of
+from recollect.runs.card import code, fenced, sparkline
+from recollect.runs.config import RunConfig
 from recollect.runs.run import Run
 from recollect.runs.train import begin
 from recollect.tasks.language import bytes_after
@@ -33,7 +34,7 @@ def trained(folder, family="gru", **options) -> Run:
         "evaluate_every": 3,
         "data": "recall:count=2000",
     } | options
-    begin(Recipe(family=family, **settings), Run(folder), lambda row: None)
+    begin(RunConfig.make(model=family, **settings), Run(folder), lambda row: None)
     return Run(folder)
 
 
@@ -42,12 +43,12 @@ def test_a_card_says_what_was_trained_and_how_it_went(tmp_path):
     card = (run.folder / "README.md").read_text(encoding="utf-8")
     losses = {row["step"]: row["valid_loss"] for row in run.metrics() if "valid_loss" in row}
     step = min(losses, key=losses.get)
-    model, tokenizer = run.load(), run.tokenizer()
+    model, tokenizer = run.model, run.tokenizer
     assert f"{sum(p.numel() for p in model.parameters()):,}" in card
     assert f"vocabulary {tokenizer.vocab_size}" in card
     best = f"{losses[step]:.4f} nats per symbol, {losses[step] / math.log(2):.4f} bits per character, at step {step}"
     assert best in card
-    assert f"{4 * run.config()['model']['width']:,} bytes after 1,000 symbols" in card
+    assert f"{4 * model.config.width:,} bytes after 1,000 symbols" in card
     sample = next(row for row in run.samples() if row["step"] == step)
     assert sample["prompt"] + sample["text"] in card
     assert f"recollect resume '{run.folder}'" in card  # a folder with a blank can be typed
@@ -126,4 +127,4 @@ def test_bytes_of_a_window_saturate():
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_family_has_a_station(family):
-    assert station(LanguageConfig(family, 11)) is not None
+    assert station_of(family) is not None

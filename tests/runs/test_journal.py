@@ -10,13 +10,14 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from recollect.data.text.corpus import Corpus
 from recollect.data.text.tokenizer import Tokenizer
 from recollect.models.language import LanguageConfig, LanguageModel
 from recollect.models.sizes import sized
-from recollect.runs.config import Recipe
+from recollect.runs.config import RunConfig
 from recollect.runs.run import Run
-from recollect.runs.train import begin, enrol, resume
-from recollect.tasks.language import LanguageTask, first_words, say
+from recollect.runs.train import begin, resume, start
+from recollect.tasks.language import LanguageTask, first_words
 from recollect.training.loop import train
 
 
@@ -25,7 +26,7 @@ def cache(tmp_path_factory, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.getbasetemp() / "cache"))
 
 
-def small(family: str = "gru", **options) -> Recipe:
+def small(family: str = "gru", **options) -> RunConfig:
     settings = {
         "max_steps": 8,
         "batch_size": 4,
@@ -33,21 +34,22 @@ def small(family: str = "gru", **options) -> Recipe:
         "evaluate_every": 4,
         "data": "recall:count=2000",
     } | options
-    return Recipe(family=family, **settings)
+    return RunConfig.make(model=family, **settings)
 
 
 @pytest.mark.parametrize("family", ["lstm", "transformer"])
 def test_a_run_with_samples_equals_one_without(family, tmp_path):
     recipe = small(family, dropout=0.2)
     begin(recipe, Run(tmp_path / "with"), lambda row: None)
-    corpus = LanguageTask().open(recipe)
-    torch.manual_seed(recipe.seed)
+    task = recipe.make_task()
+    corpus = task.open(recipe.data)
+    torch.manual_seed(recipe.training.seed)
     model = LanguageModel(sized(family, corpus.tokenizer.vocab_size, dropout=0.2))
-    trainee = enrol(recipe, model, corpus)
-    plan = recipe.plan(trainee.batches.predicted)
-    train(trainee, plan, LanguageTask().validate(recipe, corpus), tmp_path / "without")
+    trainee = start(recipe, task, model, corpus)
+    plan = recipe.training.plan(trainee.batches.predicted)
+    train(trainee, plan, lambda model: task.measure(model, corpus, "valid"), tmp_path / "without")
     theirs = sorted((tmp_path / "without" / "step-00000008").glob("*.safetensors"))
-    assert {path.stem for path in theirs} >= {"model", "optimiser", "random"}
+    assert {path.stem for path in theirs} >= {"model", "optimizer", "random"}
     for path in theirs:
         ours = load_file(tmp_path / "with" / "checkpoints" / "step-00000008" / path.name)
         assert all(torch.equal(ours[name], value) for name, value in load_file(path).items())
@@ -56,11 +58,11 @@ def test_a_run_with_samples_equals_one_without(family, tmp_path):
 def test_every_evaluation_has_a_sample_and_resuming_cuts_them(tmp_path):
     run, rows = Run(tmp_path / "run"), []
     begin(small(), run, rows.append)
-    run.log_sample({"step": 99, "prompt": "a", "text": "from a life that a crash ended"})
+    run.log({"step": 99, "prompt": "a", "text": "from a life that a crash ended"}, "samples")
     with (tmp_path / "run" / "samples.jsonl").open("a") as file:
         file.write('{"step": 1')  # and a line it never finished
     config = json.loads((tmp_path / "run" / "config.json").read_text())
-    config["training"]["max_steps"] = 12
+    config["run"]["training"]["max_steps"] = 12
     (tmp_path / "run" / "config.json").write_text(json.dumps(config))
     resume(run, rows.append, lambda text: None)
     samples = run.samples()
@@ -78,7 +80,7 @@ def test_rows_tell_share_best_and_carried_bytes(tmp_path):
     assert [row["share"] for row in rows if "train_loss" in row] == [n / 8 for n in range(1, 9)]
     last = rows[-1]
     assert last["best"] == min(row["valid_loss"] for row in rows if "valid_loss" in row)
-    hidden = Run(tmp_path / "run").config()["model"]["width"]
+    hidden = Run(tmp_path / "run").model.config.width
     assert last["memory_bytes"] == 4 * hidden * 4  # four rows of float32
 
 
@@ -97,15 +99,17 @@ def test_first_words_end_with_a_whole_character():
 def test_a_sample_stays_inside_a_table_of_positions():
     torch.manual_seed(0)
     model = LanguageModel(LanguageConfig("transformer", 256, width=16, max_length=20))
-    assert len(say(model, Tokenizer("byte"), "12345678").encode()) >= 1  # 60 more would be refused
+    ids, ends = np.arange(8), np.array([8])
+    corpus = Corpus(Tokenizer("byte"), ids, ids, ids, {"train": ends, "valid": ends, "test": ends}, "eight bytes")
+    assert len(LanguageTask().sample(model, corpus)[1].encode()) >= 1  # 60 more would be refused
 
 
 def test_a_prompt_is_of_symbols_that_the_run_knows(tmp_path):
     run = Run(tmp_path)
     assert run.prompt() == "The "
-    run.log_sample({"step": 0, "prompt": "\n  ab\ufffdc", "text": ""})
+    run.log({"step": 0, "prompt": "\n  ab\ufffdc", "text": ""}, "samples")
     assert run.prompt() == "  ab"
-    run.log_sample({"step": 1, "prompt": "--- x", "text": ""})
+    run.log({"step": 1, "prompt": "--- x", "text": ""}, "samples")
     assert run.prompt() == " x"
 
 

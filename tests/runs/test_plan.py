@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import resource
 import shlex
-from dataclasses import asdict
 
 import pytest
 import torch
 
 from command_line import ask, run
 from recollect.core.machine import available_memory, choose_device, container_limit, describe, forget_peak, peak_memory
-from recollect.runs.config import Recipe
+from recollect.runs.config import RunConfig
 from recollect.runs.plan import forecast, updates_until_spent
 from recollect.training.state import Budget
 
@@ -31,8 +30,8 @@ def text(tmp_path):
     return str(path)
 
 
-def small(data: str, family: str = "gru", **options) -> Recipe:
-    return Recipe(data, family, **({"batch_size": 4, "steps": 16, "max_steps": 500} | options))
+def small(data: str, family: str = "gru", **options) -> RunConfig:
+    return RunConfig.make(data, family, **({"batch_size": 4, "steps": 16, "max_steps": 500} | options))
 
 
 @pytest.mark.parametrize("family", ["gru", "transformer"])
@@ -103,7 +102,9 @@ def test_the_next_command_is_the_whole_recipe(text, tmp_path, monkeypatch):
     assert following[:3] == ["recollect", "train", text]
     assert [path.name for path in tmp_path.iterdir()] == ["my text.txt"]  # nothing was written
     ask(*following[1:])
-    assert json.loads((tmp_path / "runs" / "gru" / "config.json").read_text())["training"] == asdict(recipe)
+    assert json.loads((tmp_path / "runs" / "gru" / "config.json").read_text())["run"] == json.loads(
+        json.dumps(recipe.as_json())
+    )
 
 
 def test_a_plan_is_a_table_that_ends_with_the_next_command(text):

@@ -20,9 +20,10 @@ from recollect.models.language import LanguageConfig, LanguageModel
 from recollect.models.translation import TranslationConfig, Translator
 from recollect.training import step as gradient
 from recollect.training.loop import update
-from recollect.training.optimizer import Optimise
-from recollect.training.state import Budget, Plan, Trainee
-from recollect.training.step import Given, captured_gradients, count_predicted, mean_loss, stretch_loss
+from recollect.training.objective import NextSymbol
+from recollect.training.optimizer import Optimizer
+from recollect.training.state import Budget, Plan, TrainingState
+from recollect.training.step import _captured_gradients as captured_gradients
 
 SYMBOLS = 9
 BEGIN, END = SYMBOLS, SYMBOLS + 1
@@ -44,12 +45,12 @@ def translator(family: str, **options) -> Translator:
 
 
 def plan(**options) -> Plan:
-    return Plan(Budget(steps=1), Optimise("sgd", rate=0.5, schedule="constant"), **options)
+    return Plan(Budget(steps=1), Optimizer("sgd", rate=0.5, schedule="constant"), **options)
 
 
-def learner(model, batches=None) -> Trainee:
+def learner(model, batches=None, smoothing: float = 0.0) -> TrainingState:
     batches = batches or PairBatches(pairs(), begin=BEGIN, end=END, batch_size=10)
-    return Trainee(model, batches, plan().optimise.build(model))
+    return TrainingState(model, batches, plan().optimizer.build(model), NextSymbol(smoothing))
 
 
 def poisoned(batch: PairBatch) -> PairBatch:
@@ -60,10 +61,6 @@ def poisoned(batch: PairBatch) -> PairBatch:
     )
 
 
-def as_given(batch: PairBatch) -> Given:
-    return Given(batch.x, batch.y, batch.valid, None, batch.source, batch.source_valid)
-
-
 def gradients_of(model, loss) -> list[torch.Tensor | None]:
     model.zero_grad()
     loss.backward()
@@ -72,16 +69,13 @@ def gradients_of(model, loss) -> list[torch.Tensor | None]:
 
 def check_padding(model, batch: PairBatch, smoothing: float) -> None:
     """Hold a padded batch against itself: summed as it is read plainly, and as the mean that is captured."""
-    trainee, how, padded = learner(model.train()), plan(smoothing=smoothing), poisoned(pad_batch(batch))
-    count = count_predicted(batch)
-    assert count_predicted(padded) == count
-    loss = stretch_loss(trainee, batch, how)
-    wanted = gradients_of(model, loss)
-    others = stretch_loss(trainee, padded, how), mean_loss(model, how, as_given(padded))[0] * count
-    for other in others:
-        torch.testing.assert_close(other, loss, rtol=1e-10, atol=1e-10)
-        for found, gradient_wanted in zip(gradients_of(model, other), wanted, strict=True):
-            torch.testing.assert_close(found, gradient_wanted, rtol=1e-8, atol=1e-9)
+    loss, padded = NextSymbol(smoothing), poisoned(pad_batch(batch))
+    plain, other = loss(model.train(), batch, None), loss(model, padded, None)
+    assert padded.count == batch.count == int(plain.count) == int(other.count)
+    wanted = gradients_of(model, plain.total)
+    torch.testing.assert_close(other.total, plain.total, rtol=1e-10, atol=1e-10)
+    for found, gradient_wanted in zip(gradients_of(model, other.total), wanted, strict=True):
+        torch.testing.assert_close(found, gradient_wanted, rtol=1e-8, atol=1e-9)
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
@@ -105,13 +99,16 @@ def test_empty_pictures_change_neither_loss_nor_gradients(family):
 def test_the_mean_is_the_sum_over_the_count(smoothing):
     """Also of text, which has no mask and carries its memory."""
     model = LanguageModel(LanguageConfig("lstm", SYMBOLS, width=8, depth=1)).double()
-    trainee, how = learner(model, Streams(np.arange(200) % SYMBOLS, 4, 16)), plan(smoothing=smoothing)
-    first, second = (batch for batch, _ in zip(trainee.batches, range(2), strict=False))
-    stretch_loss(trainee, first, how)
-    mean, after = mean_loss(model, how, Given(second.x, second.y, None, trainee.memory, None, None))
-    torch.testing.assert_close(mean, stretch_loss(trainee, second, how) / second.y.numel(), rtol=1e-12, atol=0)
-    assert after.equals(trainee.memory, tol=1e-12)
-    assert not any(t.requires_grad for t in after.tensors().values())
+    loss, streams = NextSymbol(smoothing), Streams(np.arange(200) % SYMBOLS, 4, 16)
+    first, second = (batch for batch, _ in zip(streams, range(2), strict=False))
+    carried = loss(model, first, None).memory
+    found = loss(model, second, carried)
+    wanted = torch.nn.functional.cross_entropy(
+        model(second.x, carried)[0].flatten(0, 1), second.y.flatten(), label_smoothing=smoothing
+    )
+    torch.testing.assert_close(found.total / found.count, wanted, rtol=1e-12, atol=0)
+    assert found.memory.equals(model(second.x, carried)[1], tol=1e-12)
+    assert not any(t.requires_grad for t in found.memory.tensors().values())
 
 
 # ---- the whole way, with a rehearsal in the graph's place ------------------------------------------
@@ -148,12 +145,12 @@ def rehearsal(monkeypatch):
     monkeypatch.setattr(Rehearsed, "made", 0)
 
 
-def losses(trainee: Trainee, how: Plan, updates: int = 12) -> list[float]:
+def losses(trainee: TrainingState, how: Plan, updates: int = 12) -> list[float]:
     source = iter(trainee.batches)
     return [update(trainee, source, how, 0.5)["train_loss"] for _ in range(updates)]
 
 
-def weights(trainee: Trainee) -> torch.Tensor:
+def weights(trainee: TrainingState) -> torch.Tensor:
     return torch.cat([p.detach().flatten() for p in trainee.model.parameters()])
 
 
@@ -161,9 +158,8 @@ def weights(trainee: Trainee) -> torch.Tensor:
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_captured_pairs_teach_what_plain_ones_do(family, smoothing):
-    plain, captured = learner(translator(family)), learner(translator(family))
-    wanted = losses(plain, plan(capture=False, smoothing=smoothing))
-    np.testing.assert_allclose(losses(captured, plan(smoothing=smoothing)), wanted, rtol=1e-9)
+    plain, captured = (learner(translator(family), smoothing=smoothing) for _ in range(2))
+    np.testing.assert_allclose(losses(captured, plan()), losses(plain, plan(capture=False)), rtol=1e-9)
     torch.testing.assert_close(weights(captured), weights(plain), rtol=1e-7, atol=1e-9)
     assert not plain.captured
     assert len(captured.captured) == Rehearsed.made == 3  # shapes
@@ -171,7 +167,7 @@ def test_captured_pairs_teach_what_plain_ones_do(family, smoothing):
 
 @pytest.mark.usefixtures("rehearsal")
 def test_captured_text_teaches_what_plain_text_does():
-    def begun() -> Trainee:
+    def begun() -> TrainingState:
         torch.manual_seed(0)
         model = LanguageModel(LanguageConfig("lstm", SYMBOLS, width=8, depth=1)).double()
         return learner(model, Streams(np.random.default_rng(0).integers(0, SYMBOLS, 400), 4, 16))

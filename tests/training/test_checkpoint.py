@@ -13,14 +13,14 @@ import torch
 from recollect.core.serialize import FileError
 from recollect.models.language import LanguageConfig, LanguageModel
 from recollect.training.checkpoint import Progress, load_checkpoint, newest_checkpoint, save_checkpoint
-from recollect.training.optimizer import Optimise
+from recollect.training.optimizer import Optimizer
 
 
 def learner(seed: int = 0, optimiser: str = "adamw"):
     """A small model that has made one step, so that its optimiser has something to remember."""
     torch.manual_seed(seed)
     model = LanguageModel(LanguageConfig("gru", 7, width=4, depth=1))
-    moves = Optimise(optimiser=optimiser).build(model)
+    moves = Optimizer(optimiser=optimiser).build(model)
     logits, memory = model(torch.randint(7, (2, 5)))
     logits.square().sum().backward()
     moves.step()

@@ -18,11 +18,11 @@ from safetensors.torch import load_file
 
 from recollect.core.serialize import WriteFailed
 from recollect.models.language import LanguageConfig, LanguageModel
-from recollect.runs.config import Recipe
+from recollect.runs.config import RunConfig
 from recollect.runs.run import Run
 from recollect.runs.train import begin, resume
 from recollect.training.checkpoint import Progress, newest_checkpoint, save_checkpoint
-from recollect.training.optimizer import Optimise
+from recollect.training.optimizer import Optimizer
 
 LIMIT = 100_000  # bytes: more than the log of metrics, less than the weights
 
@@ -74,7 +74,7 @@ def save(folder: Path, step: int) -> Path:
     torch.manual_seed(step)
     model = LanguageModel(LanguageConfig("gru", 7, width=4, depth=1))
     memory = model.initial_memory(2)
-    return save_checkpoint(folder, model, Optimise().build(model), memory, Progress(step=step), {"place": step})
+    return save_checkpoint(folder, model, Optimizer().build(model), memory, Progress(step=step), {"place": step})
 
 
 @pytest.mark.parametrize("step", [1, 2], ids=["over the only one", "beside it"])
@@ -128,7 +128,7 @@ def test_without_a_checkpoint_it_says_so(tmp_path, monkeypatch):
 
 
 def test_a_run_that_stopped_before_its_first_checkpoint_begins_again(text, tmp_path):
-    recipe = Recipe(str(text), "gru", max_steps=6, batch_size=4, steps=8, evaluate_every=3, dropout=0.2)
+    recipe = RunConfig.make(str(text), "gru", max_steps=6, batch_size=4, steps=8, evaluate_every=3, dropout=0.2)
     whole, halted = Run(tmp_path / "whole"), Run(tmp_path / "halted")
     begin(recipe, whole, lambda row: None)
     begin(recipe, halted, lambda row: None)

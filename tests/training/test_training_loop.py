@@ -10,15 +10,17 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch.utils._pytree import register_dataclass
 
 from recollect.data.text.batches import Streams
-from recollect.evaluation.likelihood import loss_by_position, score_carried, score_windows
+from recollect.evaluation.likelihood import loss_by_position, score_carried, score_windows, validation_scores
 from recollect.models.language import FAMILIES, LanguageConfig, LanguageModel
+from recollect.tasks.language import count_symbols
 from recollect.training.checkpoint import Progress
-from recollect.training.loop import count_symbols, go_on, train, update, validation_loss
-from recollect.training.optimizer import Optimise
-from recollect.training.state import Budget, Diverged, Plan, Trainee
-from recollect.training.step import stretch_loss
+from recollect.training.loop import restore, train, update
+from recollect.training.objective import NextSymbol
+from recollect.training.optimizer import Optimizer
+from recollect.training.state import Budget, Diverged, Plan, TrainingState
 from recollect.training.truncation import Truncation
 
 VOCAB = 6
@@ -31,6 +33,13 @@ class Piece:
     y: torch.Tensor
     valid: torch.Tensor | None = None
     is_start: torch.Tensor | None = None
+
+    @property
+    def count(self) -> int:
+        return self.y.numel() if self.valid is None else int(self.valid.sum())
+
+
+register_dataclass(Piece)
 
 
 class Rows:
@@ -59,19 +68,19 @@ class Rows:
         self.place = state["place"]
 
 
-def learner(family: str = "gru", seed: int = 0, dropout: float = 0.0, **rows) -> Trainee:
+def learner(family: str = "gru", seed: int = 0, dropout: float = 0.0, **rows) -> TrainingState:
     torch.manual_seed(seed)
     model = LanguageModel(LanguageConfig(family, VOCAB, width=16, depth=1, heads=2, dropout=dropout))
-    return Trainee(model, Rows(**rows), Optimise(rate=1e-2).build(model))
+    return TrainingState(model, Rows(**rows), Optimizer(rate=1e-2).build(model))
 
 
 def plan(steps: int = 30, **options) -> Plan:
     settings = {"evaluate_every": 10, "save_every": 10} | options
-    return Plan(Budget(steps=steps), Optimise(rate=1e-2), **settings)
+    return Plan(Budget(steps=steps), Optimizer(rate=1e-2), **settings)
 
 
 def on(ids: np.ndarray) -> Callable[[Any], float]:
-    return partial(validation_loss, ids=ids, steps=10)
+    return partial(validation_scores, ids=ids, steps=10)
 
 
 @pytest.mark.parametrize("family", [f for f in FAMILIES if f != "markov"])
@@ -88,7 +97,7 @@ def test_every_family_learns(family, tmp_path):
 def test_counting_learns_too():
     model = LanguageModel(LanguageConfig("markov", VOCAB))
     before = score_carried(model, TEXT[:100]).loss
-    count_symbols(model, TEXT, piece=100)
+    count_symbols(model, TEXT, chunk=100)
     assert score_carried(model, TEXT[:100]).loss < 0.5 * before
 
 
@@ -102,7 +111,7 @@ def test_a_run_that_was_stopped_ends_bit_equal(family, tmp_path):
     assert not train(first, plan(30), on(TEXT[:60]), tmp_path / "parts", is_stopped=lambda: next(asked))
     assert first.progress.step == 13
     again = learner(family, seed=7, dropout=0.2)
-    assert go_on(again, tmp_path / "parts") == []
+    assert restore(again, tmp_path / "parts") == []
     assert train(again, plan(30), on(TEXT[:60]), tmp_path / "parts")
 
     assert replace(again.progress, seconds=0) == replace(whole.progress, seconds=0)
@@ -165,15 +174,15 @@ def test_a_loss_that_is_no_number_stops_the_run_and_keeps_the_last_checkpoint(tm
     with pytest.raises(Diverged, match="the loss is nan at step 15"):
         train(trainee, plan(30), on(TEXT[:60]), tmp_path, poison)
     again = learner(seed=3)
-    go_on(again, tmp_path)
+    restore(again, tmp_path)
     assert again.progress.step == 10
     assert all(p.isfinite().all() for p in again.model.parameters())
 
 
 def test_patience_ends_a_run(tmp_path):
     trainee = learner()
-    still = replace(plan(1000, patience=3), optimise=Optimise(rate=0.0, warmup=0.0))
-    for group in trainee.optimiser.param_groups:
+    still = replace(plan(1000, patience=3), optimizer=Optimizer(rate=0.0, warmup=0.0))
+    for group in trainee.optimizer.param_groups:
         group["weight_decay"] = 0.0
     assert train(trainee, still, on(TEXT[:60]), tmp_path)
     assert trainee.progress.step == 30
@@ -188,24 +197,24 @@ def test_budgets():
 
 
 def test_rates():
-    cosine = Optimise(rate=1.0, warmup=0.1)
+    cosine = Optimizer(rate=1.0, warmup=0.1)
     assert [cosine.rate_at(s) for s in (0.0, 0.05, 0.1, 1.0)] == pytest.approx([0.0, 0.5, 1.0, 0.1])
     assert cosine.rate_at(0.55) == pytest.approx(0.55)
-    assert Optimise(rate=1.0, schedule="constant", warmup=0).rate_at(0.9) == 1.0
-    epochs = Optimise(rate=1.0, schedule="step", warmup=0.0, stages=13, first_stages=4, decay=0.5)
+    assert Optimizer(rate=1.0, schedule="constant", warmup=0).rate_at(0.9) == 1.0
+    epochs = Optimizer(rate=1.0, schedule="step", warmup=0.0, stages=13, first_stages=4, decay=0.5)
     assert [epochs.rate_at(e / 13) for e in (0, 3.99, 4, 5, 12.5)] == [1.0, 1.0, 0.5, 0.25, 0.5**9]
-    root = Optimise(rate=1.0, schedule="root", warmup=0.04)
+    root = Optimizer(rate=1.0, schedule="root", warmup=0.04)
     assert [root.rate_at(s) for s in (0.02, 0.04, 0.16, 1.0)] == pytest.approx([0.5, 1.0, 0.5, 0.2])
-    plateau = Optimise(rate=1.0, schedule="plateau", warmup=0.0, decay=0.5)
+    plateau = Optimizer(rate=1.0, schedule="plateau", warmup=0.0, decay=0.5)
     assert [plateau.rate_at(0.5, setbacks) for setbacks in (0, 1, 3)] == [1.0, 0.5, 0.125]
     with pytest.raises(ValueError, match=r"schedule: seen 'cosinus', wanted one of constant, cosine, .*mean cosine"):
-        Optimise(schedule="cosinus")
+        Optimizer(schedule="cosinus")
 
 
 def test_the_rate_falls_where_nothing_gets_better(tmp_path):
     trainee, rows = learner(), []
-    stuck = Optimise(rate=0.5, schedule="plateau", warmup=0.0, decay=0.1, weight_decay=0.0)
-    train(trainee, replace(plan(60), optimise=stuck), on(TEXT[:60]), tmp_path, rows.append)
+    stuck = Optimizer(rate=0.5, schedule="plateau", warmup=0.0, decay=0.1, weight_decay=0.0)
+    train(trainee, replace(plan(60), optimizer=stuck), on(TEXT[:60]), tmp_path, rows.append)
     losses = [row["valid_loss"] for row in rows if "valid_loss" in row]
     worse = sum(loss >= min(losses[:i]) for i, loss in enumerate(losses) if i)
     assert worse
@@ -227,7 +236,7 @@ def test_bf16_learns_alike(family, tmp_path):
 
 def test_smoothing_spreads_the_target():
     trainee, batch = learner(), next(iter(Rows()))
-    plain, smooth = (float(stretch_loss(learner(), batch, plan(smoothing=s)).detach()) for s in (0.0, 0.3))
+    plain, smooth = (float(NextSymbol(s)(learner().model, batch, None).total.detach()) for s in (0.0, 0.3))
     with torch.no_grad():
         logprobs = trainee.model(batch.x)[0].log_softmax(-1)
     everywhere = float(-logprobs.mean(-1).sum())
@@ -238,15 +247,16 @@ def test_smoothing_spreads_the_target():
 def test_random_truncation_learns_and_resumes(kind, tmp_path):
     cuts = Truncation(kind, steps=10, every=4)
 
-    def pupil() -> Trainee:
+    def pupil() -> TrainingState:
         trainee = learner("gru")
-        return replace(trainee, batches=Streams(TEXT, 4, 10, length=cuts.length, seed=1))
+        streams = Streams(TEXT, 4, 10, length=cuts.length, seed=1)
+        return replace(trainee, batches=streams, loss=NextSymbol(truncation=cuts))
 
     whole, first, second = pupil(), pupil(), pupil()
-    how = plan(40, truncation=cuts)
+    how = plan(40)
     train(whole, how, on(TEXT[:100]), tmp_path / "whole")
     train(first, how, on(TEXT[:100]), tmp_path / "parts", is_stopped=lambda: first.progress.step == 23)
-    go_on(second, tmp_path / "parts")
+    restore(second, tmp_path / "parts")
     train(second, how, on(TEXT[:100]), tmp_path / "parts")
     assert whole.progress.best < 1.0
     assert second.progress.tokens == whole.progress.tokens != 40 * 40  # lengths differ
@@ -256,8 +266,8 @@ def test_random_truncation_learns_and_resumes(kind, tmp_path):
 def test_clipping():
     weight = torch.nn.Parameter(torch.zeros(4))
     weight.grad = torch.tensor([3.0, 4.0, 0.0, 0.0])
-    assert Optimise(clip_norm=1.0).clip([weight]) == pytest.approx(5.0)
+    assert Optimizer(clip_norm=1.0).clip([weight]) == pytest.approx(5.0)
     assert weight.grad.norm() == pytest.approx(1.0, rel=1e-4)
     weight.grad = torch.tensor([3.0, -4.0, 0.5, 0.0])
-    Optimise(clip_norm=None, clip_value=1.0).clip([weight])
+    Optimizer(clip_norm=None, clip_value=1.0).clip([weight])
     assert weight.grad.tolist() == [1.0, -1.0, 0.5, 0.0]

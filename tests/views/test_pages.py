@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from recollect.cli.main import app
 from recollect.models.language import FAMILIES
-from recollect.runs.config import Recipe
+from recollect.runs.config import RunConfig
 from recollect.runs.run import Run
 from recollect.runs.train import begin
 from recollect.views.maps import write_maps
@@ -60,9 +60,11 @@ def shown(tmp_path_factory):
 def test_a_page_shows_where_a_translator_looked(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     run, page = Run(tmp_path / "run"), tmp_path / "maps.html"
-    recipe = Recipe("reversed:count=200", "bahdanau", task="translate", max_steps=2, batch_size=8, steps=32)
+    recipe = RunConfig.make("reversed:count=200", "bahdanau", task="translate", max_steps=2, batch_size=8, steps=32)
     begin(recipe, run, lambda row: None)
-    write_maps(run, [("abc", "cb"), ("<b>", "")], page)
+    pairs = [("abc", "cb"), ("<b>", "")]
+    looks = [run.attention(*pair) for pair in pairs]
+    write_maps(page, pairs, looks, run="run", family="bahdanau", machine="here")
     seen, said = browse(page.as_uri() + "#zh")
     assert seen.count('class="hm"') == 2  # plotly's heat maps
     assert "它看向哪里" in seen

@@ -13,7 +13,7 @@ import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import Field, dataclass, field, fields
-from typing import Any, cast, get_args, get_type_hints
+from typing import Any, Literal, cast, get_args, get_origin, get_type_hints
 
 from recollect.core.validate import nearest
 
@@ -58,17 +58,32 @@ class Settings:
 
 def check(declared: Field[Any], kind: Any, value: Any) -> None:
     """Raise SettingError unless a value has the declared type and lies in the declared range."""
-    allowed = get_args(kind) or (kind,)
+    allowed, choices = _kinds(declared, kind)
     is_known = type(value) in allowed or (type(value) is int and float in allowed)
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    bounds, choices = declared.metadata.get("bounds", {}), declared.metadata.get("choices", ())
-    is_inside = not is_number or (math.isfinite(value) and _is_inside(value, bounds))
-    is_chosen = not choices or value is None or value in choices
+    is_inside = not is_number or (math.isfinite(value) and _is_inside(value, declared.metadata.get("bounds", {})))
+    is_chosen = not choices or not isinstance(value, str) or value in choices
     if not (is_known and is_inside and is_chosen):
+        got = json.dumps(value, default=str)
         hint = nearest(str(value), choices) if choices else ""
-        raise SettingError(
-            f"{declared.name}: got {json.dumps(value, default=str)}, expected {range_of(declared, kind)}{hint}"
-        )
+        raise SettingError(f"{declared.name}: got {got}, expected {range_of(declared, kind)}{hint}")
+
+
+def check_against(config: type, settings: Mapping[str, Any]) -> None:
+    """Check given settings against a dataclass that declares them, without making it."""
+    kinds = get_type_hints(config)
+    declared = {f.name: f for f in fields(config)}
+    for name, value in settings.items():
+        check(declared[name], kinds[name], value)
+
+
+def _kinds(declared: Field[Any], kind: Any) -> tuple[tuple[type, ...], tuple[str, ...]]:
+    """Return the types that a setting may have, and its choices where it is a word."""
+    parts = (kind,) if get_origin(kind) is Literal else get_args(kind) or (kind,)
+    choices = declared.metadata.get("choices", ()) or tuple(
+        w for p in parts if get_origin(p) is Literal for w in get_args(p)
+    )
+    return tuple(str if get_origin(p) is Literal else p for p in parts), choices
 
 
 def _is_inside(value: float, bounds: Mapping[str, float]) -> bool:
@@ -81,10 +96,8 @@ def range_of(declared: Field[Any], kind: Any) -> str:
     """Return the values that a setting may have, in words."""
     words = {"least": "at least", "most": "at most", "above": "more than", "below": "less than"}
     bounds = [f"{words[name]} {limit:g}" for name, limit in declared.metadata.get("bounds", {}).items()]
-    choices = declared.metadata.get("choices", ())
-    names = [JSON_NAMES.get(k.__name__, k.__name__) for k in get_args(kind) or (kind,)]
-    if choices:
-        names = [f"one of {', '.join(choices)}" if name == "a word" else name for name in names]
+    kinds, choices = _kinds(declared, kind)
+    names = [f"one of {', '.join(choices)}" if k is str and choices else JSON_NAMES[k.__name__] for k in kinds]
     return " or ".join(names) + (f", {', '.join(bounds)}" if bounds else "")
 
 

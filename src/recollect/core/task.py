@@ -158,6 +158,7 @@ class Task(Protocol):
     name: ClassVar[str]
     Options: ClassVar[type]  # a frozen dataclass of this task's settings and no other's
     families: ClassVar[tuple[str, ...]]  # names of its models
+    Config: ClassVar[type]  # a dataclass that declares the models' settings
     default_model: ClassVar[str]
     shows_names: ClassVar[bool]  # whether predictions are listed with their inputs' names
     loss: LossFunction

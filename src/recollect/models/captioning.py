@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 from recollect.core.layer import SequenceLayer
 from recollect.core.memory import Layers, Memory
+from recollect.core.settings import setting
 from recollect.core.validate import ContractError, check_choice, fill_invalid
 from recollect.layers.attention.alignment import make_alignment
 from recollect.layers.attention.attend import Attend
@@ -64,18 +65,18 @@ class CaptionConfig:
     height: int  # of the pictures, in pixels
     breadth: int
     channels: int = 3
-    width: int = 128  # of embeddings and features; transformer: of everything
-    hidden: int | None = None  # show-attend-tell: of the states, None: the width; transformer: feed-forward
-    depth: int = 1
-    heads: int = 4  # transformer
-    grid: int = 8  # convolutions halve a picture until no side has more cells than this
-    dropout: float = 0.0
-    cell: Literal["gru", "lstm"] = "lstm"  # show-attend-tell
-    score: str = "additive"  # show-attend-tell
-    alignment: Literal["soft", "hard"] = "soft"  # show-attend-tell
-    norm: Literal["pre", "post"] = "pre"  # transformer
-    activation: Literal["relu", "gelu", "gelu_tanh", "swiglu"] = "gelu"  # transformer
-    tied: bool = False  # embedding and output share their weights
+    width: int = setting(128, least=1, help="of embeddings and features; transformer: of everything")
+    hidden: int | None = setting(None, least=1, help="of the states, or of the feed-forward network; None: fitted")
+    depth: int = setting(1, least=1)
+    heads: int = setting(4, least=1, help="transformer")
+    grid: int = setting(8, least=1, help="convolutions halve a picture until no side has more cells than this")
+    dropout: float = setting(0.0, least=0.0, below=1.0)
+    cell: Literal["gru", "lstm"] = setting("lstm", help="show-attend-tell")
+    score: str = setting("additive", help="show-attend-tell")
+    alignment: Literal["soft", "hard"] = setting("soft", help="show-attend-tell")
+    norm: Literal["pre", "post"] = setting("pre", help="transformer")
+    activation: Literal["relu", "gelu", "gelu_tanh", "swiglu"] = setting("gelu", help="transformer")
+    tied: bool = setting(False, help="embedding and output share their weights")
 
     def __post_init__(self) -> None:
         check_choice("family", self.family, FAMILIES)

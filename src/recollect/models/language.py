@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from recollect.core.compose import Stack
 from recollect.core.layer import SequenceLayer
 from recollect.core.memory import Layers, Memory
+from recollect.core.settings import setting
 from recollect.core.validate import ContractError, check_choice
 from recollect.layers.attention.linear_attention import LinearAttention
 from recollect.layers.attention.self_attention import SelfAttention
@@ -63,19 +64,19 @@ class LanguageConfig:
 
     family: str
     vocab_size: int
-    width: int = 128
-    depth: int = 2
-    heads: int = 4
-    hidden: int | None = None  # of the feed-forward networks; None: 4 widths
-    order: int = 4  # symbols that markov and window remember
-    max_length: int | None = None  # transformer: a table of learned positions; None: rotary ones, without end
-    window: int | None = None  # transformer: look at the nearest so many steps
-    mini_batch: int = 16  # ttt: steps between two inner updates
-    convolution: int = 4  # linear attention and ttt: steps that the convolution before them shows side by side
-    dropout: float = 0.0
-    bias: bool = True  # of the blocks' products, norms and the map to the vocabulary
-    tied: bool = False  # embedding and output share their weights
-    start: float | None = None  # recurrent: draw all weights uniformly from ±start; None: as each layer does
+    width: int = setting(128, least=1)
+    depth: int = setting(2, least=1)
+    heads: int = setting(4, least=1)
+    hidden: int | None = setting(None, least=1, help="of the feed-forward networks; None: 4 widths")
+    order: int = setting(4, least=0, help="symbols that markov and window remember")
+    max_length: int | None = setting(None, least=1, help="transformer: a table of learned positions; None: rotary")
+    window: int | None = setting(None, least=1, help="transformer: look at the nearest so many steps")
+    mini_batch: int = setting(16, least=1, help="ttt: steps between two inner updates")
+    convolution: int = setting(4, least=1, help="linear attention, ttt: steps of the convolution before")
+    dropout: float = setting(0.0, least=0.0, below=1.0)
+    bias: bool = setting(True, help="of matrix products, norms and the map to the vocabulary")
+    tied: bool = setting(False, help="embedding and output share their weights")
+    start: float | None = setting(None, above=0.0, help="draw all weights uniformly from ±start")
 
     def __post_init__(self) -> None:
         if not is_own(self.family):

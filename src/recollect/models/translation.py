@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from recollect.core.layer import SequenceLayer
 from recollect.core.memory import Memory
+from recollect.core.settings import setting
 from recollect.core.validate import ContractError, check_choice, fill_invalid
 from recollect.layers.attention.alignment import make_alignment
 from recollect.layers.attention.attend import Attend
@@ -79,24 +80,24 @@ class TranslationConfig:
     family: str
     source_vocab: int
     target_vocab: int
-    width: int = 128  # of the embeddings; transformer: of everything
-    hidden: int | None = None  # recurrent: of the states, None: the width; transformer: feed-forward, None: 4 widths
-    depth: int = 1
-    heads: int = 4  # transformer
-    dropout: float = 0.0
-    cell: Literal["gru", "lstm"] | None = None  # recurrent; None: the family's own
-    reset: Literal["before", "after"] = "after"  # GRU: "before" is Cho's form, without fused kernels
-    reversed_source: bool = False  # sutskever, cho, static, luong: read each source from its end
-    context: str = "last"  # static: last, projected, mean, max or attention
-    score: str | None = None  # bahdanau, luong; None: additive, general
-    alignment: str = "soft"  # bahdanau, luong: soft, hard, local-monotonic or local-predictive
-    window: int = 10  # of the local alignments: steps to each side
-    input_feeding: bool = True  # luong
-    maxout: bool = False  # cho, static, bahdanau: in the output, in place of tanh
-    norm: Literal["pre", "post"] = "post"  # transformer
-    activation: Literal["relu", "gelu", "gelu_tanh", "swiglu"] = "relu"  # transformer
-    tied: bool = False  # target embedding and output share their weights
-    shared: bool = False  # source and target have one vocabulary, and one embedding
+    width: int = setting(128, least=1, help="of the embeddings; transformer: of everything")
+    hidden: int | None = setting(None, least=1, help="of the states, or of the feed-forward network; None: fitted")
+    depth: int = setting(1, least=1)
+    heads: int = setting(4, least=1, help="transformer")
+    dropout: float = setting(0.0, least=0.0, below=1.0)
+    cell: Literal["gru", "lstm"] | None = setting(None, help="recurrent; None: the family's own")
+    reset: Literal["before", "after"] = setting("after", help="GRU: 'before' is Cho's form, without fused kernels")
+    reversed_source: bool = setting(False, help="sutskever, cho, static, luong: read each source from its end")
+    context: str = setting("last", choices=CONTEXTS, help="static: last, projected, mean, max or attention")
+    score: str | None = setting(None, help="bahdanau, luong; None: additive, general")
+    alignment: str = setting("soft", choices=ALIGNMENTS, help="bahdanau, luong: which steps are looked at")
+    window: int = setting(10, least=1, help="of the local alignments: steps to each side")
+    input_feeding: bool = setting(True, help="luong")
+    maxout: bool = setting(False, help="cho, static, bahdanau: in the output, in place of tanh")
+    norm: Literal["pre", "post"] = setting("post", help="transformer")
+    activation: Literal["relu", "gelu", "gelu_tanh", "swiglu"] = setting("relu", help="transformer")
+    tied: bool = setting(False, help="target embedding and output share their weights")
+    shared: bool = setting(False, help="source and target have one vocabulary, and one embedding")
 
     def __post_init__(self) -> None:
         check_choice("family", self.family, FAMILIES)

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
-from recollect.core.settings import SettingError, Settings, differing, setting, share_out
+from recollect.core.settings import SettingError, Settings, check_against, differing, setting, share_out
 from recollect.core.task import Task
 from recollect.core.validate import check_choice, nearest
 from recollect.models.own import is_own
@@ -113,6 +113,7 @@ class RunConfig:
         _refuse_unused(kind, family, given)
         owners = {"training": _names(TrainingOptions), "task": _names(kind.Options), "model": used}
         shares = share_out(given, owners, f"the task {task} with the model {family}")
+        check_against(kind.Config, shares["model"])
         options = kind.Options(**shares["task"])
         kind(options)  # checks what depends on several options
         return cls(data, task, family, size, options, TrainingOptions(**shares["training"]), shares["model"])

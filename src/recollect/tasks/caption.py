@@ -64,6 +64,7 @@ class CaptionTask:
     name: ClassVar[str] = "caption"
     Options: ClassVar[type] = CaptionOptions
     families: ClassVar[tuple[str, ...]] = FAMILIES
+    Config: ClassVar[type] = CaptionConfig
     default_model: ClassVar[str] = "show-attend-tell"
     shows_names: ClassVar[bool] = True
 

@@ -72,6 +72,7 @@ class LanguageTask:
     name: ClassVar[str] = "language"
     Options: ClassVar[type] = LanguageOptions
     families: ClassVar[tuple[str, ...]] = FAMILIES
+    Config: ClassVar[type] = LanguageConfig
     default_model: ClassVar[str] = "lstm"
     shows_names: ClassVar[bool] = False
 

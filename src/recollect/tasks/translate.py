@@ -63,6 +63,7 @@ class TranslateTask:
     name: ClassVar[str] = "translate"
     Options: ClassVar[type] = PairOptions
     families: ClassVar[tuple[str, ...]] = FAMILIES
+    Config: ClassVar[type] = TranslationConfig
     default_model: ClassVar[str] = "luong"
     shows_names: ClassVar[bool] = False
     noun: ClassVar[Mapping[str, str]] = {"en": "A translator", "zh": "翻译模型"}

@@ -55,9 +55,9 @@ class Optimizer:
         return self.rate
 
     def set_rates(self, optimizer: torch.optim.Optimizer, rate: float) -> None:
-        """Scale every parameter group's own rate as `rate` scales the base rate: a schedule scales, it never levels."""
+        """Set every parameter group to its own multiple of a rate: a schedule scales them, it never levels them."""
         for group in optimizer.param_groups:
-            group["lr"] = group["base_rate"] * rate / self.rate
+            group["lr"] = group["factor"] * rate
 
     def build(self, model: nn.Module, rates: Mapping[str, float] | None = None) -> torch.optim.Optimizer:
         """Return the optimizer; only matrices decay. `rates` multiply the rate of parameters by name prefix."""
@@ -67,7 +67,7 @@ class Optimizer:
             decay = self.weight_decay if p.dim() >= 2 and self.optimiser == "adamw" else 0.0
             groups.setdefault((factor, -decay), []).append(p)
         made = [
-            {"params": groups[key], "lr": key[0] * self.rate, "base_rate": key[0] * self.rate, "weight_decay": -key[1]}
+            {"params": groups[key], "lr": key[0] * self.rate, "factor": key[0], "weight_decay": -key[1]}
             for key in sorted(groups)
         ]
         if self.optimiser == "sgd":

@@ -1,0 +1,156 @@
+"""What a run is made from: every setting reaches what it sets, or is refused."""
+
+from __future__ import annotations
+
+import functools
+import json
+from dataclasses import fields
+
+import numpy as np
+import pytest
+import torch
+
+import recollect as rc
+from recollect.core.settings import parse
+from recollect.models import captioning, language, translation
+from recollect.models.sizes import sized
+from recollect.runs.config import RunConfig
+from recollect.runs.run import Run
+from recollect.runs.train import begin, start
+from recollect.training.optimizer import Optimizer
+from recollect.training.state import Budget
+from recollect.training.truncation import Truncation
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path_factory, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.getbasetemp() / "cache"))
+
+
+def test_budgets_come_from_what_was_set():
+    def budget(**limits) -> Budget:
+        return RunConfig.make("x", **limits).training.budget(100)
+
+    assert budget() == Budget(seconds=60.0)
+    assert budget(max_epochs=2.5) == Budget(tokens=250)
+    assert budget(max_epochs=2, max_tokens=150) == Budget(tokens=150)
+    assert budget(max_steps=7, max_seconds=3.0) == Budget(steps=7, seconds=3.0)
+
+
+def configured(words: list[str], model: str = "lstm", **given) -> RunConfig:
+    return RunConfig.make("x", model, **given, **dict(parse(word) for word in words))
+
+
+def test_settings_reach_the_plan():
+    words = ["optimiser=sgd", "rate=0.5", "schedule=step", "stages=13", "first_stages=4", "decay=0.25", "warmup=0"]
+    words += ["clip_norm=null", "clip_value=2.5", "truncation=reweighted", "every=4", "accumulate=3", "patience=5"]
+    words += ["precision=bf16", "capture=false", "evaluate_every=9", "steps=32", "max_steps=10"]
+    config = configured(words)
+    plan = config.training.plan(100)
+    assert (plan.optimizer.optimiser, plan.optimizer.rate_at(0.9)) == ("sgd", 0.5 * 0.25**8)
+    assert (plan.optimizer.clip_norm, plan.optimizer.clip_value) == (None, 2.5)
+    assert config.make_task().loss.truncation == Truncation("reweighted", 32, 4)
+    found = (plan.accumulate, plan.patience, plan.precision, plan.capture, plan.evaluate_every)
+    assert found == (3, 5, "bf16", False, 9)
+
+
+@pytest.mark.parametrize(
+    ("word", "message"),
+    [
+        ("raet=1", r"raet: no such setting.*did you mean rate"),
+        ("rate=fast", 'rate: got "fast", expected a number'),
+        ("rate=0", "rate: got 0, expected a number, more than 0"),
+        ("tied=1", "tied: got 1, expected true or false"),
+        ("steps=true", "steps: got true, expected a whole number"),
+        ("clip_norm=high", 'clip_norm: got "high", expected a number or null'),
+        ("schedule=step by step", 'schedule: got "step by step"'),
+        ("precision=bf61", r'precision: got "bf61".*did you mean bf16'),
+        ("truncation=regulr", r'truncation: got "regulr".*did you mean regular'),
+        ("optimiser=adam", r'optimiser: got "adam".*did you mean adamw'),
+        ("heads=2", "heads: lstm does not use it; of the task language these do: .*transformer"),
+        ("lowercase=true", "lowercase: no such setting of the task language with the model lstm"),
+        ("joint=true", "joint: no such setting of the task language"),
+        ("rate", "--set: got 'rate', expected NAME=VALUE"),
+    ],
+)
+def test_bad_settings_are_refused(word, message):
+    with pytest.raises(ValueError, match=message):
+        configured([word])
+
+
+@pytest.mark.parametrize(
+    ("task", "model", "word"),
+    [
+        ("language", "markov", "order=2"),
+        ("language", "window", "order=2"),
+        ("language", "lstm", "depth=2"),
+        ("language", "lstm", "width=24"),
+        ("translate", "luong", "alignment=hard"),
+        ("translate", "static", "context=mean"),
+        ("translate", "bahdanau", "score=general"),
+        ("translate", "cho", "cell=lstm"),
+        ("translate", "transformer", "depth=2"),
+        ("translate", "transformer", "norm=pre"),
+        ("caption", "show-attend-tell", "alignment=hard"),
+    ],
+)
+def test_every_model_setting_reaches_the_model(task, model, word, tmp_path):
+    data = {"language": "recall:count=2000", "translate": "reversed:count=60", "caption": "shapes:count=40"}[task]
+    name, value = parse(word)
+    run = rc.train(data, task=task, model=model, budget="1steps", out=tmp_path / "run", **{name: value})
+    assert getattr(run.model.config, name) == value
+    assert f'"{name}": {json.dumps(value)}' in (tmp_path / "run" / "config.json").read_text(encoding="utf-8")
+
+
+def test_a_hard_alignment_is_trained_hard(tmp_path):
+    run = rc.train("reversed:count=60", model="luong", budget="1steps", out=tmp_path / "run", alignment="hard")
+    assert type(run.model.decoder.attend.alignment).__name__ == "Hard"
+
+
+def test_every_setting_of_every_config_is_known_or_derived():
+    derived = {"family", "vocab_size", "source_vocab", "target_vocab", "shared", "height", "breadth", "channels"}
+    for module in (language, translation, captioning):
+        config = next(kind for name, kind in vars(module).items() if name.endswith("Config"))
+        assert {f.name for f in fields(config)} - derived == set(module.USED_BY)
+        assert all(set(families) <= set(module.FAMILIES) for families in module.USED_BY.values())
+
+
+def test_tied_weights_are_counted_once():
+    free, tied = (sized("lstm", 5000, tied=tied) for tied in (False, True))
+    assert tied.tied
+    assert tied.width > free.width  # the same number of parameters
+
+
+def test_parameter_groups_keep_their_own_rates():
+    model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Linear(2, 2))
+    how = Optimizer(rate=0.1, schedule="constant", warmup=0.5)
+    optimizer = how.build(model, {"0.": 0.1})
+    how.set_rates(optimizer, how.rate_at(0.25))
+    assert sorted({round(group["lr"], 9) for group in optimizer.param_groups}) == [0.005, 0.05]
+
+
+def test_given_files_are_held_out(tmp_path):
+    parts = {name: tmp_path / f"{name}.txt" for name in ("train", "valid", "test")}
+    for i, path in enumerate(parts.values()):
+        path.write_text("abc"[i] * 10 + "abc" * 40, encoding="utf-8")
+    data, valid, test = (str(path) for path in parts.values())
+    corpus = RunConfig.make(data, valid=valid, test=test).make_task().open(data)
+    assert [corpus.tokenizer.decode(part[:10]) for part in (corpus.train, corpus.valid, corpus.test)] == [
+        "a" * 10,
+        "b" * 10,
+        "c" * 10,
+    ]
+
+
+def test_a_compiled_run_learns_the_same(tmp_path, monkeypatch):
+    # Without a compiler's code, which takes minutes to build: the wiring, and that the graph is one.
+    plain = functools.partial(torch.compile, backend="aot_eager", fullgraph=True)
+    monkeypatch.setattr(torch, "compile", plain)
+    losses = []
+    for is_compiled in (False, True):
+        given = {"max_steps": 6, "batch_size": 8, "steps": 16, "evaluate_every": 3, "compile": is_compiled}
+        config, run, rows = RunConfig.make("recall:count=2000", "gru", **given), Run(tmp_path / str(is_compiled)), []
+        begin(config, run, rows.append)
+        losses.append([row["valid_loss"] for row in rows if "valid_loss" in row])
+        assert (start(config, run.task, run.build(), run.dataset()).compiled is None) != is_compiled
+    np.testing.assert_allclose(losses[1], losses[0], rtol=1e-5)
