@@ -14,7 +14,8 @@ PASSES = ("forward", "forward + backward")
 GRID_WAYS = ("ratio", "ratio_in_graphs")
 CELLS = {"lstm": "LSTM", "gru": "GRU", "rnn_tanh": "RNN"}
 RECURRENT_NOTE = (
-    "µs per time step, called once / four times in a row, where that was measured / in a CUDA graph; medians of at least "
+    "µs per time step, called once / four times in a row, where that was measured / in a CUDA graph; medians of at "
+    "least "
     "{rounds} interleaved rounds (a third of them for calls in a row), {steps} steps, input size equal to hidden size. "
     "Errors are relative, against float64: ours / torch.nn's. "
 )
@@ -30,11 +31,13 @@ SAME_NOTE = (
     "whose best logit leads by more than 1e-3). "
 )
 FLAT_NOTE = (
-    "Second table: µs per token in float32 after that many tokens; changing the first token still changes the memory by "
+    "Second table: µs per token in float32 after that many tokens; changing the first token still changes the memory "
+    "by "
     "at least {moved}. "
 )
 TRAINING_NOTE = (
-    "In bf16 unless tf32 is named. Times include batches, dropout, clipping and the optimiser; variants are interleaved, "
+    "In bf16 unless tf32 is named. Times include batches, dropout, clipping and the optimiser; variants are "
+    "interleaved, "
     "{rounds} rounds of {updates} updates; the loss is the mean of the last {updates}."
 )
 LOSSES_NOTE = (
@@ -60,16 +63,20 @@ CHINESE = {
     RECURRENT_NOTE: "单位：微秒/时间步；单次调用 / 连续四次调用（如有测量）/ CUDA Graph 重放；"
     "至少交错 {rounds} 轮（连续调用为其三分之一）取中位数，{steps} 步，"
     "输入维度等于隐藏维度。误差为相对 float64 的相对误差：本项目 / torch.nn。",
-    GRID_NOTE: "第二张表：bf16 下各尺寸的加速比（torch.nn 用时 / 本项目用时），直接调用 / CUDA Graph 重放，至少 {rounds} 轮，"
+    GRID_NOTE: "第二张表：bf16 下各尺寸的加速比（torch.nn 用时 / 本项目用时），直接调用 / CUDA Graph 重放，至少 "
+    "{rounds} 轮，"
     "每轮 {steps} 步；括号表示选用普通路径，粗体表示本项目较慢。{chosen} 的尺寸选用自研 kernel；"
     "{count} 个尺寸中，直接调用时较慢的有 {slower} 个，CUDA Graph 下较慢的有 {slower_in_graphs} 个。",
     DECODING_NOTE: "贪心解码，bf16，交错多轮取中位数，随机权重。",
     SAME_NOTE: "float32 下，GPT-2 的 {clear} 个 token 中有 {same} 个与不用缓存时相同"
     "（共 {all} 个，只统计最大 logit 领先超过 1e-3 的）。",
-    FLAT_NOTE: "第二张表：读入相应数量的 token 之后，float32 下每 token 的微秒数；改变第一个 token，记忆仍有不小于 {moved} 的变化。",
-    TRAINING_NOTE: "未注明 tf32 的为 bf16。计时包含取批、dropout、梯度裁剪与优化器；各方案交错运行 {rounds} 轮，每轮 {updates} 次更新；"
+    FLAT_NOTE: "第二张表：读入相应数量的 token 之后，float32 下每 token 的微秒数；改变第一个 token，记忆仍有不小于 "
+    "{moved} 的变化。",
+    TRAINING_NOTE: "未注明 tf32 的为 bf16。计时包含取批、dropout、梯度裁剪与优化器；各方案交错运行 {rounds} 轮，每轮 "
+    "{updates} 次更新；"
     "损失为最后 {updates} 次更新的平均值。",
-    LOSSES_NOTE: "各随机种子的平均值与单独结果；medium LSTM 的训练计划缩短为 12 个 epoch。各方案分别训练；所列命令为最后一次所用。"
+    LOSSES_NOTE: "各随机种子的平均值与单独结果；medium LSTM 的训练计划缩短为 12 个 epoch。各方案分别训练；"
+    "所列命令为最后一次所用。"
     "速度见上表。",
     "each seed": "各随机种子",
     "commit": "提交",

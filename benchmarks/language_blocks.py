@@ -5,7 +5,8 @@ from __future__ import annotations
 from tables import Result, Say, join, table
 
 CHARACTERS_NOTE = (
-    "tinyshakespeare, evaluated on all of the held-out last tenth. nanoGPT's setting: median of three seeds {median:.4f}; "
+    "tinyshakespeare, evaluated on all of the held-out last tenth. nanoGPT's setting: median of three seeds "
+    "{median:.4f}; "
     "nanoGPT publishes 1.4697, a sampled estimate of one run. The checkpoint is selected on the same text, as there."
 )
 NANOGPT_NOTE = (
@@ -43,11 +44,13 @@ CHINESE = {
     "matmul precision": "矩阵乘精度",
     "biases": "偏置",
     "diverged": "发散",
-    CHARACTERS_NOTE: "tinyshakespeare，在留出的末尾十分之一上完整评估。nanoGPT 的设置：三个随机种子的中位数为 {median:.4f}；"
+    CHARACTERS_NOTE: "tinyshakespeare，在留出的末尾十分之一上完整评估。nanoGPT 的设置：三个随机种子的中位数为 "
+    "{median:.4f}；"
     "nanoGPT 公布的 1.4697 是单次训练的抽样估计。与其做法相同，检查点也在同一段文本上选取。",
     NANOGPT_NOTE: "4 层，宽度 128，上下文 64，批大小 12，2000 次更新；nanoGPT 的 README 给出 1.88（抽样估计）。"
     "速度比（本项目 / nanoGPT），每 50 次更新交错一次：中位数 {ratio}，四分位数 {low} 与 {high}。",
-    PTB_NOTE: "困惑度，在全文上评估并传递记忆；epoch 按验证集选取。偏置：每个门的偏置个数，论文公式为一个，作者代码为两个。"
+    PTB_NOTE: "困惑度，在全文上评估并传递记忆；epoch 按验证集选取。偏置：每个门的偏置个数，论文公式为一个，"
+    "作者代码为两个。"
     "矩阵乘用 tf32，或由自研 kernel 以 bf16 计算。",
 }
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 from tables import Result, Say, join, table
 
 TRANSLATION_NOTE = (
-    "Greedy, sources of 20 symbols and targets of 40, both models with random weights; tokens/s, medians of interleaved "
+    "Greedy, sources of 20 symbols and targets of 40, both models with random weights; tokens/s, medians of "
+    "interleaved "
     "rounds, {threads} threads, beside transformers {transformers} (MarianMT with its cache). Compiled: inside "
     "`recollect.generation.compiled()`."
 )
 CAPTIONS_NOTE = (
-    "Pictures of 32×32 with their names; {train:,} for training, {test} for testing, of base emoji that do not occur in "
+    "Pictures of 32×32 with their names; {train:,} for training, {test} for testing, of base emoji that do not occur "
+    "in "
     "training in any skin tone. {updates:,} updates, weights selected by chrF on {valid} others, beam 5. Majority: the "
     "most common caption; neighbour: the caption of the nearest picture in pixels."
 )
@@ -24,7 +26,8 @@ CHINESE = {
     "neighbour": "最近邻",
     "show-attend-tell": "show-attend-tell",
     "transformer": "transformer",
-    CAPTIONS_NOTE: "32×32 的图片及其名称；训练 {train:,} 条，测试 {test} 条，测试用的基础表情（任何肤色）都不出现在训练集中。"
+    CAPTIONS_NOTE: "32×32 的图片及其名称；训练 {train:,} 条，测试 {test} 条，"
+    "测试用的基础表情（任何肤色）都不出现在训练集中。"
     "{updates:,} 次更新，权重按另外 {valid} 条上的 chrF 选取，束宽 5。"
     "最常见：训练集中出现最多的名称；最近邻：像素距离最近的图片的名称。",
     "batch": "批大小",

@@ -50,7 +50,8 @@ MARKOV_NOTE = (
     "Order {order} of {tokens} tokens, {ngrams} n-grams, is counted in {seconds} s."
 )
 TRUNCATION_NOTE = (
-    "Medians over seeds. Influence balancing starts at loss 8. At length 5 the carried memory alone retains a symbol for "
+    "Medians over seeds. Influence balancing starts at loss 8. At length 5 the carried memory alone retains a symbol "
+    "for "
     "8 steps; without carrying, accuracy is at chance."
 )
 KINDS = ("regular", "random", "reweighted")
@@ -63,7 +64,8 @@ CHINESE = {
     "regular": "固定",
     "random": "随机",
     "reweighted": "随机 + 重加权",
-    TRUNCATION_NOTE: "取各随机种子的中位数。影响平衡实验的初始损失为 8。截断长度为 5 时，跨段传递的记忆本身就能把符号保留 8 步；"
+    TRUNCATION_NOTE: "取各随机种子的中位数。影响平衡实验的初始损失为 8。截断长度为 5 时，"
+    "跨段传递的记忆本身就能把符号保留 8 步；"
     "不传递记忆时，准确率等同随机猜测。",
     "family": "模型",
     "memory": "记忆",
@@ -140,7 +142,7 @@ def fill(text: str, name: str, block: str, where: str) -> str:
     """Put a block between its two markers."""
     marked = re.compile(rf"(<!-- {name}:begin -->\n).*?(<!-- {name}:end -->)", re.DOTALL)
     if len(marked.findall(text)) != 1:
-        raise SystemExit(f"{where}: expected one <!-- {name}:begin --> and one <!-- {name}:end -->, each on its own line")
+        raise SystemExit(f"{where}: expected one <!-- {name}:begin --> and one <!-- {name}:end -->, each on a line")
     return marked.sub(lambda found: f"{found[1]}\n{block}\n\n{found[2]}", text)
 
 

@@ -8,10 +8,12 @@ AXES = ("T", "H", "B", "layers", "context")
 BOTH, FORWARD, GENERATION = "forward + backward", "forward", "generation"
 GROWTH_NOTE = (
     "The exponent b of time ∝ size^b: least squares on the logarithms of the medians over the upper half of the sizes; "
-    "± half the interquartile range of the exponents of the {rounds} rounds; in brackets the theoretical exponent in the "
+    "± half the interquartile range of the exponents of the {rounds} rounds; in brackets the theoretical exponent in "
+    "the "
     "limit, and after a semicolon that for these sizes. Base: T {T}, H {H}, B {B}, one layer; sizes up to "
     "{most}. {dtype}, heads of {head_width}, {threads} threads. "
-    "The interquartile range of the times at a fitted size is at most {spread:.0%} of their median in half of the cells, "
+    "The interquartile range of the times at a fitted size is at most {spread:.0%} of their median in half of the "
+    "cells, "
     "and {widest:.0%} at most."
 )
 DECODING_NOTE = "Batch 1, tokens/s, medians of interleaved rounds, {threads} threads."
@@ -28,7 +30,8 @@ CHINESE = {
     LEADS["growth_cuda"]: "GPU 上：",
     LEADS["decoding"]: "批大小为 1 的生成速度，与 torch 逐步循环和 transformers 的 `generate` 对比：",
     LEADS["recurrences"]: "CPU 上循环层的其他尺寸，前向 + 反向：",
-    RECURRENCES_NOTE: "前向 + 反向，交错多轮取中位数，{threads} 线程；峰值为同一次运行、同一数据类型下一次大矩阵乘的速率。",
+    RECURRENCES_NOTE: "前向 + 反向，交错多轮取中位数，{threads} 线程；"
+    "峰值为同一次运行、同一数据类型下一次大矩阵乘的速率。",
     "model, decoding": "模型与解码方式",
     "dtype": "数据类型",
     "ours, ms": "本项目，毫秒",

@@ -12,7 +12,10 @@ from tables import Result, Say, join, table
 
 PASS = "forward + backward"
 LINE_NOTE = "BLEU with beam 5, computed by sacrebleu, {signature}; medians over seeds."
-SPEED_NOTE = "µs per time step, batch {batch}, {steps} steps, medians of {rounds} interleaved rounds. Captured: both in a CUDA graph."
+SPEED_NOTE = (
+    "µs per time step, batch {batch}, {steps} steps, medians of {rounds} interleaved rounds. Captured: both in a CUDA "
+    "graph."
+)
 CHARACTERS_NOTE = (
     "Nats per character on the last tenth. The lstm is the best of {tried} settings, the others have one each; the "
     "transformer uses nanoGPT's setting, median of {seeds} seeds."

@@ -203,14 +203,9 @@ def test_documents(path: Path) -> None:
     assert not faults_in(path), "\n".join(faults_in(path))
 
 
-@pytest.mark.parametrize("folder", [folder for folder in FOLDERS if folder not in PENDING])
-def test_sources(folder: str) -> None:
-    found = [fault for path in sources(folder) for fault in faults_in(path)]
-    assert not found, "\n".join(found)
-
-
-def test_top_of_the_package() -> None:
-    found = [fault for path in sorted(PACKAGE.glob("*.py*")) for fault in faults_in(path)]
+def test_sources() -> None:
+    paths = [path for folder in FOLDERS if folder not in PENDING for path in sources(folder)]
+    found = [fault for path in (*sorted(PACKAGE.glob("*.py*")), *paths) for fault in faults_in(path)]
     assert not found, "\n".join(found)
 
 
