@@ -30,7 +30,6 @@ PENDING = (  # folders of the package whose words are still to be rewritten; tak
     "layers",
     "models",
     "runs",
-    "tasks",
     "training",
     "views",
 )
