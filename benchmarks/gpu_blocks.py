@@ -14,88 +14,96 @@ PASSES = ("forward", "forward + backward")
 GRID_WAYS = ("ratio", "ratio_in_graphs")
 CELLS = {"lstm": "LSTM", "gru": "GRU", "rnn_tanh": "RNN"}
 RECURRENT_NOTE = (
-    "µs a step, called once / four times in a row, where that was measured / in a CUDA graph, medians of at least "
-    "{rounds} turns in one run (a third of them in a row), {steps} steps, inputs as wide as states. "
+    "µs per time step, called once / four times in a row, where that was measured / in a CUDA graph; medians of at "
+    "least "
+    "{rounds} interleaved rounds (a third of them for calls in a row), {steps} steps, input size equal to hidden size. "
     "Errors are relative, against float64: ours / torch.nn's. "
 )
 GRID_NOTE = (
-    "The second table: over the grid in bf16, torch.nn's time over ours, called once / in graphs, at least {rounds} "
-    "turns of {steps} steps; in brackets where the plain path is chosen, bold where ours is slower. Our kernels are "
-    "chosen at {chosen} of the points; ours is slower at {slower} of {count} as called, at {slower_in_graphs} in "
-    "graphs."
+    "The second table: torch.nn's time over ours on the grid in bf16, as called / in a CUDA graph, at least {rounds} "
+    "rounds of {steps} steps; in brackets where the plain path is selected, bold where ours is slower. Our kernels are "
+    "selected at {chosen} of the points; ours is slower at {slower} of {count} as called, at {slower_in_graphs} in a "
+    "CUDA graph."
 )
-DECODING_NOTE = "Greedy, in bf16, medians of turns in one run, random weights. "
+DECODING_NOTE = "Greedy, bf16, medians of interleaved rounds, random weights. "
 SAME_NOTE = (
-    "In float32 GPT-2 says {same} of {clear} tokens as when everything is read again at each (of {all}, those whose "
-    "best logit leads by more than 1e-3). "
+    "In float32 GPT-2 generates the same token as without a cache in {same} of {clear} cases (of {all} tokens, those "
+    "whose best logit leads by more than 1e-3). "
 )
 FLAT_NOTE = (
-    "After so many tokens: µs a token in float32; another first token still changes the memory by at least {moved}. "
+    "Second table: µs per token in float32 after that many tokens; changing the first token still changes the memory "
+    "by "
+    "at least {moved}. "
 )
 TRAINING_NOTE = (
-    "In bf16 where tf32 is not named. Batches, dropout, clipping and the optimiser are in the time; ways take turns, "
-    "{rounds} times {updates} updates; the loss is the mean of the last {updates}."
+    "In bf16 unless tf32 is named. Times include batches, dropout, clipping and the optimiser; variants are "
+    "interleaved, "
+    "{rounds} rounds of {updates} updates; the loss is the mean of the last {updates}."
 )
 LOSSES_NOTE = (
-    "The mean over seeds, and each seed's; the medium LSTM's schedule is shortened to 12 epochs. Ways are trained "
-    "apart; the command is the last one's. Speeds stand in the table above."
+    "Mean over seeds, and each seed; the medium LSTM's schedule is shortened to 12 epochs. Variants are trained "
+    "separately; the command is that of the last one. Speeds are in the table above."
 )
 BESIDE = {
     "static": "static cache, compiled",
     "transformers": "transformers' `generate`",
     "torch": "`nn.LSTM`, step by step",
 }
-LEADS = {  # before a table that is not always there
-    "recurrent": "Recurrent layers on a GPU by kernels of our own:",
+LEADS = {  # printed before an optional table
+    "recurrent": "Recurrent layers on a GPU by our persistent kernels:",
     "kernel_training": "Training with these kernels, and by the plain path:",
-    "kernel_losses": "What they learnt in whole trainings, nats on what was held out:",
+    "kernel_losses": "Held-out loss after complete trainings, nats:",
     "decoding_gpu": "Generation on a GPU:",
 }
 CHINESE = {
-    LEADS["recurrent"]: "GPU 上由我们自己的内核计算的循环层：",
-    LEADS["kernel_training"]: "用这些内核训练，对照普通路径：",
-    LEADS["kernel_losses"]: "完整训练之后的留出集损失（nats）：",
-    LEADS["decoding_gpu"]: "GPU 上的生成：",
-    RECURRENT_NOTE: "每步微秒数，调用一次 / 连续调用四次（若有测量）/ 录成 CUDA 图，"
-    "同一次运行中至少轮流 {rounds} 次（连续调用为其三分之一）取中位数，{steps} 步，"
-    "输入与状态同宽。误差为相对 float64 的相对误差：我们 / torch.nn。",
-    GRID_NOTE: "第二张表为 bf16 的各尺寸上 torch.nn 的用时除以我们的用时，直接调用 / 录成图，至少轮流 {rounds} 次，"
-    "每次 {steps} 步；括号表示选用普通路径，粗体表示我们较慢。{chosen} 的尺寸选用我们的内核；"
-    "{count} 项中，直接调用时较慢的有 {slower} 项，录成图时较慢的有 {slower_in_graphs} 项。",
-    DECODING_NOTE: "bf16，贪心，同一次运行中轮流计时取中位数，权重随机。",
-    SAME_NOTE: "float32 下，GPT-2 的 {clear} 个词元中有 {same} 个与每次重读全部上文时相同"
-    "（共 {all} 个，只计最大 logit 领先超过 1e-3 的）。",
-    FLAT_NOTE: "读过若干词元之后：float32 下每词元微秒数；换掉第一个词元，记忆的改变仍不小于 {moved}。",
-    TRAINING_NOTE: "计时包括批量、dropout、裁剪与优化器；各方式轮流，{rounds} 轮，每轮 {updates} 次更新；"
-    "损失为最后 {updates} 次的平均。",
-    LOSSES_NOTE: "各种子的平均，以及每个种子的结果；medium LSTM 的日程缩短为 12 轮。各方式分别训练；命令是最后一次的。"
+    LEADS["recurrent"]: "GPU 上的循环层（自研 persistent kernel）：",
+    LEADS["kernel_training"]: "用这些 kernel 训练，与普通路径对比：",
+    LEADS["kernel_losses"]: "完整训练后的验证损失（nats）：",
+    LEADS["decoding_gpu"]: "GPU 上的生成速度：",
+    RECURRENT_NOTE: "单位：微秒/时间步；单次调用 / 连续四次调用（如有测量）/ CUDA Graph 重放；"
+    "至少交错 {rounds} 轮（连续调用为其三分之一）取中位数，{steps} 步，"
+    "输入维度等于隐藏维度。误差为相对 float64 的相对误差：本项目 / torch.nn。",
+    GRID_NOTE: "第二张表：bf16 下各尺寸的加速比（torch.nn 用时 / 本项目用时），直接调用 / CUDA Graph 重放，至少 "
+    "{rounds} 轮，"
+    "每轮 {steps} 步；括号表示选用普通路径，粗体表示本项目较慢。{chosen} 的尺寸选用自研 kernel；"
+    "{count} 个尺寸中，直接调用时较慢的有 {slower} 个，CUDA Graph 下较慢的有 {slower_in_graphs} 个。",
+    DECODING_NOTE: "贪心解码，bf16，交错多轮取中位数，随机权重。",
+    SAME_NOTE: "float32 下，GPT-2 的 {clear} 个 token 中有 {same} 个与不用缓存时相同"
+    "（共 {all} 个，只统计最大 logit 领先超过 1e-3 的）。",
+    FLAT_NOTE: "第二张表：读入相应数量的 token 之后，float32 下每 token 的微秒数；改变第一个 token，记忆仍有不小于 "
+    "{moved} 的变化。",
+    TRAINING_NOTE: "未注明 tf32 的为 bf16。计时包含取批、dropout、梯度裁剪与优化器；各方案交错运行 {rounds} 轮，每轮 "
+    "{updates} 次更新；"
+    "损失为最后 {updates} 次更新的平均值。",
+    LOSSES_NOTE: "各随机种子的平均值与单独结果；medium LSTM 的训练计划缩短为 12 个 epoch。各方案分别训练；"
+    "所列命令为最后一次所用。"
     "速度见上表。",
-    "each seed": "各种子",
+    "each seed": "各随机种子",
     "commit": "提交",
-    BESIDE["static"]: "固定缓存，已编译",
+    BESIDE["static"]: "静态缓存 + torch.compile",
     BESIDE["transformers"]: "transformers 的 `generate`",
-    BESIDE["torch"]: "`nn.LSTM` 逐步",
+    BESIDE["torch"]: "逐步调用 `nn.LSTM`",
     "pass": "计算",
-    "ours, µs": "我们，微秒",
+    "ours, µs": "本项目，微秒",
     "torch.nn, µs": "torch.nn，微秒",
     "error of y": "y 的误差",
     "error of dW": "dW 的误差",
     "{} layers": "{} 层",
     "two directions": "双向",
-    "grid": "各尺寸",
-    "ours, tokens/s": "我们，词元/秒",
-    "µs a token": "每词元微秒",
-    "after {:,}": "{:,} 之后",
+    "grid": "尺寸",
+    "ours, tokens/s": "本项目，token/秒",
+    "µs per token": "微秒/token",
+    "after {:,}": "{:,} 个之后",
     "last / first": "末 / 首",
     "training": "训练",
-    "way": "方式",
-    "kernels are faster": "内核的倍数",
+    "variant": "方案",
+    "speed-up of the kernels": "kernel 加速比",
     "loss": "损失",
-    "kernels": "我们的内核，bf16",
-    "kernels, tf32": "我们的内核，tf32",
+    "kernels": "自研 kernel，bf16",
+    "kernels, tf32": "自研 kernel，tf32",
     "plain": "普通路径，bf16",
-    "plain, captured": "普通路径，bf16，录成图",
-    "plain, tf32, captured": "普通路径，tf32，录成图",
+    "plain, captured": "普通路径，bf16，CUDA Graph",
+    "plain, tf32, captured": "普通路径，tf32，CUDA Graph",
 }
 
 
@@ -137,7 +145,7 @@ def ratios(row: Result, names: Iterable[str]) -> str:
 
 
 def grid_table(rows: list[Result], say: Say) -> str:
-    """Give a row for each cell, pass and batch, a column for each width."""
+    """Return a row for each cell, pass and batch, a column for each width."""
     places = {(row["cell"], row["pass"], row["batch"], row["hidden"]): ratios(row, GRID_WAYS) for row in rows}
     widths, batches = (sorted({place[i] for place in places}) for i in (3, 2))
     lines = [
@@ -191,7 +199,7 @@ def flat_table(rows: list[Result], say: Say) -> str:
     found = [(*row["setting"].split(", after "), row["us_per_token"]) for row in rows]
     times = {(family, int(context)): us for family, context, us in found}
     contexts = sorted({context for _, context in times})
-    head = [say("µs a token"), *(say("after {:,}").format(context) for context in contexts), say("last / first")]
+    head = [say("µs per token"), *(say("after {:,}").format(context) for context in contexts), say("last / first")]
     lines = []
     for family, group in groupby(sorted(times), key=lambda place: place[0]):
         own = [times[place] for place in group]
@@ -201,7 +209,7 @@ def flat_table(rows: list[Result], say: Say) -> str:
 
 
 def training_block(result: Result, say: Say) -> str:
-    head = [say(word) for word in ("training", "way", "tokens/s", "kernels are faster", "loss")]
+    head = [say(word) for word in ("training", "variant", "tokens/s", "speed-up of the kernels", "loss")]
     lines = []
     for row in result["rows"]:
         for way, speed in row["tokens_per_second"].items():
@@ -211,7 +219,7 @@ def training_block(result: Result, say: Say) -> str:
 
 
 def losses_block(result: Result, say: Say) -> str:
-    head = [say(word) for word in ("training", "way", "commit", "loss", "each seed")]
+    head = [say(word) for word in ("training", "variant", "commit", "loss", "each seed")]
     lines = []
     for (setting, way), group in groupby(result["rows"], key=itemgetter("setting", "way")):
         rows = list(group)

@@ -5,55 +5,58 @@ from __future__ import annotations
 from tables import Result, Say, join, table
 
 CHARACTERS_NOTE = (
-    "tinyshakespeare, the last tenth held out and read whole. nanoGPT's setting: median of three seeds {median:.4f}; "
-    "nanoGPT publishes 1.4697, a sampled estimate of one run. The checkpoint is chosen on the same text, as there."
+    "tinyshakespeare, evaluated on all of the held-out last tenth. nanoGPT's setting: median of three seeds "
+    "{median:.4f}; "
+    "nanoGPT publishes 1.4697, a sampled estimate of one run. The checkpoint is selected on the same text, as there."
 )
 NANOGPT_NOTE = (
-    "4 layers, width 128, context 64, batch 12, 2000 updates; nanoGPT's README gives 1.88, sampled. Ours / theirs in "
-    "speed, 50 updates in turn: median {ratio}, quartiles {low} and {high}."
+    "4 layers, width 128, context 64, batch 12, 2000 updates; nanoGPT's README gives 1.88, sampled. Our speed "
+    "over theirs, interleaved every 50 updates: median {ratio}, quartiles {low} and {high}."
 )
 PTB_NOTE = (
-    "Perplexity, read whole with memory carried; the epoch is chosen on validation. Biases: of each gate; the paper's "
-    "equations have one, its authors' code two. Products are made in tf32, or in bf16 by our own kernels."
+    "Perplexity over the whole text with carried memory; the epoch is selected on validation. Biases: per gate; the "
+    "paper's equations have one, its authors' code two. Matmuls are in tf32, or in bf16 by our own kernels."
 )
 CHINESE = {
     "model": "模型",
-    "read": "读法",
+    "evaluated": "评估方式",
     "parameters": "参数",
-    "tokens read": "读过的词元",
-    "nanoGPT's estimate": "nanoGPT 式估计",
+    "tokens read": "训练 token 数",
+    "nanoGPT's estimate": "nanoGPT 抽样估计",
     "6-gram": "6 元模型",
     "5-gram": "5 元模型",
-    "carried": "记忆延续",
-    "cold windows": "各窗口从头",
-    "carried, in 32 parts": "续读，分 32 段",
+    "carried": "传递记忆",
+    "cold windows": "独立窗口",
+    "carried, in 32 parts": "传递记忆，分 32 段",
     "layers": "层数",
     "dropout": "dropout",
     "rate": "学习率",
-    "decay": "衰减",
-    "epochs at it": "此率的轮数",
-    "seed": "种子",
-    "transformer, as nanoGPT": "transformer，同 nanoGPT",
+    "decay": "衰减系数",
+    "epochs before decay": "衰减前 epoch 数",
+    "seed": "随机种子",
+    "transformer, as nanoGPT": "transformer（nanoGPT 设置）",
     "validation": "验证",
     "test": "测试",
-    "published": "已发表",
+    "published": "论文",
     "small": "小",
     "medium": "中",
-    "tokens/s": "词元/秒",
-    "products": "乘积",
+    "tokens/s": "token/秒",
+    "matmul precision": "矩阵乘精度",
     "biases": "偏置",
     "diverged": "发散",
-    CHARACTERS_NOTE: "tinyshakespeare，留出最后十分之一，整段读完。nanoGPT 的设置：三个种子的中位数 {median:.4f}；"
-    "nanoGPT 公布 1.4697，为单次训练的抽样估计。与其一样，检查点也在同一段文字上挑选。",
-    NANOGPT_NOTE: "4 层，宽度 128，上下文 64，批量 12，2000 次更新；nanoGPT 的 README 给出 1.88（抽样）。"
-    "速度之比（我们 / 对方），每 50 次更新轮换：中位数 {ratio}，四分位数 {low} 与 {high}。",
-    PTB_NOTE: "困惑度，整段读完、记忆延续；轮次在验证集上挑选。偏置：每个门的个数；论文的公式为一个，作者的代码为两个。"
-    "乘积用 tf32 计算，或由我们自己的内核用 bf16 计算。",
+    CHARACTERS_NOTE: "tinyshakespeare，在留出的末尾十分之一上完整评估。nanoGPT 的设置：三个随机种子的中位数为 "
+    "{median:.4f}；"
+    "nanoGPT 公布的 1.4697 是单次训练的抽样估计。与其做法相同，检查点也在同一段文本上选取。",
+    NANOGPT_NOTE: "4 层，宽度 128，上下文 64，批大小 12，2000 次更新；nanoGPT 的 README 给出 1.88（抽样估计）。"
+    "速度比（本项目 / nanoGPT），每 50 次更新交错一次：中位数 {ratio}，四分位数 {low} 与 {high}。",
+    PTB_NOTE: "困惑度，在全文上评估并传递记忆；epoch 按验证集选取。偏置：每个门的偏置个数，论文公式为一个，"
+    "作者代码为两个。"
+    "矩阵乘用 tf32，或由自研 kernel 以 bf16 计算。",
 }
 
 
 def characters_block(result: Result, say: Say) -> str:
-    words = ("model", "read", "products", "parameters", "tokens read", "nats", "nanoGPT's estimate")
+    words = ("model", "evaluated", "matmul precision", "parameters", "tokens read", "nats", "nanoGPT's estimate")
     rows = [characters_row(row, say) for row in sorted(result["rows"], key=lambda row: row["whole_set_loss"])]
     rows.append([say("6-gram"), say("carried"), "", "", "", f"{result['six_gram']:.4f}", ""])
     return join(
@@ -70,7 +73,7 @@ def characters_row(row: Result, say: Say) -> list[str]:
     sampled = "" if row["sampled_loss"] is None else f"{row['sampled_loss']:.4f}"
     read = say(row["read"] if row["read"].startswith("carried") else "cold windows")
     figures = [f"{row['parameters']:,}", f"{tokens:.1f} M", f"{row['whole_set_loss']:.4f}", sampled]
-    return [characters_name(how, say), read, products_of(how), *figures]
+    return [characters_name(how, say), read, precision_of(how), *figures]
 
 
 def characters_name(how: Result, say: Say) -> str:
@@ -80,8 +83,8 @@ def characters_name(how: Result, say: Say) -> str:
     return f"{how['family']}{layers}, {say('dropout')} {how['dropout']}, {say('rate')} {how['rate']}"
 
 
-def products_of(how: Result) -> str:
-    """Name what products are made in; the oldest rows do not say."""
+def precision_of(how: Result) -> str:
+    """Return the matmul precision of a row; the oldest rows do not record it."""
     precision = how.get("precision", "fp32")
     return "tf32" if precision == "fp32" else precision
 
@@ -90,10 +93,10 @@ def ptb_block(result: Result, say: Say) -> str:
     head = [
         "model",
         "parameters",
-        "products",
+        "matmul precision",
         "biases",
         "rate",
-        "epochs at it",
+        "epochs before decay",
         "decay",
         "seed",
         "validation",
@@ -106,7 +109,7 @@ def ptb_block(result: Result, say: Say) -> str:
 
 
 def ptb_row(row: Result, published: float, say: Say) -> list[str]:
-    how = [f"{row['parameters']:,}", products_of(row), str(row.get("biases", 2))]
+    how = [f"{row['parameters']:,}", precision_of(row), str(row.get("biases", 2))]
     how += [f"{row['rate']:g}", str(row["first"]), f"{row['decay']:.3g}", str(row["seed"])]
     figures = [row["valid_perplexity"], row["test_perplexity"]]
     written = [say("diverged") if figure is None else f"{figure:.2f}" for figure in figures]

@@ -13,52 +13,51 @@ USUAL = 2  # the column of usual lengths, beside which the longest sources stand
 PLACES = 5  # target positions that are put together
 
 LINE_NOTE = (
-    "Medians over {seeds} seeds (to German: one). BLEU by sacrebleu: {signature}, `cased` without case:lc; nats per "
-    "symbol of the target on test 2016, teacher-forced. Joint byte pairs. Models write small letters, but for those "
-    "called cased: so cased figures are low, to German above all. At least: goals for beam 5, 2016. Several runs "
-    "shared the GPU."
+    "Medians over {seeds} seeds (into German: one). BLEU by sacrebleu: {signature}, `cased` without case:lc; nats per "
+    "target symbol on test 2016, teacher-forced. Joint BPE. Models write lower case, except those called cased, so "
+    "cased figures are low, especially into German. Goal: for beam 5, 2016. Several runs shared the GPU."
 )
 STORY_NOTE = (
-    "German to English, test 2016, medians over seeds where there are several. Kept: BLEU of the longest sources over "
-    "that of usual ones. What a linear classifier reads back "
-    "from the one vector c: share of symbols right, with the share of the commonest symbol there."
+    "German to English, test 2016, medians over seeds where there are several. Kept: BLEU on the longest sources over "
+    "that on sources of usual length. Last table: accuracy of a linear classifier that reads a source symbol back "
+    "from the fixed vector c, with the share of the most common symbol at that position."
 )
-LEADS = {  # before a table that is not always there
-    "line": "Multi30k, the whole line:",
-    "story": "The same runs by the length of the source, by the position in the target, and what one vector holds:",
+LEADS = {  # printed before an optional table
+    "line": "Multi30k, all models:",
+    "story": "The same runs by source length, by target position, and what a fixed vector retains:",
 }
 CHINESE = {
-    LEADS["line"]: "Multi30k，整条线：",
-    LEADS["story"]: "同样的训练，按源句长度、目标位置，以及单一向量所记住的内容：",
+    LEADS["line"]: "Multi30k，全部模型：",
+    LEADS["story"]: "同一批训练结果：按源句长度、按目标位置，以及固定向量保留的信息：",
     "direction": "方向",
     "German to English": "德译英",
     "English to German": "英译德",
     "greedy, {}": "贪心，{}",
     "beam 5, {}": "束宽 5，{}",
     "beam 5, {}, cased": "束宽 5，{}，区分大小写",
-    "nats per symbol": "每符号 nats",
+    "nats per symbol": "nats/符号",
     "minutes": "分钟",
-    "at least": "下限",
-    LINE_NOTE: "{seeds} 个种子取中位数（译成德语为一个）。BLEU 由 sacrebleu 计算：{signature}，"
-    "“区分大小写”一栏无 case:lc；"
-    "nats 为 2016 测试集目标端每个符号，教师强制。联合 BPE。除名为 cased 者外，模型只写小写，"
-    "故区分大小写的分数偏低，译成德语尤甚。下限：2016 年束宽 5 的目标。多个训练共用一块 GPU。",
+    "goal": "目标值",
+    LINE_NOTE: "取 {seeds} 个随机种子的中位数（英译德为一个）。BLEU 由 sacrebleu 计算：{signature}，"
+    "“区分大小写”列不含 case:lc；"
+    "nats 为 2016 测试集上目标端每个符号的交叉熵（teacher forcing）。联合 BPE。除标注 cased 的模型外，输出均为小写，"
+    "因此区分大小写的分数偏低，英译德尤其明显。目标值针对 2016 测试集、束宽 5。多个训练共用一块 GPU。",
     "words of the source: BLEU": "源句词数：BLEU",
-    "kept of {}": "相对 {} 保留",
+    "kept of {}": "相对 {} 的保留率",
     "position in the target: nats": "目标位置：nats",
-    "place in the source: read back from c": "源中位置：从 c 读回",
+    "place in the source: read back from c": "源端位置：由 c 还原的准确率",
     "c of the source": "源的 c",
-    "commonest symbol": "最常见符号",
-    STORY_NOTE: "德译英，2016 测试集，有多个种子的取中位数。保留：最长源句的 BLEU 除以常见长度的 BLEU。"
-    "从单一向量 c 用线性分类器读回符号：正确比例，以及该处最常见符号的比例。",
+    "most common symbol": "最常见符号",
+    STORY_NOTE: "德译英，2016 测试集，有多个随机种子的取中位数。保留率：最长一档源句的 BLEU 除以常见长度的 BLEU。"
+    "末表：用线性分类器从固定向量 c 还原源端符号的准确率，末行为该位置最常见符号的占比。",
 }
 
 
 def line_block(result: Result, say: Say) -> str:
-    """Give a row for each model and direction."""
+    """Return a row for each model and direction."""
     head = [say("model"), say("direction"), say("parameters"), say("nats per symbol")]
     head += [say(how).format(year) for year in YEARS for how in ("greedy, {}", "beam 5, {}", "beam 5, {}, cased")]
-    head += [say("minutes"), say("at least")]
+    head += [say("minutes"), say("goal")]
     rows = [line_row(name, found, result["least"], say) for name, found in by_name(result).items()]
     first = result["rows"][0]["test_2016_flickr"]["beam 5"]["signature"]
     seeds = max(len(found) for found in by_name(result).values())
@@ -90,7 +89,7 @@ def by_name(result: Result) -> dict[str, list[Result]]:
 
 
 def story_block(result: Result, say: Say) -> str:
-    """Give what the articles tell of these models as tables: by length, by position, and what c holds."""
+    """Return what the articles tell of these models as tables: by length, by position, and what c holds."""
     german = {name: rows for name, rows in by_name(result).items() if not rows[0]["setting"]["to_german"]}
     parts = [length_table(german, say), position_table(german, say), memory_table(german, say)]
     return join("\n\n".join(parts), say(STORY_NOTE), result, say)
@@ -139,5 +138,5 @@ def memory_table(found: dict[str, list[Result]], say: Say) -> str:
         [name, *(middle(rows, lambda row, i=i: row["remembered"][i]["right"], 2) for i in range(len(places)))]
         for name, rows in having.items()
     ]
-    rows.append([say("commonest symbol"), *(f"{place['usual']:.2f}" for place in places)])
+    rows.append([say("most common symbol"), *(f"{place['usual']:.2f}" for place in places)])
     return table(head, rows, texts=1)

@@ -5,41 +5,44 @@ from __future__ import annotations
 from tables import Result, Say, join, table
 
 TRANSLATION_NOTE = (
-    "Greedy, sources of 20 symbols and targets of 40, both models with random weights; tokens/s, medians of turns in "
-    "one run, {threads} threads, beside transformers {transformers} (MarianMT with its cache). Compiled: inside "
+    "Greedy, sources of 20 symbols and targets of 40, both models with random weights; tokens/s, medians of "
+    "interleaved "
+    "rounds, {threads} threads, beside transformers {transformers} (MarianMT with its cache). Compiled: inside "
     "`recollect.generation.compiled()`."
 )
 CAPTIONS_NOTE = (
-    "Pictures of 32×32 with their names; {train:,} to learn from, {test} to test on, of base emoji that were never "
-    "seen in any skin tone. {updates:,} updates, weights chosen by chrF on {valid} others, beam of 5. Majority: the "
-    "commonest caption; neighbour: the caption of the nearest picture in pixels."
+    "Pictures of 32×32 with their names; {train:,} for training, {test} for testing, of base emoji that do not occur "
+    "in "
+    "training in any skin tone. {updates:,} updates, weights selected by chrF on {valid} others, beam 5. Majority: the "
+    "most common caption; neighbour: the caption of the nearest picture in pixels."
 )
 LANGUAGES = {"en": "English", "zh": "Chinese"}
 CHINESE = {
     "language": "语言",
     "English": "英文",
     "Chinese": "中文",
-    "exact": "完全一致",
+    "exact": "完全匹配",
     "majority": "最常见",
     "neighbour": "最近邻",
     "show-attend-tell": "show-attend-tell",
     "transformer": "transformer",
-    CAPTIONS_NOTE: "32×32 的图片与其名称；学习 {train:,} 条，测试 {test} 条，测试所用的基础表情以任何肤色都未曾见过。"
-    "{updates:,} 次更新，权重按另外 {valid} 条的 chrF 挑选，束宽 5。"
-    "最常见：训练中最常见的名称；最近邻：像素上最接近的图片的名称。",
-    "batch": "批量",
+    CAPTIONS_NOTE: "32×32 的图片及其名称；训练 {train:,} 条，测试 {test} 条，"
+    "测试用的基础表情（任何肤色）都不出现在训练集中。"
+    "{updates:,} 次更新，权重按另外 {valid} 条上的 chrF 选取，束宽 5。"
+    "最常见：训练集中出现最多的名称；最近邻：像素距离最近的图片的名称。",
+    "batch": "批大小",
     "size": "规模",
-    "faster": "倍数",
+    "faster": "加速比",
     "as called": "直接调用",
-    "compiled": "已编译",
-    TRANSLATION_NOTE: "贪心解码，源 20 个符号，目标 40 个，权重随机；词元/秒，同一次运行中轮流计时取中位数，"
+    "compiled": "编译后",
+    TRANSLATION_NOTE: "贪心解码，源端 20 个符号，目标端 40 个，随机权重；单位 token/秒，交错多轮取中位数，"
     "{threads} 线程，"
-    "对照 transformers {transformers}（带缓存的 MarianMT）。已编译：在 `recollect.generation.compiled()` 之内。",
+    "与 transformers {transformers}（带缓存的 MarianMT）对比。编译后：在 `recollect.generation.compiled()` 内运行。",
 }
 
 
 def translation_block(result: Result, say: Say) -> str:
-    head = [say("size"), say("way"), say("batch"), say("ours"), "transformers", say("faster")]
+    head = [say("size"), say("variant"), say("batch"), say("ours"), "transformers", say("faster")]
     rows = []
     for row in result["rows"]:
         theirs = f"{row['theirs']['tokens_per_s']:,.0f}"

@@ -42,37 +42,39 @@ OPTIONAL = (
 MEMORY_NOTE = "One sequence, {dtype}, width {width}, {heads} heads where there are heads."
 SPEED_NOTE = (
     "Ours / theirs, batch {batch}, {steps} steps, {dtype}, {threads} threads, medians of {rounds} interleaved rounds; "
-    "the interquartile range is at most {spread} of a median (timed again because it was wider than {limit}: "
-    "{again} of the pairs; the narrowest attempt counts). Outputs and gradients differ by at most {difference}."
+    "interquartile range at most {spread} of the median ({again} of the pairs were timed again because it exceeded "
+    "{limit}; the attempt with the smallest range counts). Outputs and gradients differ by at most {difference}."
 )
 MARKOV_NOTE = (
     "In all {count} comparisons the relative difference is at most {difference}. "
     "Order {order} of {tokens} tokens, {ngrams} n-grams, is counted in {seconds} s."
 )
 TRUNCATION_NOTE = (
-    "Medians over seeds. Influence balancing starts at loss 8. At length 5 the carried memory alone holds a symbol for "
-    "8 steps: not carried, accuracy is at chance."
+    "Medians over seeds. Influence balancing starts at loss 8. At length 5 the carried memory alone retains a symbol "
+    "for "
+    "8 steps; without carrying, accuracy is at chance."
 )
 KINDS = ("regular", "random", "reweighted")
 CHINESE = {
-    "influence balancing: loss in the end": "影响平衡：最终损失",
+    "influence balancing: final loss": "影响平衡：最终损失",
     "copy: accuracy": "复制：准确率",
-    "length": "长度",
-    "lag": "间隔",
+    "length": "截断长度",
+    "lag": "滞后",
     "full": "不截断",
-    "regular": "定长",
+    "regular": "固定",
     "random": "随机",
-    "reweighted": "无偏加权",
-    TRUNCATION_NOTE: "各种子取中位数。影响平衡的起始损失为 8。长度 5 时，延续的记忆本身就能把符号保留 8 步："
-    "若不延续，准确率等于随机猜测。",
+    "reweighted": "随机 + 重加权",
+    TRUNCATION_NOTE: "取各随机种子的中位数。影响平衡实验的初始损失为 8。截断长度为 5 时，"
+    "跨段传递的记忆本身就能把符号保留 8 步；"
+    "不传递记忆时，准确率等同随机猜测。",
     "family": "模型",
     "memory": "记忆",
     "growth": "增长",
     "bytes after 1 step": "1 步后的字节数",
     "{} steps": "{} 步",
     "none": "无",
-    "constant": "不变",
-    "saturates": "到窗口为止",
+    "constant": "恒定",
+    "saturates": "随窗口饱和",
     "linear": "线性",
     "layer": "层",
     "beside": "对照",
@@ -80,21 +82,21 @@ CHINESE = {
     "forward + backward, ms": "前向 + 反向，毫秒",
     "ratio": "比值",
     "pack_padded_sequence, ragged": "pack_padded_sequence，一半的行只有一半长",
-    "scaled_dot_product, no memory": "scaled_dot_product，不留记忆",
+    "scaled_dot_product, no memory": "scaled_dot_product，不返回记忆",
     "text": "文本",
     "order": "阶数",
-    "ours": "我们",
-    "relative difference": "相对差",
+    "ours": "本项目",
+    "relative difference": "相对误差",
     "counting, s": "计数，秒",
     "scoring, s": "打分，秒",
     "perplexity": "困惑度",
     "nats": "每字符 nats",
-    MEMORY_NOTE: "一条序列，{dtype}，宽度 {width}，有注意力头的用 {heads} 个头。",
-    SPEED_NOTE: "我们 / 对方，批量 {batch}，{steps} 步，{dtype}，{threads} 线程，交错 {rounds} 轮取中位数；"
-    "四分位距不超过中位数的 {spread}（{again} 对起初宽于 {limit}，已重新计时，取最窄的一次）。"
-    "输出与梯度相差不超过 {difference}。",
-    MARKOV_NOTE: "全部 {count} 项比较的相对差不超过 {difference}。"
-    "{tokens} 个词元的 {order} 阶计数（{ngrams} 个 n 元组）用时 {seconds} 秒。",
+    MEMORY_NOTE: "单条序列，{dtype}，宽度 {width}；有注意力头的层取 {heads} 个头。",
+    SPEED_NOTE: "本项目 / 对照，批大小 {batch}，{steps} 步，{dtype}，{threads} 线程，交错 {rounds} 轮取中位数；"
+    "四分位距不超过中位数的 {spread}（其中 {again} 组因超过 {limit} 而重测，取离散度最小的一次）。"
+    "输出与梯度的最大差异不超过 {difference}。",
+    MARKOV_NOTE: "全部 {count} 项比较的相对误差不超过 {difference}。"
+    "{tokens} 个 token 的 {order} 阶计数（{ngrams} 个 n 元组）用时 {seconds} 秒。",
 }
 
 
@@ -116,7 +118,7 @@ def is_current(path: Path) -> bool:
 
 
 def fresh(path: Path) -> str:
-    """Give a page as it should be."""
+    """Return a page as it should be."""
     say = chinese if path.name.endswith("zh-CN.md") else english
     text = path.read_text(encoding="utf-8")
     for name in blocks_in(text):
@@ -140,7 +142,7 @@ def fill(text: str, name: str, block: str, where: str) -> str:
     """Put a block between its two markers."""
     marked = re.compile(rf"(<!-- {name}:begin -->\n).*?(<!-- {name}:end -->)", re.DOTALL)
     if len(marked.findall(text)) != 1:
-        raise SystemExit(f"{where}: wanted one <!-- {name}:begin --> and one <!-- {name}:end --> on lines of their own")
+        raise SystemExit(f"{where}: expected one <!-- {name}:begin --> and one <!-- {name}:end -->, each on a line")
     return marked.sub(lambda found: f"{found[1]}\n{block}\n\n{found[2]}", text)
 
 
@@ -236,7 +238,7 @@ def truncation_block(result: Result, say: Say) -> str:
 def balancing_table(found: list[Result], say: Say) -> str:
     losses = {(row["kind"], row["steps"]): row["median"] for row in found if "kind" in row}
     lengths = sorted({length for _, length in losses})
-    head = [say("influence balancing: loss in the end"), *(f"{say('length')} {n}" for n in lengths)]
+    head = [say("influence balancing: final loss"), *(f"{say('length')} {n}" for n in lengths)]
     cells = {key: f"{loss:.2g}" for key, loss in losses.items()}
     return table(head, [[say(kind), *(cells.get((kind, n), "") for n in lengths)] for kind in KINDS], texts=1)
 

@@ -8,43 +8,46 @@ AXES = ("T", "H", "B", "layers", "context")
 BOTH, FORWARD, GENERATION = "forward + backward", "forward", "generation"
 GROWTH_NOTE = (
     "The exponent b of time ∝ size^b: least squares on the logarithms of the medians over the upper half of the sizes; "
-    "± half the interquartile range of the {rounds} rounds' own exponents; in brackets what theory says of sizes "
-    "without end, and after a semicolon what it says of these sizes. Base: T {T}, H {H}, B {B}, one layer; sizes up to "
+    "± half the interquartile range of the exponents of the {rounds} rounds; in brackets the theoretical exponent in "
+    "the "
+    "limit, and after a semicolon that for these sizes. Base: T {T}, H {H}, B {B}, one layer; sizes up to "
     "{most}. {dtype}, heads of {head_width}, {threads} threads. "
-    "The interquartile range of a fitted size's times is at most {spread:.0%} of their median in half of the cells, "
-    "and {widest:.0%} at the widest."
+    "The interquartile range of the times at a fitted size is at most {spread:.0%} of their median in half of the "
+    "cells, "
+    "and {widest:.0%} at most."
 )
-DECODING_NOTE = "Batch 1, tokens/s, medians of turns in one run, {threads} threads."
+DECODING_NOTE = "Batch 1, tokens/s, medians of interleaved rounds, {threads} threads."
 RECURRENCES_NOTE = (
-    "Forward + backward, medians of turns in one run, {threads} threads; the peak is that of one large product in the "
+    "Forward + backward, medians of interleaved rounds, {threads} threads; the peak is that of one large matmul in the "
     "same dtype and run."
 )
-LEADS = {  # before a table that is not always there
+LEADS = {  # printed before an optional table
     "growth_cuda": "On a GPU:",
     "decoding": "Generation at batch 1, beside a torch loop and transformers' `generate`:",
     "recurrences": "Recurrent layers on a CPU at other sizes, forward + backward:",
 }
 CHINESE = {
     LEADS["growth_cuda"]: "GPU 上：",
-    LEADS["decoding"]: "批量 1 的生成，对照 torch 逐步循环与 transformers 的 `generate`：",
-    LEADS["recurrences"]: "CPU 上其他尺寸的循环层，前向 + 反向：",
-    RECURRENCES_NOTE: "前向 + 反向，同一次运行中轮流计时取中位数，{threads} 个线程；峰值为同次同型的一个大矩阵乘积。",
-    "model, way": "模型与方式",
-    "dtype": "数值类型",
-    "ours, ms": "我们，毫秒",
-    "of the peak": "占峰值",
+    LEADS["decoding"]: "批大小为 1 的生成速度，与 torch 逐步循环和 transformers 的 `generate` 对比：",
+    LEADS["recurrences"]: "CPU 上循环层的其他尺寸，前向 + 反向：",
+    RECURRENCES_NOTE: "前向 + 反向，交错多轮取中位数，{threads} 线程；"
+    "峰值为同一次运行、同一数据类型下一次大矩阵乘的速率。",
+    "model, decoding": "模型与解码方式",
+    "dtype": "数据类型",
+    "ours, ms": "本项目，毫秒",
+    "of the peak": "占峰值比例",
     BOTH: "前向 + 反向",
     FORWARD: "前向",
-    "context": "上下文（一个词元）",
+    "context": "上下文（每 token）",
     "greedy": "贪心",
     "sampled": "采样",
     "how": "方式",
-    "theirs": "对方",
-    GROWTH_NOTE: "用时 ∝ 规模^b 的指数 b：在规模的上半段，对各中位数的对数作最小二乘；"
-    "± 为 {rounds} 轮各自指数的四分位距之半；括号内是规模无限增大时的理论值，分号后是在这些规模上的理论值。"
-    "基准：T {T}，H {H}，B {B}，一层；规模最大到 {most}。{dtype}，每头宽 {head_width}，{threads} 线程。"
-    "半数的格中，所用各规模用时的四分位距不超过中位数的 {spread:.0%}，最大 {widest:.0%}。",
-    DECODING_NOTE: "批量 1，词元/秒，同一次运行中轮流计时取中位数，{threads} 线程。",
+    "theirs": "对照",
+    GROWTH_NOTE: "用时 ∝ 规模^b 的指数 b：取规模较大的一半，对中位数的对数做最小二乘拟合；"
+    "± 为 {rounds} 轮各自拟合指数的四分位距的一半；括号内为渐近理论值，分号后为这些规模下的理论值。"
+    "基准：T {T}，H {H}，B {B}，一层；最大规模 {most}。{dtype}，每头宽 {head_width}，{threads} 线程。"
+    "半数单元格中，拟合所用各规模用时的四分位距不超过中位数的 {spread:.0%}，最大为 {widest:.0%}。",
+    DECODING_NOTE: "批大小 1，单位 token/秒，交错多轮取中位数，{threads} 线程。",
 }
 
 
@@ -61,7 +64,7 @@ def growth_block(result: Result, say: Say) -> str:
 
 
 def growth_table(rows: list[Result], task: str, say: Say) -> str:
-    """Give the exponents of one pass; those of generation stand beside forward + backward."""
+    """Return the exponents of one pass; those of generation stand beside forward + backward."""
     shown = {(row["family"], row["axis"]): row for row in rows if row["pass"] == task}
     if task == BOTH:
         shown |= {(row["family"], row["axis"]): row for row in rows if row["pass"] == GENERATION}
@@ -81,7 +84,7 @@ def cell(row: Result) -> str:
 
 
 def decoding_block(result: Result, say: Say) -> str:
-    head = [say("model, way"), say("ours"), say("theirs"), say("faster")]
+    head = [say("model, decoding"), say("ours"), say("theirs"), say("faster")]
     rows = []
     for row in result["rows"]:
         speeds = [f"{row[who]['tokens_per_s']:,.0f}" for who in ("ours", "theirs")]

@@ -6,43 +6,46 @@ from collections import Counter
 from operator import itemgetter
 
 from gpu_blocks import name_of
-from language_blocks import characters_name, products_of
+from language_blocks import characters_name, precision_of
 from line_blocks import by_name, middle
 from tables import Result, Say, join, table
 
 PASS = "forward + backward"
-LINE_NOTE = "BLEU of beam 5 by sacrebleu, {signature}; medians over the seeds."
-SPEED_NOTE = "µs a step, batch {batch}, {steps} steps, medians of {rounds} turns in one run. In graphs: both captured."
+LINE_NOTE = "BLEU with beam 5, computed by sacrebleu, {signature}; medians over seeds."
+SPEED_NOTE = (
+    "µs per time step, batch {batch}, {steps} steps, medians of {rounds} interleaved rounds. Captured: both in a CUDA "
+    "graph."
+)
 CHARACTERS_NOTE = (
-    "Nats per character of the last tenth. The lstm is the best of {tried} settings, the others have one each; the "
-    "transformer's is nanoGPT's, the middle one of {seeds} seeds."
+    "Nats per character on the last tenth. The lstm is the best of {tried} settings, the others have one each; the "
+    "transformer uses nanoGPT's setting, median of {seeds} seeds."
 )
 LEADS = {
-    "best_line": "Multi30k, from one sequence into another:",
-    "best_speed": "Recurrent layers by our own kernels beside `torch.nn`, forward + backward:",
+    "best_line": "Multi30k, translation, BLEU:",
+    "best_speed": "Recurrent layers on a GPU: our kernels beside `torch.nn`, forward + backward:",
 }
 CHINESE = {
-    LEADS["best_line"]: "Multi30k，从一个序列到另一个序列：",
-    LEADS["best_speed"]: "我们自己的内核计算的循环层，对照 `torch.nn`，前向 + 反向：",
-    LINE_NOTE: "束宽 5 的 BLEU，由 sacrebleu 计算，{signature}；各种子取中位数。",
-    SPEED_NOTE: "每步微秒数，批量 {batch}，{steps} 步，同一次运行中轮流 {rounds} 次取中位数。"
-    "录成图：双方皆录成 CUDA 图。",
-    CHARACTERS_NOTE: "最后十分之一的每字符 nats。lstm 为 {tried} 种设置中最好的，其余各家族一种设置；"
-    "transformer 为 nanoGPT 的设置，取 {seeds} 个种子的中位数。",
+    LEADS["best_line"]: "Multi30k 翻译，BLEU：",
+    LEADS["best_speed"]: "GPU 上的循环层：自研 kernel 与 `torch.nn` 对比，前向 + 反向：",
+    LINE_NOTE: "束宽 5，BLEU 由 sacrebleu 计算，{signature}；取各随机种子的中位数。",
+    SPEED_NOTE: "单位：微秒/时间步；批大小 {batch}，{steps} 步，交错 {rounds} 轮取中位数。"
+    "CUDA Graph 一列：双方都以 CUDA Graph 重放。",
+    CHARACTERS_NOTE: "在末尾十分之一文本上的每字符 nats。lstm 取 {tried} 组超参中最好的一组，其余模型各只跑一组；"
+    "transformer 用 nanoGPT 的设置，取 {seeds} 个随机种子的中位数。",
     "German to English, {}": "德译英，{}",
     "English to German, {}": "英译德，{}",
-    "torch.nn / ours": "torch.nn / 我们",
-    "in graphs": "录成图",
+    "torch.nn / ours": "torch.nn / 本项目",
+    "captured": "CUDA Graph",
 }
 
 
 def best_characters_block(result: Result, say: Say) -> str:
-    """Give a row for each family."""
+    """Return a row for each family."""
     lines = [(result["six_gram"], [say("6-gram"), "", ""])]
     for row in best_of_families(result):
         name = characters_name(row["setting"], say)
-        lines.append((row["whole_set_loss"], [name, products_of(row["setting"]), f"{row['parameters']:,}"]))
-    head = [say(word) for word in ("model", "products", "parameters", "nats")]
+        lines.append((row["whole_set_loss"], [name, precision_of(row["setting"]), f"{row['parameters']:,}"]))
+    head = [say(word) for word in ("model", "matmul precision", "parameters", "nats")]
     cells = [[*words, f"{loss:.3f}"] for loss, words in sorted(lines)]
     families = Counter(row["setting"]["family"] for row in result["rows"])
     note = say(CHARACTERS_NOTE).format(tried=families["lstm"], seeds=families["transformer"])
@@ -50,7 +53,7 @@ def best_characters_block(result: Result, say: Say) -> str:
 
 
 def best_of_families(result: Result) -> list[Result]:
-    """Give the row of the lowest loss of each; of seeds of one setting, the middle one."""
+    """Return the row of the lowest loss of each; of seeds of one setting, the middle one."""
     best: dict[str, Result] = {}
     for row in sorted(result["rows"], key=itemgetter("whole_set_loss"), reverse=True):
         family = row["setting"]["family"]
@@ -60,7 +63,7 @@ def best_of_families(result: Result) -> list[Result]:
 
 
 def best_line_block(result: Result, say: Say) -> str:
-    """Give a row for each model of the line, with both directions."""
+    """Return a row for each model of the line, with both directions."""
     found, columns = by_name(result), ("German to English, {}", "German to English, {}", "English to German, {}")
     head = [say("model"), say("parameters")]
     head += [say(words).format(year) for words, year in zip(columns, ("2016", "2017", "2016"), strict=True)]
@@ -80,9 +83,9 @@ def line_cells(to_english: list[Result], to_german: list[Result]) -> list[str]:
 
 
 def best_speed_block(result: Result, say: Say) -> str:
-    """Give the goals' sizes that many train: bf16 and float32, forward + backward."""
+    """Return the goals' sizes that many train: bf16 and float32, forward + backward."""
     rows = [row for row in result["rows"] if row["goal"] and row["pass"] == PASS and row["dtype"] != "float16"]
-    head = [say("layer"), say("dtype"), "H", say("ours, µs"), say("torch.nn / ours"), say("in graphs")]
+    head = [say("layer"), say("dtype"), "H", say("ours, µs"), say("torch.nn / ours"), say("captured")]
     cells = [speed_row(row, say) for row in rows]
     facts = {"batch": rows[0]["batch"], "steps": rows[0]["steps"], "rounds": min(row["rounds"] for row in rows)}
     return join(table(head, cells, texts=2), say(SPEED_NOTE).format(**facts), result, say)

@@ -11,7 +11,7 @@ from typing import Any
 
 
 def _homes() -> dict[str, str]:
-    """Give every public name's module."""
+    """Return every public name's module."""
     listed = ast.parse(Path(__file__).with_suffix(".pyi").read_text(encoding="utf-8"))
     found = [node for node in listed.body if isinstance(node, ast.ImportFrom)]
     return {alias.name: str(node.module) for node in found for alias in node.names}

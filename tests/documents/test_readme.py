@@ -1,21 +1,30 @@
-"""The READMEs say what the results say, in both languages alike, and name only files that exist."""
+"""READMEs, figures and guide: figures are those of the results, both languages agree, and every example runs."""
 
 from __future__ import annotations
 
+import ast
 import importlib
 import json
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from typer.main import get_command
+
+from recollect.cli.main import app
 
 ROOT = Path(__file__).resolve().parents[2]
 ENGLISH, CHINESE = ROOT / "README.md", ROOT / "README.zh-CN.md"
 FIGURES = ROOT / "docs" / "figures.md", ROOT / "docs" / "figures.zh-CN.md"
 SPEED = ROOT / "docs" / "speed.md", ROOT / "docs" / "speed.zh-CN.md"
-SIBLINGS = (ENGLISH, CHINESE), FIGURES, SPEED
+TABLES = (ENGLISH, CHINESE), FIGURES, SPEED  # pages with figures
+GUIDE = tuple(
+    (page.with_name(page.name.replace(".zh-CN", "")), page) for page in sorted((ROOT / "docs/guide").glob("*.zh-CN.md"))
+)
+SIBLINGS = (*TABLES, *GUIDE)
 BOTH = pytest.mark.parametrize("path", [ENGLISH, CHINESE], ids=["en", "zh"])
 PAGES = pytest.mark.parametrize("path", [ENGLISH, CHINESE, *FIGURES, *SPEED], ids=lambda path: path.name)
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
@@ -31,17 +40,17 @@ def text(path: Path) -> str:
 
 
 def code_blocks(path: Path) -> list[tuple[str, str]]:
-    """Give language and content of each."""
+    """Return language and content of each."""
     return FENCE.findall(text(path))
 
 
 def headings(path: Path) -> list[int]:
-    """Give each heading's level; a comment in a code block is none."""
+    """Return each heading's level; a comment in a code block is none."""
     return [len(marks) for marks in re.findall(r"^(#+) ", FENCE.sub("", text(path)), re.MULTILINE)]
 
 
 def file_map(path: Path) -> list[str]:
-    """Give what the table of files names in its first column."""
+    """Return what the table of files names in its first column."""
     return re.findall(r"^\| `([^`]+)` \|", text(path), re.MULTILINE)
 
 
@@ -61,7 +70,7 @@ def test_a_typed_figure_is_noticed_and_undone(path: Path, tmp_path: Path) -> Non
 
 
 def test_every_table_stands_in_one_page_of_each_language() -> None:
-    for pages in zip(*SIBLINGS, strict=True):
+    for pages in zip(*TABLES, strict=True):
         assert sorted(name for page in pages for name in writer.blocks_in(text(page))) == sorted(writer.BLOCKS)
 
 
@@ -115,7 +124,7 @@ def without_language(commands: str) -> str:
     return re.sub(r"--lang \w+", "--lang", commands)
 
 
-@PAGES
+@pytest.mark.parametrize("path", [path for pair in SIBLINGS for path in pair], ids=lambda path: path.name)
 def test_links_lead_to_files(path: Path) -> None:
     links = [link for link in re.findall(r"\]\(([^)#]+)\)", text(path)) if "://" not in link]
     assert links
@@ -133,12 +142,47 @@ def test_both_languages_name_the_same_files() -> None:
     assert file_map(ENGLISH) == file_map(CHINESE)
 
 
-@BOTH
-def test_the_python_example_runs(path: Path) -> None:
-    examples = [code for language, code in code_blocks(path) if language == "python"]
-    assert examples
-    for code in examples:
-        subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+def python_of(path: Path) -> str:
+    """Return the Python blocks of a page as one program; blocks marked py are shown only."""
+    return "\n".join(code for language, code in code_blocks(path) if language == "python")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", [ENGLISH, *(english for english, _ in GUIDE)], ids=lambda path: path.name)
+def test_the_python_examples_run(path: Path, tmp_path: Path) -> None:
+    subprocess.run([sys.executable, "-c", python_of(path)], check=True, capture_output=True, cwd=tmp_path)
+
+
+@pytest.mark.parametrize(("english", "chinese"), SIBLINGS, ids=lambda path: path.name)
+def test_both_languages_have_the_same_python(english: Path, chinese: Path) -> None:
+    """Only comments differ, so that what runs in one runs in the other."""
+    assert ast.dump(ast.parse(python_of(english))) == ast.dump(ast.parse(python_of(chinese)))
+
+
+def test_every_page_of_the_guide_has_both_languages() -> None:
+    pages = set((ROOT / "docs/guide").glob("*.md"))
+    assert pages == {path for pair in GUIDE for path in pair}
+    assert GUIDE
+
+
+COMMAND = re.compile(r"^(?:.*\| )?recollect (.+)$", re.MULTILINE)
+COMMANDS = sorted(
+    {
+        command
+        for pair in SIBLINGS
+        for language, code in code_blocks(pair[0])
+        if language in SHELLS
+        for command in COMMAND.findall(code)
+    }
+)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_commands_name_verbs_and_options_that_exist(command: str) -> None:
+    verb, *words = shlex.split(command)
+    known = get_command(app).commands[verb]
+    options = {option for parameter in known.params for option in parameter.opts}
+    assert not [word for word in words if re.match(r"--?[a-z]", word) and word not in options]
 
 
 def test_every_folder_is_in_the_map() -> None:
