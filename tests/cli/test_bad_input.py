@@ -296,7 +296,10 @@ def test_prefixes_are_accepted(valid):
     ids=["a hole", "left padding", "two holes"],
 )
 def test_masks_that_are_no_prefix_are_refused(rows, row, step):
-    words = f"valid: got row {row} valid again at step {step}, expected a prefix of True, then only False"
+    words = (
+        f"valid: got row {row} valid again at step {step}, expected a prefix of True, then only False: right padding, "
+        "as rc.pad(sequences) makes it"
+    )
     refused(words, check_prefix, torch.tensor(rows).bool())
 
 

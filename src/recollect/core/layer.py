@@ -68,8 +68,9 @@ class SequenceLayer(nn.Module, Generic[M]):
     def forward(self, x: Tensor, memory: M | None = None, *, valid: Tensor | None = None) -> tuple[Tensor, M]:
         """Read x (B, T, D), or ids (B, T), going on from `memory` (None: from the beginning).
 
-        `valid` (B, T) is True at real steps, a prefix of each row. Elsewhere outputs are zero and the memory
-        does not move.
+        `valid` (B, T) is True at real steps, a prefix of each row (right padding; `rc.pad` makes such batches).
+        Elsewhere outputs are zero and the memory does not move. A mask that is no prefix, as from left padding, is
+        refused where it can be seen without waiting for a device: on the CPU, outside compilation.
         """
         x, is_fast = self.enter(x, valid), not is_readable()
         found = self.fast_from_nothing(x, valid) if memory is None and is_fast else None

@@ -1,12 +1,14 @@
 """The door of a layer: what may come in, and what is said when something else does.
 
 Shapes, dtypes and devices are checked in every `forward`. Values (ids in range, a mask that is a prefix) are
-checked where data enters, by `check_ids` and `check_prefix`: inside `forward` they would break compiled graphs.
+checked where data enters, by `check_ids` and `check_prefix`. `forward` itself checks a mask's values only where that
+needs no synchronisation with a device and breaks no compiled graph: on the CPU, outside compilation.
 """
 
 from __future__ import annotations
 
 import difflib
+import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from threading import local
@@ -47,7 +49,10 @@ def check_input(x: Any, width: int | None, dtype: torch.dtype | None, device: to
 
 
 def check_valid(valid: Any, x: Tensor) -> None:
-    """Check the mask's shape, dtype and device against x."""
+    """Check the mask's shape, dtype and device against x, and on the CPU that its rows are prefixes.
+
+    A stack passes one mask to all its layers; the last mask found to be good is not looked at again.
+    """
     if not isinstance(valid, Tensor):
         raise ContractError("valid", f"a {type(valid).__name__}", "a Tensor")
     if valid.shape != x.shape[:2]:
@@ -56,6 +61,9 @@ def check_valid(valid: Any, x: Tensor) -> None:
         raise ContractError("valid", f"dtype {valid.dtype}", "torch.bool, True where a step is real")
     if valid.device != x.device:
         raise ContractError("valid", f"device {valid.device}", f"{x.device}, where x is")
+    if may_look_at(valid) and valid.shape[1] > 1 and not _looks.is_known(valid):
+        check_prefix(valid)
+        _looks.remember(valid)
 
 
 def check_memory(memory: Memory, template: Memory, batch_size: int, name: str = "memory") -> None:
@@ -99,9 +107,21 @@ def _check_tensor(t: Tensor, wanted: Tensor, axis: int | None, batch_size: int, 
 
 
 class _Looks(local):
-    """Whether this thread looks at values."""
+    """Whether this thread looks at values, and the last mask that it found to be good."""
 
     at_values = True
+    known: weakref.ref[Tensor] | None = None
+    version = -1
+
+    def is_known(self, valid: Tensor) -> bool:
+        """Whether this very tensor was remembered and has not been written to since."""
+        return self.known is not None and self.known() is valid and valid._version == self.version
+
+    def remember(self, valid: Tensor) -> None:
+        """Remember a tensor; one made in inference mode does not count its changes and is looked at every time."""
+        if not valid.is_inference():
+            self.known = weakref.ref(valid)
+            self.version = valid._version
 
 
 _looks = _Looks()
@@ -133,11 +153,11 @@ def check_ids(ids: Tensor, vocab_size: int, name: str = "ids") -> None:
 
 def check_prefix(valid: Tensor) -> None:
     """Check values, where data enters: every row is valid first, padding after (right padding)."""
-    broken = (valid[:, 1:] & ~valid[:, :-1]).any(1).nonzero()
-    if len(broken):
-        row = int(broken[0])
-        step = int((valid[row, 1:] & ~valid[row, :-1]).nonzero()[0]) + 1
-        raise ContractError("valid", f"row {row} valid again at step {step}", "a prefix of True, then only False")
+    begins_again = valid[:, 1:] > valid[:, :-1]  # (B, T - 1)
+    if begins_again.any():
+        row, before = begins_again.nonzero()[0].tolist()
+        prefix = "a prefix of True, then only False: right padding, as rc.pad(sequences) makes it"
+        raise ContractError("valid", f"row {row} valid again at step {before + 1}", prefix)
 
 
 def fill_invalid(t: Tensor, valid: Tensor | None) -> Tensor:
