@@ -292,7 +292,7 @@ def _parts_equal(a: Any, b: Any, axis: int | None, tol: float) -> bool:
         a, b = pad_axis(a, axis, longest), pad_axis(b, axis, longest)
     if a.shape != b.shape or a.dtype != b.dtype:
         return False
-    if not a.is_floating_point():
+    if not (a.is_floating_point() or a.is_complex()):
         return bool((a == b).all())
     return bool(((a == b) | ((a - b).abs() <= tol * (1 + b.abs()))).all())
 
