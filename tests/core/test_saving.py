@@ -200,7 +200,10 @@ def test_other_files_are_refused(tmp_path):
     save_file({"hidden": torch.ones(2, 2)}, tmp_path / "foreign")
     refused(tmp_path / "foreign", "not a memory file")
     save_weights(nn.Linear(2, 2), tmp_path / "weights")
-    refused(tmp_path / "weights", "not a memory file .got format 'recollect-weights', expected 'recollect-memory'.; write one with save_memory")
+    refused(
+        tmp_path / "weights",
+        "got format 'recollect-weights', expected 'recollect-memory'.; write one with save_memory",
+    )
     (tmp_path / "text").write_text("hidden: 1, 2, 3\n" * 20)
     refused(tmp_path / "text", "damaged or not a safetensors file")
 

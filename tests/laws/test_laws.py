@@ -12,6 +12,7 @@ from recollect.core.layer import scan
 from recollect.core.record import is_readable, readable, record
 from recollect.laws.check import LAWS, Example, check_layer
 from recollect.laws.trial import Trial
+from recollect.layers.attention.self_attention import SelfAttention
 from recollect.layers.pointwise import Embedding, FeedForward, LayerNorm
 from recollect.layers.recurrent.gru import GRU
 from recollect.layers.recurrent.lstm import LSTM
@@ -137,14 +138,39 @@ def test_only_what_lies_below_the_root_is_recorded():
     assert list(seen) == GATES["LSTM"]
 
 
-def test_the_last_call_wins_and_all_are_kept():
+def test_calls_are_joined_along_time_and_all_are_kept():
     layer = build(lambda: GRU(WIDTH, HIDDEN))
     x = inputs_for(layer, 2, 5)
     with record(layer) as seen:
-        _, memory = layer(x)
-        layer(x[:, :2], memory)
+        y, memory = layer(x)
+        more, _ = layer(x[:, :2], memory)
     assert [value.shape[1] for value in seen.calls["hidden"]] == [5, 2]
-    assert seen["hidden"] is seen.calls["hidden"][1]
+    assert torch.equal(seen["hidden"], torch.cat([y, more], dim=1))
+
+
+@every_layer
+def test_values_recorded_step_by_step_are_those_recorded_at_once(factory):
+    """All that has a time axis: attention weights over a growing list differ in another axis too."""
+    layer = build(factory)
+    if not layer.streams:
+        return
+    x = inputs_for(layer, 2, 5)
+    with record(layer) as at_once:
+        layer(x)
+    with record(layer) as by_step:
+        scan(layer, x)
+    assert sorted(at_once) == sorted(by_step)
+    for name, value in at_once.items():
+        if not name.endswith(("scores", "weights")):
+            torch.testing.assert_close(by_step[name], value, rtol=0, atol=1e-12)
+
+
+def test_weights_over_a_growing_list_are_the_last_calls():
+    layer = build(lambda: SelfAttention(8, 2))
+    with record(layer) as seen:
+        scan(layer, inputs_for(layer, 2, 5))
+    assert seen["weights"].shape == (2, 2, 1, 5)
+    assert len(seen.calls["weights"]) == 6
 
 
 def test_an_unknown_name_is_answered_with_the_known_ones():

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from recollect.core.memory import Memory
 from recollect.core.record import is_readable
-from recollect.core.validate import check_input, check_memory, check_valid, fill_invalid
+from recollect.core.validate import check_input, check_memory, check_padding, check_valid, fill_invalid
 
 M = TypeVar("M", bound=Memory)
 
@@ -86,6 +86,7 @@ class SequenceLayer(nn.Module, Generic[M]):
         check_input(x, self.width, dtype, device)
         if valid is not None:
             check_valid(valid, x)
+            check_padding(valid)
             x = fill_invalid(x, valid)
         return x
 

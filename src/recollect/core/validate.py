@@ -49,10 +49,7 @@ def check_input(x: Any, width: int | None, dtype: torch.dtype | None, device: to
 
 
 def check_valid(valid: Any, x: Tensor) -> None:
-    """Check the mask's shape, dtype and device against x, and on the CPU that its rows are prefixes.
-
-    A stack passes one mask to all its layers; the last mask found to be good is not looked at again.
-    """
+    """Check the mask's shape, dtype and device against x."""
     if not isinstance(valid, Tensor):
         raise ContractError("valid", f"a {type(valid).__name__}", "a Tensor")
     if valid.shape != x.shape[:2]:
@@ -61,9 +58,6 @@ def check_valid(valid: Any, x: Tensor) -> None:
         raise ContractError("valid", f"dtype {valid.dtype}", "torch.bool, True where a step is real")
     if valid.device != x.device:
         raise ContractError("valid", f"device {valid.device}", f"{x.device}, where x is")
-    if may_look_at(valid) and valid.shape[1] > 1 and not _looks.is_known(valid):
-        check_prefix(valid)
-        _looks.remember(valid)
 
 
 def check_memory(memory: Memory, template: Memory, batch_size: int, name: str = "memory") -> None:
@@ -158,6 +152,16 @@ def check_prefix(valid: Tensor) -> None:
         row, before = begins_again.nonzero()[0].tolist()
         prefix = "a prefix of True, then only False: right padding, as rc.pad(sequences) makes it"
         raise ContractError("valid", f"row {row} valid again at step {before + 1}", prefix)
+
+
+def check_padding(valid: Tensor) -> None:
+    """Check in `forward` that rows are prefixes, where a look costs little: on the CPU, outside compilation.
+
+    A stack passes one mask to all its layers; the last mask found to be good is not looked at again.
+    """
+    if may_look_at(valid) and valid.shape[1] > 1 and not _looks.is_known(valid):
+        check_prefix(valid)
+        _looks.remember(valid)
 
 
 def fill_invalid(t: Tensor, valid: Tensor | None) -> Tensor:
