@@ -40,6 +40,11 @@ class SequenceLayer(nn.Module, Generic[M]):
         """Whether a sequence may be read in pieces; False: it must be seen at once."""
         return True
 
+    @property
+    def carries(self) -> bool:
+        """Whether training carries the memory from one stretch of text to the next: where its size is bounded."""
+        return self.growth != "linear"
+
     def initial_memory(self, batch_size: int, like: Tensor | None = None) -> M:
         """Remember nothing yet, on the device and in the dtype of the parameters, or of `like`."""
         raise NotImplementedError

@@ -107,7 +107,7 @@ def is_watched(*modules: nn.Module) -> bool:
     return any(map(any, own)) or _has_any_global_hook()
 
 
-def note(module: nn.Module, /, time_axis: int | None = 1, **values: Tensor) -> None:
+def note(module: nn.Module, time_axis: int | None = 1, /, **values: Tensor) -> None:
     """Offer inner values to whoever records; nothing happens when nobody does.
 
     `time_axis` is the axis of the new steps in all these values; None: they have none, as a state.

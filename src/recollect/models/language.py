@@ -123,11 +123,6 @@ class LanguageModel(SequenceLayer[Memory]):
         last.linear.weight = first.table.weight
 
     @property
-    def carries(self) -> bool:
-        """Whether training carries the memory from one stretch to the next: where its size is bounded."""
-        return self.growth != "linear"
-
-    @property
     def streams(self) -> bool:
         """As the body."""
         return self.body.streams

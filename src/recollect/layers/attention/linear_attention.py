@@ -84,7 +84,7 @@ class LinearAttention(SequenceLayer[Associations]):
             contexts.append(self._normalise(context, (z * q[:, t]).sum(-1))[:, None])
         context = torch.cat(contexts, dim=1)
         note(self, context=context)
-        note(self, time_axis=None, sum=S)
+        note(self, None, sum=S)
         return self.out(context.flatten(2)), Associations(sum=S, total=z)
 
     def fast(self, x: Tensor, memory: Associations, valid: Tensor | None) -> tuple[Tensor, Associations]:

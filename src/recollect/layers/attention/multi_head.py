@@ -90,7 +90,7 @@ class MultiHead(nn.Module):
         looks = [head.look(queries[:, :, n], _part(source, n), place) for n, head in enumerate(self._attends())]
         scores, weights = (torch.stack([getattr(one, name) for one in looks], 1) for name in ("scores", "weights"))
         context = torch.stack([one.context for one in looks], 2)  # (B, T, N, H)
-        note(self, time_axis=2, scores=scores, weights=weights)
+        note(self, 2, scores=scores, weights=weights)
         note(self, context=context)
         return self.out(context.flatten(2))
 

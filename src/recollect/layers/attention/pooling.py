@@ -114,5 +114,5 @@ class Capsules(nn.Module):
         """Give each class's probability (B, C) and its reconstruction of the features (B, C, D)."""
         seen = self.pool(features, valid)  # (B, C, D)
         probability = torch.sigmoid((seen * self.active).sum(2) + self.bias)
-        note(self, time_axis=None, probability=probability)
+        note(self, None, probability=probability)
         return probability, probability[:, :, None] * seen

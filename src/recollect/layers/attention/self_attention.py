@@ -55,7 +55,7 @@ def look(module: nn.Module, q: Tensor, view: View, scale: float, dropout: float 
         scores = scores + view.bias
     weights = _softmax_over(scores, None if view.allowed is None else view.allowed[:, None])
     context = torch.einsum("bnts,bsnh->btnh", F.dropout(weights, dropout, module.training), values)
-    note(module, time_axis=2, scores=scores, weights=weights)
+    note(module, 2, scores=scores, weights=weights)
     note(module, context=context)
     return context
 
