@@ -32,6 +32,7 @@ class SequenceLayer(nn.Module, Generic[M]):
     width: int | None
     width_out: int
     growth: str = "constant"
+    chunk_sizes: tuple[int, ...] = ()  # where it reads in chunks: `check_layer` tries lengths beyond each of these
     vocab_size: int  # where the inputs are ids
     begins_bare: bool = False  # whether `fast_along` and `read_both_ways` take None for memories, at the beginning
 

@@ -38,6 +38,7 @@ class LinearAttention(SequenceLayer[Associations]):
     differ: ε, and q, k, v lie one below the other in `qkv`.
     """
 
+    chunk_sizes = (PIECE,)
     slopes: Tensor
 
     def __init__(

@@ -104,6 +104,7 @@ class TTT(SequenceLayer[FastWeights]):
             raise ValueError(f"mini_batch: got {mini_batch}, expected at least 1, or None for the whole sequence")
         self.width = self.width_out = width
         self.heads, self.head_width, self.mini_batch = heads, width // heads, mini_batch
+        self.chunk_sizes = (mini_batch or PIECE,)
         self.rate, self.base_rate, self.residual, self.average = rate, base_rate, residual, average
         self.rotary = rotary
         self.kvq = nn.Linear(width, 3 * width, bias=False, **factory)
