@@ -54,7 +54,7 @@ def test_reserved_room_changes_no_result(name):
     layer = ROOMY[name]().double()
     memory = layer.initial_memory(3, like=torch.zeros((), dtype=torch.float64)).reserve(120)
     check_layer(
-        layer, memory=memory, laws=["causality", "split", "padding", "rows", "purity", "gradients", "reference", "keep"]
+        layer, memory=memory, laws=["purity", "causality", "split", "rows", "padding", "gradients", "reference", "keep"]
     )
     x = torch.randn(3, 20, 8, dtype=torch.float64)
     y, after = layer(x, memory)

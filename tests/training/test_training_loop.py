@@ -12,8 +12,12 @@ import pytest
 import torch
 from torch.utils._pytree import register_dataclass
 
+from recollect.core.compose import Stack
 from recollect.data.text.batches import Streams
 from recollect.evaluation.likelihood import loss_by_position, score_carried, score_windows, validation_scores
+from recollect.layers.attention.self_attention import SelfAttention
+from recollect.layers.pointwise import Embedding, Linear
+from recollect.layers.recurrent.gru import GRU
 from recollect.models.language import FAMILIES, LanguageConfig, LanguageModel
 from recollect.tasks.language import count_symbols
 from recollect.training.checkpoint import Progress
@@ -92,6 +96,18 @@ def test_every_family_learns(family, tmp_path):
     assert losses[-1] < 0.75 * losses[0]
     assert trainee.progress.best == min(losses)
     assert trainee.progress.tokens == 4 * sum(min(10, 119 - 10 * (i % 12)) for i in range(40))
+
+
+@pytest.mark.parametrize("middle", [GRU(16, 16), SelfAttention(16, 2)], ids=["carried", "not carried"])
+def test_a_plain_stack_is_a_model(middle, tmp_path):
+    torch.manual_seed(0)
+    model = Stack(Embedding(VOCAB, 16), middle, Linear(16, VOCAB))
+    state = TrainingState(model, Rows(), Optimizer(rate=1e-2).build(model))
+    rows = []
+    assert train(state, plan(20), on(TEXT[:100]), tmp_path, rows.append)
+    losses = [row["valid_loss"] for row in rows if "valid_loss" in row]
+    assert losses[-1] < 0.9 * losses[0]
+    assert (state.memory is not None) == model.carries
 
 
 def test_counting_learns_too():
@@ -207,7 +223,7 @@ def test_rates():
     assert [root.rate_at(s) for s in (0.02, 0.04, 0.16, 1.0)] == pytest.approx([0.5, 1.0, 0.5, 0.2])
     plateau = Optimizer(rate=1.0, schedule="plateau", warmup=0.0, decay=0.5)
     assert [plateau.rate_at(0.5, setbacks) for setbacks in (0, 1, 3)] == [1.0, 0.5, 0.125]
-    with pytest.raises(ValueError, match=r"schedule: seen 'cosinus', wanted one of constant, cosine, .*mean cosine"):
+    with pytest.raises(ValueError, match=r"schedule: got 'cosinus', expected one of constant, cosine, .*mean cosine"):
         Optimizer(schedule="cosinus")
 
 

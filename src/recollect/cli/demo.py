@@ -162,7 +162,7 @@ def page(outcome: Outcome) -> str:
 def make_room(demo: Demo) -> None:
     """Remove what an earlier demo left in the folder; refuse a folder that holds anything else."""
     if demo.out.exists() and not demo.out.is_dir():
-        raise FileError(f"{demo.out}: a file, wanted a folder; try: recollect demo --out {demo.out}-2")
+        raise FileError(f"{demo.out}: a file, expected a folder; try: recollect demo --out {demo.out}-2")
     entries = sorted(demo.out.iterdir()) if demo.out.exists() else []
     for entry in entries:
         if not _is_of_a_demo(entry, demo.data):

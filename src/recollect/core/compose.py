@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Any, overload
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +14,15 @@ from recollect.core.memory import Both, Layers, Memory
 from recollect.core.record import is_watched
 from recollect.core.validate import ContractError
 
+# torch.nn's classes and ours for them
+SAME = ("Linear", "Embedding", "LayerNorm", "RMSNorm", "Dropout", "RNN", "GRU", "LSTM")
+OURS = {name: name for name in SAME} | {
+    "Sequential": "Stack",
+    "MultiheadAttention": "SelfAttention",
+    "TransformerEncoderLayer": "Block",
+    "Conv1d": "Convolution",
+}
+
 
 class Stack(SequenceLayer[Layers]):
     """One layer after another: the outputs of each are the inputs of the next."""
@@ -21,7 +30,9 @@ class Stack(SequenceLayer[Layers]):
     def __init__(self, *layers: SequenceLayer[Any]) -> None:
         super().__init__()
         if not layers:
-            raise ValueError("layers: seen none, wanted at least one layer")
+            raise ValueError("layers: got none, expected at least one layer")
+        for i, layer in enumerate(layers):
+            _check_kind(f"layers[{i}]", layer)
         for i, (below, above) in enumerate(pairwise(layers)):
             if above.width != below.width_out:
                 raise ContractError(
@@ -44,10 +55,20 @@ class Stack(SequenceLayer[Layers]):
     def __len__(self) -> int:
         return len(self.layers)
 
-    def __getitem__(self, i: int) -> SequenceLayer[Any]:
-        layer = self.layers[i]
-        assert isinstance(layer, SequenceLayer)
-        return layer
+    @overload
+    def __getitem__(self, i: int) -> SequenceLayer[Any]: ...
+
+    @overload
+    def __getitem__(self, i: slice) -> Stack: ...
+
+    def __getitem__(self, i: int | slice) -> SequenceLayer[Any]:
+        """Return one layer, or for a slice a stack of the very same layers: `body[:-1]` shares their weights."""
+        layers: list[SequenceLayer[Any]] = list(self)
+        if isinstance(i, int):
+            return layers[i]
+        if not layers[i]:
+            raise ValueError(f"layers: got none, as [{_text(i)}] of {len(layers)}, expected at least one layer")
+        return Stack(*layers[i])
 
     def initial_memory(self, batch_size: int, like: Tensor | None = None) -> Layers:
         """Begin with every layer's initial memory."""
@@ -98,6 +119,7 @@ class Residual(SequenceLayer[M]):
 
     def __init__(self, layer: SequenceLayer[M]) -> None:
         super().__init__()
+        _check_kind("layer", layer)
         if layer.width != layer.width_out or layer.width is None:
             raise ContractError(
                 "layer", f"width {layer.width} to {layer.width_out}", "equal widths, so that x can be added"
@@ -132,6 +154,8 @@ class Bidirectional(SequenceLayer[Both]):
 
     def __init__(self, forward: SequenceLayer[Any], backward: SequenceLayer[Any]) -> None:
         super().__init__()
+        _check_kind("forward", forward)
+        _check_kind("backward", backward)
         if forward.width != backward.width:
             raise ContractError("backward", f"width {backward.width}", f"{forward.width}, as forward")
         self.forwards, self.backwards = forward, backward
@@ -187,6 +211,22 @@ def reverse_rows(x: Tensor, valid: Tensor | None) -> Tensor:
     step = torch.arange(x.shape[1], device=x.device)
     source = torch.where(valid, valid.sum(1, keepdim=True) - 1 - step, step)  # (B, T)
     return x.gather(1, source.reshape(*source.shape, *[1] * (x.dim() - 2)).expand_as(x))
+
+
+def _check_kind(name: str, layer: object) -> None:
+    """Refuse what is no sequence layer, as torch.nn's modules are not, and name our class for it."""
+    if not isinstance(layer, SequenceLayer):
+        kind = type(layer).__name__
+        is_torch = type(layer).__module__.startswith("torch.nn.")
+        next_step = f"use rc.{OURS[kind]}" if is_torch and kind in OURS else 'write one: CONTRIBUTING.md, "a layer"'
+        got = f"{'torch.nn.' if is_torch else ''}{kind}"
+        raise ContractError(name, got, f"a SequenceLayer, called as layer(x, memory); {next_step}")
+
+
+def _text(part: slice) -> str:
+    """Return a slice as it is written."""
+    ends = ["" if end is None else str(end) for end in (part.start, part.stop, part.step)]
+    return ":".join(ends if ends[2] else ends[:2])
 
 
 def _describe(memory: Memory) -> str:

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from recollect.core.memory import Memory
 from recollect.core.record import is_readable
-from recollect.core.validate import check_input, check_memory, check_valid, fill_invalid
+from recollect.core.validate import check_input, check_memory, check_padding, check_valid, fill_invalid
 
 M = TypeVar("M", bound=Memory)
 
@@ -32,6 +32,7 @@ class SequenceLayer(nn.Module, Generic[M]):
     width: int | None
     width_out: int
     growth: str = "constant"
+    chunk_sizes: tuple[int, ...] = ()  # where it reads in chunks: `check_layer` tries lengths beyond each of these
     vocab_size: int  # where the inputs are ids
     begins_bare: bool = False  # whether `fast_along` and `read_both_ways` take None for memories, at the beginning
 
@@ -39,6 +40,11 @@ class SequenceLayer(nn.Module, Generic[M]):
     def streams(self) -> bool:
         """Whether a sequence may be read in pieces; False: it must be seen at once."""
         return True
+
+    @property
+    def carries(self) -> bool:
+        """Whether training carries the memory from one stretch of text to the next: where its size is bounded."""
+        return self.growth != "linear"
 
     def initial_memory(self, batch_size: int, like: Tensor | None = None) -> M:
         """Remember nothing yet, on the device and in the dtype of the parameters, or of `like`."""
@@ -68,8 +74,9 @@ class SequenceLayer(nn.Module, Generic[M]):
     def forward(self, x: Tensor, memory: M | None = None, *, valid: Tensor | None = None) -> tuple[Tensor, M]:
         """Read x (B, T, D), or ids (B, T), going on from `memory` (None: from the beginning).
 
-        `valid` (B, T) is True at real steps, a prefix of each row. Elsewhere outputs are zero and the memory
-        does not move.
+        `valid` (B, T) is True at real steps, a prefix of each row (right padding; `rc.pad` makes such batches).
+        Elsewhere outputs are zero and the memory does not move. A mask that is no prefix, as from left padding, is
+        refused where it can be seen without waiting for a device: on the CPU, outside compilation.
         """
         x, is_fast = self.enter(x, valid), not is_readable()
         found = self.fast_from_nothing(x, valid) if memory is None and is_fast else None
@@ -85,6 +92,7 @@ class SequenceLayer(nn.Module, Generic[M]):
         check_input(x, self.width, dtype, device)
         if valid is not None:
             check_valid(valid, x)
+            check_padding(valid)
             x = fill_invalid(x, valid)
         return x
 

@@ -6,14 +6,18 @@
 
 Fused kernels show no gates and no attention weights, so recording switches to every layer's readable form,
 `read`; the **reference** law proves that this form and the fast one agree.
+
+Where a module is called several times in one reading, as in a decoder that reads step by step, its values are joined
+along their time axis: `seen[name]` holds all steps. `seen.calls[name]` has the values of each call.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from threading import local
 
+import torch
 from torch import Tensor, nn
 from torch.nn.modules.module import _has_any_global_hook
 
@@ -29,28 +33,43 @@ _asked = _Asked()
 
 
 class Recording(Mapping[str, Tensor]):
-    """Inner values by dotted name: the module's path, then the value's name. The last call wins."""
+    """Inner values by dotted name: the module's path, then the value's name.
+
+    The values of several calls are joined along the time axis, where they differ in no other. Else, and for values
+    without a time axis, the last call's is returned: attention weights over a list that grew between the calls, or
+    a state. `calls` has them all, in order; there the hops of one look are told apart from later steps too.
+    """
 
     def __init__(self, root: nn.Module) -> None:
         self._paths = {id(module): path for path, module in root.named_modules()}
+        self._time_axes: dict[str, int | None] = {}
         self.calls: dict[str, list[Tensor]] = {}
 
-    def add(self, module: nn.Module, name: str, value: Tensor) -> None:
+    def add(self, module: nn.Module, name: str, value: Tensor, time_axis: int | None) -> None:
         """Keep one value; modules outside the recorded tree are passed over."""
         path = self._paths.get(id(module))
         if path is not None:
-            self.calls.setdefault(f"{path}.{name}" if path else name, []).append(value)
+            name = f"{path}.{name}" if path else name
+            self.calls.setdefault(name, []).append(value)
+            self._time_axes[name] = time_axis
 
     def __getitem__(self, name: str) -> Tensor:
         if name not in self.calls:
             raise KeyError(f"{name!r} was not recorded; recorded were: {', '.join(self.calls) or 'no values'}")
-        return self.calls[name][-1]
+        values, axis = self.calls[name], self._time_axes[name]
+        if len(values) == 1 or axis is None or len({_without_axis(value.shape, axis) for value in values}) > 1:
+            return values[-1]
+        return torch.cat(values, dim=axis)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.calls)
 
     def __len__(self) -> int:
         return len(self.calls)
+
+
+def _without_axis(shape: Sequence[int], axis: int) -> tuple[int, ...]:
+    return (*shape[:axis], *shape[axis + 1 :])
 
 
 @contextmanager
@@ -65,7 +84,10 @@ def readable() -> Iterator[None]:
 
 @contextmanager
 def record(root: nn.Module) -> Iterator[Recording]:
-    """Collect what the layers below `root` note while they read. For this thread alone."""
+    """Collect what the layers below `root` note while they read. For this thread alone.
+
+    One `record` is for one reading: a sequence, in as many calls as it takes.
+    """
     before, _asked.recording = _asked.recording, Recording(root)
     try:
         with readable():
@@ -85,8 +107,11 @@ def is_watched(*modules: nn.Module) -> bool:
     return any(map(any, own)) or _has_any_global_hook()
 
 
-def note(module: nn.Module, **values: Tensor) -> None:
-    """Offer inner values to whoever records; nothing happens when nobody does."""
+def note(module: nn.Module, time_axis: int | None = 1, /, **values: Tensor) -> None:
+    """Offer inner values to whoever records; nothing happens when nobody does.
+
+    `time_axis` is the axis of the new steps in all these values; None: they have none, as a state.
+    """
     if _asked.recording is not None:
         for name, value in values.items():
-            _asked.recording.add(module, name, value)
+            _asked.recording.add(module, name, value, time_axis)

@@ -1,7 +1,9 @@
 """Memories and weights to and from disk: safetensors and JSON only, nothing is ever unpickled.
 
-A file is written beside its place and renamed, so that a crash leaves the old one whole. A memory file names
-its format, its version, the kinds of its memories and a checksum of these and its tensors.
+A file is written beside its place and renamed, so that a crash leaves the old one complete. A memory file names
+its format, its version, the kinds of its memories and a checksum of these and its tensors. Equal tensors make equal
+files, byte for byte. safetensors has no complex numbers: they are written as pairs (…, 2) of real and imaginary
+parts, and the header entry `complex` lists their names.
 """
 
 from __future__ import annotations
@@ -14,25 +16,27 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import load_file, save
+from safetensors.torch import save
 from torch import Tensor, nn
 
 from recollect.core.memory import Memory
 
 FORMAT = "recollect-memory"
 VERSION = 1
+COMPLEX = "complex"  # header entry: the names of complex tensors
+METADATA = "__metadata__"  # safetensors' name for the header's strings
 
 
 class FileError(ValueError):
-    """A file that cannot be used: says which one, why, and what to do."""
+    """A file that cannot be used: the message names it, the reason, and what to do."""
 
 
 class WriteFailed(RuntimeError, OSError):
-    """A file that cannot be written, as on a full disk: says which one, why, and what to do."""
+    """A file that cannot be written, as on a full disk: the message names it, the reason, and what to do."""
 
 
 def save_memory(memory: Memory, path: str | Path) -> None:
-    """Write a memory of any kind to one file."""
+    """Write a memory of any kind to one file; `load_memory` reads it back."""
     tensors, tree = memory.tensors(), json.dumps(_describe(memory))
     header = {
         "format": FORMAT,
@@ -44,12 +48,16 @@ def save_memory(memory: Memory, path: str | Path) -> None:
 
 
 def load_memory(path: str | Path, device: str | torch.device = "cpu") -> Memory:
-    """Read a memory back, of the kind that was saved."""
+    """Read a memory back, of the kind that was saved, in tensors that share no storage with the file.
+
+    Raises `FileError` for a file that is missing, damaged, of another format or version, or of an unknown kind.
+    """
     header, tensors = read_tensors(Path(path), device)
     if header.get("format") != FORMAT:
-        raise FileError(f"{path}: not a memory file (format {header.get('format')!r}); write one with save_memory")
+        got = f"format {header.get('format')!r}"
+        raise FileError(f"{path}: not a memory file (got {got}, expected {FORMAT!r}); write one with save_memory")
     if header.get("version") != str(VERSION):
-        raise FileError(f"{path}: memory format {header.get('version')}, this version reads {VERSION}; save it again")
+        raise FileError(f"{path}: got memory format {header.get('version')}, expected {VERSION}; save it again")
     if header.get("checksum") != _checksum(tensors, header.get("tree", "")):
         raise FileError(f"{path}: damaged, its checksum does not match; take another copy or save it again")
     try:
@@ -59,13 +67,13 @@ def load_memory(path: str | Path, device: str | torch.device = "cpu") -> Memory:
 
 
 def save_weights(module: nn.Module, path: str | Path) -> None:
-    """Write a module's state to one file."""
+    """Write a module's parameters and persistent buffers to one file."""
     state = module.state_dict()
     write_tensors(state, Path(path), {"format": "recollect-weights", "checksum": _checksum(state)})
 
 
 def load_weights(module: nn.Module, path: str | Path) -> None:
-    """Read a module's state back into a module of the same shape."""
+    """Read parameters and buffers back into a module of the same shape; raise `FileError` where they do not fit."""
     header, state = read_tensors(Path(path), "cpu")
     if header.get("checksum") not in (None, _checksum(state)):
         raise FileError(f"{path}: damaged, its checksum does not match; take another copy or save it again")
@@ -76,7 +84,7 @@ def load_weights(module: nn.Module, path: str | Path) -> None:
 
 
 def _describe(part: Any) -> Any:
-    """Give the tree of kinds and plain values; tensors are found by their dotted names."""
+    """Return the tree of kinds and plain values; tensors are found by their dotted names."""
     if isinstance(part, Tensor):
         return "tensor"
     if isinstance(part, tuple):
@@ -100,27 +108,52 @@ def _build(tree: Any, tensors: dict[str, Tensor], name: str) -> Any:
 
 
 def _hashable(value: Any) -> Any:
-    """Give back the tuples that JSON wrote as lists."""
+    """Return lists, as JSON writes tuples, as tuples again."""
     return tuple(_hashable(v) for v in value) if isinstance(value, list) else value
 
 
 def _checksum(tensors: dict[str, Tensor], tree: str = "") -> str:
     digest = hashlib.sha256(tree.encode())
     for name in sorted(tensors):
-        t = tensors[name].detach().cpu().contiguous()
+        t = _plain(tensors[name]).cpu()
         digest.update(f"{name} {t.dtype} {tuple(t.shape)}".encode())
         digest.update(t.flatten().view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()
 
 
+def _plain(t: Tensor) -> Tensor:
+    """Return the values as they lie in memory: no graph, no gaps, no pending conjugation."""
+    return t.detach().resolve_conj().resolve_neg().contiguous()
+
+
 def write_tensors(tensors: dict[str, Tensor], path: Path, header: dict[str, str]) -> None:
-    """Write named tensors as safetensors."""
+    """Write named tensors and a header of strings as safetensors."""
     # clone: safetensors refuses tensors that share storage, and two fields may
-    write_file(path, save({name: t.detach().contiguous().clone() for name, t in tensors.items()}, header or None))
+    plain = {name: _plain(t).clone() for name, t in tensors.items()}
+    pairs = sorted(name for name, t in plain.items() if t.is_complex())
+    if pairs:
+        header = {**header, COMPLEX: json.dumps(pairs)}
+        plain |= {name: torch.view_as_real(plain[name]) for name in pairs}
+    write_file(path, _in_order(save(plain, header or None)))
+
+
+def _in_order(data: bytes) -> bytes:
+    """Return a safetensors file with its header's strings sorted: safetensors writes them in a random order.
+
+    Layout: the header's size (8 bytes, little-endian), the header (JSON, padded with spaces to 8 bytes), the tensors.
+    """
+    size = int.from_bytes(data[:8], "little")
+    header = json.loads(data[8 : 8 + size])
+    if len(header.get(METADATA, ())) < 2:
+        return data
+    header[METADATA] = dict(sorted(header[METADATA].items()))
+    text = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    return len(text).to_bytes(8, "little") + text + data[8 + size :]
 
 
 def write_file(path: Path, data: bytes) -> None:
-    """Write beside the place, to the disk, and rename: a crash leaves the old file whole."""
+    """Write beside the place, to the disk, and rename: a crash leaves the old file complete."""
     beside = path.with_name(f"{path.name}.{os.getpid()}.new")
     try:
         with beside.open("wb") as file:
@@ -135,12 +168,17 @@ def write_file(path: Path, data: bytes) -> None:
 
 
 def read_tensors(path: Path, device: str | torch.device = "cpu") -> tuple[dict[str, str], dict[str, Tensor]]:
-    """Read a header and named tensors; refuse what is no safetensors file."""
+    """Read a header and named tensors; raise `FileError` for what is no safetensors file."""
     if not path.is_file():
         raise FileError(f"{path}: no such file")
     try:
-        with safe_open(path, framework="pt") as file:
+        with safe_open(path, framework="pt", device=str(device)) as file:
             header = file.metadata() or {}
-        return header, load_file(path, device=str(device))
-    except (SafetensorError, OSError) as error:
+            # clone: what safetensors returns lies in the file's own bytes, at any address, and torch takes a tensor's
+            # address to be a multiple of its element's size: view_as_complex of another one ends the process
+            tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118 (no mapping)
+        for name in json.loads(header.get(COMPLEX, "[]")):
+            tensors[name] = torch.view_as_complex(tensors[name])
+    except (SafetensorError, OSError, KeyError, TypeError, ValueError, RuntimeError) as error:
         raise FileError(f"{path}: damaged or not a safetensors file ({error})") from error
+    return header, tensors

@@ -1,12 +1,14 @@
 """The door of a layer: what may come in, and what is said when something else does.
 
 Shapes, dtypes and devices are checked in every `forward`. Values (ids in range, a mask that is a prefix) are
-checked where data enters, by `check_ids` and `check_prefix`: inside `forward` they would break compiled graphs.
+checked where data enters, by `check_ids` and `check_prefix`. `forward` itself checks a mask's values only where that
+needs no synchronisation with a device and breaks no compiled graph: on the CPU, outside compilation.
 """
 
 from __future__ import annotations
 
 import difflib
+import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from threading import local
@@ -19,10 +21,10 @@ from recollect.core.memory import Memory
 
 
 class ContractError(ValueError):
-    """Something that a layer cannot read: names the argument, what was seen and what was wanted."""
+    """Something that a layer cannot read: names the argument, what it got and what was expected."""
 
-    def __init__(self, argument: str, seen: object, wanted: object) -> None:
-        super().__init__(f"{argument}: seen {seen}, wanted {wanted}")
+    def __init__(self, argument: str, got: object, expected: object) -> None:
+        super().__init__(f"{argument}: got {got}, expected {expected}")
         self.argument = argument
 
 
@@ -99,9 +101,21 @@ def _check_tensor(t: Tensor, wanted: Tensor, axis: int | None, batch_size: int, 
 
 
 class _Looks(local):
-    """Whether this thread looks at values."""
+    """Whether this thread looks at values, and the last mask that it found to be good."""
 
     at_values = True
+    known: weakref.ref[Tensor] | None = None
+    version = -1
+
+    def is_known(self, valid: Tensor) -> bool:
+        """Whether this very tensor was remembered and has not been written to since."""
+        return self.known is not None and self.known() is valid and valid._version == self.version
+
+    def remember(self, valid: Tensor) -> None:
+        """Remember a tensor; one made in inference mode does not count its changes and is looked at every time."""
+        if not valid.is_inference():
+            self.known = weakref.ref(valid)
+            self.version = valid._version
 
 
 _looks = _Looks()
@@ -133,11 +147,21 @@ def check_ids(ids: Tensor, vocab_size: int, name: str = "ids") -> None:
 
 def check_prefix(valid: Tensor) -> None:
     """Check values, where data enters: every row is valid first, padding after (right padding)."""
-    broken = (valid[:, 1:] & ~valid[:, :-1]).any(1).nonzero()
-    if len(broken):
-        row = int(broken[0])
-        step = int((valid[row, 1:] & ~valid[row, :-1]).nonzero()[0]) + 1
-        raise ContractError("valid", f"row {row} valid again at step {step}", "a prefix of True, then only False")
+    begins_again = valid[:, 1:] > valid[:, :-1]  # (B, T - 1)
+    if begins_again.any():
+        row, before = begins_again.nonzero()[0].tolist()
+        prefix = "a prefix of True, then only False: right padding, as rc.pad(sequences) makes it"
+        raise ContractError("valid", f"row {row} valid again at step {before + 1}", prefix)
+
+
+def check_padding(valid: Tensor) -> None:
+    """Check in `forward` that rows are prefixes, where a look costs little: on the CPU, outside compilation.
+
+    A stack passes one mask to all its layers; the last mask found to be good is not looked at again.
+    """
+    if may_look_at(valid) and valid.shape[1] > 1 and not _looks.is_known(valid):
+        check_prefix(valid)
+        _looks.remember(valid)
 
 
 def fill_invalid(t: Tensor, valid: Tensor | None) -> Tensor:
@@ -147,10 +171,10 @@ def fill_invalid(t: Tensor, valid: Tensor | None) -> Tensor:
     return t.masked_fill(~valid.reshape(*valid.shape, *[1] * (t.dim() - 2)), 0)
 
 
-def check_choice(what: str, seen: str, choices: Sequence[str]) -> None:
+def check_choice(what: str, got: str, choices: Sequence[str]) -> None:
     """Refuse a word that is not among the choices."""
-    if seen not in choices:
-        raise ValueError(f"{what}: seen {seen!r}, wanted one of {', '.join(choices)}{nearest(seen, choices)}")
+    if got not in choices:
+        raise ValueError(f"{what}: got {got!r}, expected one of {', '.join(choices)}{nearest(got, choices)}")
 
 
 def nearest(name: str, names: Iterable[str]) -> str:

@@ -15,8 +15,22 @@ from torch import Tensor
 from recollect.core.growing import Growing
 from recollect.core.layer import scan
 from recollect.core.memory import Memory
+from recollect.core.reservation import copied
 from recollect.core.serialize import load_memory, load_weights, save_memory, save_weights
-from recollect.laws.trial import Layer, Read, Trial, gradients, in_pieces, in_readable_form, poisoned, whole
+from recollect.laws.trial import (
+    Layer,
+    Read,
+    Trial,
+    from_initial,
+    gradients,
+    in_pieces,
+    in_readable_form,
+    in_training,
+    noticed_draws,
+    poisoned,
+    whole,
+    without_memory,
+)
 
 
 def causality(layer: Layer, trial: Trial) -> None:
@@ -34,13 +48,15 @@ def causality(layer: Layer, trial: Trial) -> None:
 
 
 def split(layer: Layer, trial: Trial) -> None:
-    """Reading in any pieces, single steps included, gives the same outputs and final memory."""
+    """Reading in any pieces, single steps and no steps included, gives the same outputs and final memory."""
     if not layer.streams:
         return
     example = trial.example
     memory = example.start(layer)
+    trial.same_memory("memories before and after reading no steps", layer(example.x[:, :0], memory)[1], memory)
     y, after = layer(example.x, memory, valid=example.mask)
-    for how, read in (("pieces", in_pieces(example.cuts)), ("single steps", _by_scan)):
+    by_step = [("single steps", _by_scan)] if example.thorough else []
+    for how, read in [("pieces", in_pieces(example.cuts)), *by_step]:
         y_split, after_split = read(layer, example.x, memory, example.mask)
         trial.same(f"outputs read in {how} and at once", y_split, y)
         trial.same_memory(f"memories read in {how} and at once", after_split, after)
@@ -51,10 +67,17 @@ def _by_scan(layer: Layer, x: Tensor, memory: Memory, valid: Tensor | None) -> t
 
 
 def padding(layer: Layer, trial: Trial) -> None:
-    """NaN behind a row's end changes neither outputs nor memory; outputs there are zero; rows may be empty."""
+    """NaN behind a row's end changes neither outputs nor memory; outputs there are zero; rows may be empty.
+
+    A mask that is True everywhere changes nothing.
+    """
     example = trial.example
     memory, valid = example.start(layer), example.valid
     y, after = layer(poisoned(example.x, valid), memory, valid=valid)
+    if example.mask is None:
+        y_bare, after_bare = layer(example.x, memory)
+        trial.same("outputs with a mask that is True everywhere and without one", y, y_bare)
+        trial.same_memory("memories with a mask that is True everywhere and without one", after, after_bare)
     if bool((y.masked_fill(valid.unsqueeze(-1), 0) != 0).any()):
         trial.fail("outputs at invalid steps are not zero")
     for b, n in enumerate(example.lengths):
@@ -104,27 +127,40 @@ def _reorder(layer: Layer, trial: Trial, memory: Memory) -> None:
 
 
 def purity(layer: Layer, trial: Trial) -> None:
-    """The memory and inputs passed in are unchanged; reading from it again gives the same."""
+    """The memory and inputs passed in are unchanged and the module keeps nothing: reading again gives the same.
+
+    The memory that is returned shares no storage with the inputs, which their owner may write to.
+    """
     example = trial.example
     memory, mask, x = example.start(layer), example.mask, example.x.clone()
     before = {name: t.clone() for name, t in memory.tensors().items()}
     y, after = layer(x, memory, valid=mask)
-    kept = after.select(slice(None))
+    kept = copied(after)
     for name, t in memory.tensors().items():
         if not torch.equal(t, before[name]):
             trial.fail(f"reading changed the memory passed in: {name}")
     if not torch.equal(x, example.x):
         trial.fail("reading changed the inputs passed in")
+    for name, t in after.tensors().items():
+        if t.numel() and t.untyped_storage().data_ptr() == x.untyped_storage().data_ptr():
+            trial.fail(f"the memory returned is a view of the inputs: {name}; clone it")
     layer(x, after, valid=mask)  # something else in between
     trial.same_memory("a returned memory, before and after reading on from it,", after, kept)
     y_again, after_again = layer(x, memory, valid=mask)
     trial.same("outputs read twice from one memory", y_again, y)
     trial.same_memory("memories read twice from one memory", after_again, kept)
+    with in_training(layer) as buffers:
+        layer(x, memory, valid=mask)
+        changed = [name for name, b in layer.named_buffers() if not torch.equal(b, buffers[name])]
+    if changed:
+        trial.fail(f"reading in training mode changed the module's buffer {changed[0]}")
 
 
 def gradients_law(layer: Layer, trial: Trial) -> None:
     """Split and parallel gradients are equal, finite with NaN in the padding, and cut exactly at `detach`."""
     example = trial.example
+    if not example.thorough:
+        return
     memory, valid, mask = example.start(layer), example.valid, example.mask
     _cut_by_detach(trial, memory)  # first: all below relies on it
     clean = gradients(layer, whole, example.x, memory, mask)
@@ -184,15 +220,36 @@ def _limits(memory: Memory) -> list[int]:
 
 
 def reference(layer: Layer, trial: Trial, naive: Read = in_readable_form) -> None:
-    """The layer equals a naive version written for reading: outputs, memory and gradients."""
+    """The layer equals a naive version written for reading: outputs, memory and gradients.
+
+    Neither grad mode nor training mode nor leaving out the initial memory changes what is computed.
+    """
     example = trial.example
     memory, mask = example.start(layer), example.mask
     y, after = layer(example.x, memory, valid=mask)
-    y_naive, after_naive = naive(layer, example.x, memory, mask)
-    trial.same("outputs and the reference's", y, y_naive)
-    trial.same_memory("memory and the reference's", after, after_naive)
+    _same_reading(trial, "of the layer and the reference", naive(layer, example.x, memory, mask), (y, after))
+    with torch.set_grad_enabled(not torch.is_grad_enabled()):
+        other = layer(example.x, memory, valid=mask)
+    _same_reading(trial, "with and without gradients", other, (y, after))
+    with in_training(layer), noticed_draws(example.x.device) as draws:
+        other = layer(example.x, memory, valid=mask)
+    if not draws.any:  # one with dropout differs by design
+        _same_reading(trial, "in training mode and in eval mode", other, (y, after))
+    begins = example.memory is None and example.past.shape[1] == 0  # the memory is the initial one
+    if begins:
+        _same_reading(trial, "without a memory and from the initial one", layer(example.x, valid=mask), (y, after))
+    if not example.thorough:
+        return
     ours = gradients(layer, whole, example.x, memory, mask)
     trial.same_gradients("layer and reference", ours, gradients(layer, naive, example.x, memory, mask))
+    if begins:
+        bare, begun = (gradients(layer, read, example.x, memory, mask) for read in (without_memory, from_initial))
+        trial.same_gradients("without a memory and from the initial one", bare, begun)
+
+
+def _same_reading(trial: Trial, how: str, a: tuple[Tensor, Memory], b: tuple[Tensor, Memory]) -> None:
+    trial.same(f"outputs {how}", a[0], b[0])
+    trial.same_memory(f"memories {how}", a[1], b[1])
 
 
 def keep(layer: Layer, trial: Trial) -> None:
@@ -215,13 +272,14 @@ def keep(layer: Layer, trial: Trial) -> None:
     trial.same_memory("memories read from saved and loaded", after_loaded, after)
 
 
-# In the order they are tried. Causality comes first: who looks ahead also breaks split, but should hear the reason.
+# In the order they are tried, so that the nearest law is named: a layer that keeps state breaks most of them, one that
+# looks ahead breaks split too, one that mixes rows breaks padding too.
 LAWS: dict[str, Callable[[Layer, Trial], None]] = {
+    "purity": purity,
     "causality": causality,
     "split": split,
-    "padding": padding,
     "rows": rows,
-    "purity": purity,
+    "padding": padding,
     "gradients": gradients_law,
     "bytes": bytes_law,
     "reference": reference,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, TypeAlias
@@ -30,6 +31,7 @@ class Example:
     lengths: tuple[int, ...]  # valid steps of each row of x
     cuts: tuple[int, ...] = ()  # 0 < cut < T, ascending
     memory: Memory | None = None  # what the past is read from; None: from the beginning
+    thorough: bool = True  # False: of several long ones, where only the last is read step by step and differentiated
 
     @property
     def valid(self) -> Tensor:
@@ -120,6 +122,16 @@ def whole(layer: Layer, x: Tensor, memory: Memory, valid: Tensor | None) -> tupl
     return layer(x, memory, valid=valid)
 
 
+def without_memory(layer: Layer, x: Tensor, memory: Memory, valid: Tensor | None) -> tuple[Tensor, Memory]:
+    """Read at once and from the beginning, and leave it to the layer to begin."""
+    return layer(x, valid=valid)
+
+
+def from_initial(layer: Layer, x: Tensor, memory: Memory, valid: Tensor | None) -> tuple[Tensor, Memory]:
+    """Read at once from the initial memory, which may be learned."""
+    return layer(x, layer.initial_memory(len(x), like=x), valid=valid)
+
+
 def in_pieces(cuts: tuple[int, ...]) -> Read:
     """Read up to each cut, carrying the memory."""
 
@@ -137,6 +149,43 @@ def in_readable_form(layer: Layer, x: Tensor, memory: Memory, valid: Tensor | No
     """Read at once, in the form written for reading."""
     with readable():
         return layer(x, memory, valid=valid)
+
+
+@contextmanager
+def in_training(layer: Layer) -> Iterator[dict[str, Tensor]]:
+    """Put a layer in training mode and yield its buffers as they are; buffers and mode return to this afterwards."""
+    was_training = layer.training
+    buffers = {name: b.clone() for name, b in layer.named_buffers()}
+    layer.train()
+    try:
+        yield buffers
+    finally:
+        layer.train(was_training)
+        for name, b in layer.named_buffers():
+            if not torch.equal(b, buffers[name]):
+                b.copy_(buffers[name])
+
+
+@dataclass
+class Draws:
+    """Whether random numbers were drawn."""
+
+    any: bool = False
+
+
+@contextmanager
+def noticed_draws(device: torch.device) -> Iterator[Draws]:
+    """Notice whether random numbers are drawn inside, and leave the generators as they were."""
+    draws = Draws()
+    with torch.random.fork_rng([device] if device.type == "cuda" else []):
+        before = _random_states(device)
+        yield draws
+        draws.any = not all(map(torch.equal, before, _random_states(device)))
+
+
+def _random_states(device: torch.device) -> list[Tensor]:
+    states: list[Tensor] = [torch.get_rng_state()]
+    return [*states, torch.cuda.get_rng_state(device)] if device.type == "cuda" else states
 
 
 def poisoned(x: Tensor, valid: Tensor) -> Tensor:

@@ -116,16 +116,11 @@ class LanguageModel(SequenceLayer[Memory]):
 
     def _tie(self) -> None:
         if not isinstance(self.body, Stack):
-            raise ValueError(f"tied: seen True with family {self.config.family!r}, which has no weights to share")
+            raise ValueError(f"tied: got True with family {self.config.family!r}, which has no weights to share")
         first, last = self.body[0], self.body[len(self.body) - 1]
         assert isinstance(first, Embedding)
         assert isinstance(last, Linear)
         last.linear.weight = first.table.weight
-
-    @property
-    def carries(self) -> bool:
-        """Whether training carries the memory from one stretch to the next: where its size is bounded."""
-        return self.growth != "linear"
 
     @property
     def streams(self) -> bool:

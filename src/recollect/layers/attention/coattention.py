@@ -42,7 +42,7 @@ class ParallelCoAttention(nn.Module):
         x_scores = self.x_score(torch.tanh(x_hidden + affinity.transpose(1, 2) @ y_hidden)).transpose(1, 2)
         y_scores = self.y_score(torch.tanh(y_hidden + affinity @ x_hidden)).transpose(1, 2)  # (B, 1, S_y)
         x_weights, y_weights = self.align(x_scores, x_valid, x), self.align(y_scores, y_valid, y)
-        note(self, affinity=affinity, x_weights=x_weights, y_weights=y_weights)
+        note(self, None, affinity=affinity, x_weights=x_weights, y_weights=y_weights)
         return (x_weights @ x).squeeze(1), (y_weights @ y).squeeze(1)
 
 

@@ -38,6 +38,7 @@ class LinearAttention(SequenceLayer[Associations]):
     differ: ε, and q, k, v lie one below the other in `qkv`.
     """
 
+    chunk_sizes = (PIECE,)
     slopes: Tensor
 
     def __init__(
@@ -53,11 +54,11 @@ class LinearAttention(SequenceLayer[Associations]):
     ) -> None:
         super().__init__()
         if width % heads:
-            raise ValueError(f"heads: seen {heads}, wanted a divisor of the width {width}")
+            raise ValueError(f"heads: got {heads}, expected a divisor of the width {width}")
         if feature not in ("elu", "identity"):
-            raise ValueError(f"feature: seen {feature!r}, wanted 'elu' or 'identity'")
+            raise ValueError(f"feature: got {feature!r}, expected 'elu' or 'identity'")
         if normalised and feature == "identity":
-            raise ValueError("normalised: seen True with the identity feature, wanted False: its sums may be negative")
+            raise ValueError("normalised: got True with the identity feature, expected False: its sums may be negative")
         self.width = self.width_out = width
         self.heads, self.head_width, self.feature = heads, width // heads, feature
         self.normalised = feature == "elu" if normalised is None else normalised
@@ -83,7 +84,8 @@ class LinearAttention(SequenceLayer[Associations]):
             context = (S * q[:, t, :, :, None]).sum(2)  # (B, N, H)
             contexts.append(self._normalise(context, (z * q[:, t]).sum(-1))[:, None])
         context = torch.cat(contexts, dim=1)
-        note(self, context=context, sum=S)
+        note(self, context=context)
+        note(self, None, sum=S)
         return self.out(context.flatten(2)), Associations(sum=S, total=z)
 
     def fast(self, x: Tensor, memory: Associations, valid: Tensor | None) -> tuple[Tensor, Associations]:
