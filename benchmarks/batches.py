@@ -27,7 +27,7 @@ SYMBOLS, CALLS, ROUNDS, GOAL = 1_000_000, 100, 30, 5.0
 def main() -> int:
     peer = Path(os.environ.get("NANOGPT", "peers/nanoGPT"))
     if not (peer / "train.py").exists():
-        print(f"NANOGPT: seen {peer}, wanted a folder with nanoGPT's train.py")
+        print(f"NANOGPT: got {peer}, expected a folder with nanoGPT's train.py")
         return 2
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

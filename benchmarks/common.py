@@ -72,7 +72,7 @@ def data_folder() -> Path:
     """Give the folder of texts that RECOLLECT_DATA names; without it say so and leave."""
     folder = os.environ.get("RECOLLECT_DATA")
     if folder is None or not Path(folder).is_dir():
-        print(f"RECOLLECT_DATA: seen {folder}, wanted the folder that holds the texts. Set it and run {command()}.")
+        print(f"RECOLLECT_DATA: got {folder}, expected the folder that holds the texts. Set it and run {command()}.")
         sys.exit(2)
     return Path(folder)
 

@@ -46,7 +46,7 @@ def main() -> None:
     parser.add_argument("--updates", type=int, default=2000)
     options = parser.parse_args()
     if not (options.peer / "train.py").exists():
-        print(f"--peer: seen {options.peer}, wanted a folder with nanoGPT's model.py and train.py; copy it there")
+        print(f"--peer: got {options.peer}, expected a folder with nanoGPT's model.py and train.py; copy it there")
         sys.exit(2)
     text = (data_folder() / "tinyshakespeare" / "input.txt").read_text(encoding="utf-8")
     symbols = {symbol: i for i, symbol in enumerate(sorted(set(text)))}

@@ -12,7 +12,7 @@ LEAST = 3  # sizes that a slope is fitted to
 def exponent(sizes: Sequence[float], values: Sequence[float]) -> float:
     """Give b of value = a · size^b by least squares on the logarithms."""
     if len(sizes) < 2 or min(*sizes, *values) <= 0:
-        raise ValueError(f"sizes, values: seen {list(sizes)} and {list(values)}, wanted two or more, all above 0")
+        raise ValueError(f"sizes, values: got {list(sizes)} and {list(values)}, expected two or more, all above 0")
     return statistics.linear_regression([math.log(n) for n in sizes], [math.log(v) for v in values]).slope
 
 

@@ -173,7 +173,7 @@ def test_broken_logits_are_complained_of_as_ever(greedy):
     assert in_c(model, [[1]], settings)[0].ids.index(broken) > 3
     with torch.no_grad():
         model[0].table.weight[broken] = torch.nan
-    with compiled(), pytest.raises(ContractError, match="logits of row 0: seen NaN"):
+    with compiled(), pytest.raises(ContractError, match="logits of row 0: got NaN"):
         generate(model, [[1]], settings)
 
 

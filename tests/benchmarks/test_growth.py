@@ -47,5 +47,5 @@ def test_rounds_disturbed_alike_do_not_bend_the_slope_and_others_show_in_its_qua
 
 @pytest.mark.parametrize(("sizes", "values"), [([1], [1.0]), ([1, 2], [0.0, 1.0]), ([0, 2], [1.0, 1.0])])
 def test_what_has_no_slope_is_refused(sizes, values):
-    with pytest.raises(ValueError, match="wanted two or more"):
+    with pytest.raises(ValueError, match="expected two or more"):
         power_law.exponent(sizes, values)

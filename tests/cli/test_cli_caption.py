@@ -115,7 +115,7 @@ def test_a_patient_beam_is_no_less_likely_than_greedy(tmp_path):
 @pytest.mark.parametrize(
     ("words", "error"),
     [
-        (["train", "shapes", "--task", "caption", "-m", "lstm"], "wanted one of show-attend-tell, transformer"),
+        (["train", "shapes", "--task", "caption", "-m", "lstm"], "expected one of show-attend-tell, transformer"),
         (["train", "shapes", "--task", "captions"], "did you mean caption?"),
         (["train", "shapes:size=3", "--task", "caption", "-m", "transformer"], "it takes count, seed, chinese"),
         (["train", "shapes", "--task", "caption", "-m", "transformer", "--set", "alignment=firm"], "soft, hard"),
@@ -129,7 +129,7 @@ def test_a_picture_of_another_size_is_refused_by_name(tmp_path):
     out, picture = str(tmp_path / "run"), tmp_path / "small.png"
     begin(small(max_steps=1), Run(out), lambda row: None)
     write_png(picture, np.zeros((16, 20, 3), dtype=np.uint8))
-    error = f"{picture}: a picture of 16×20×3, wanted 32×32×3, as those that {out} was trained on"
+    error = f"{picture}: a picture of 16×20×3, expected 32×32×3, as those that {out} was trained on"
     assert error in ask("predict", out, str(picture), code=2).stderr
     assert f"recollect predict {out} PICTURE" in ask("generate", out, "a", code=2).stderr
     assert "--maps" in ask("predict", out, "shapes:count=1", "--maps", str(tmp_path / "page.html"), code=2).stderr

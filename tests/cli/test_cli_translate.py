@@ -97,7 +97,7 @@ def test_what_looks_at_nothing_has_no_maps(tmp_path):
 @pytest.mark.parametrize(
     ("words", "error"),
     [
-        (["train", "reversed", "--task", "translate", "-m", "lstm"], "wanted one of sutskever, cho"),
+        (["train", "reversed", "--task", "translate", "-m", "lstm"], "expected one of sutskever, cho"),
         (["train", "reversed", "--task", "translation"], "did you mean translate"),
         (["train", "a.de,b.en", "--task", "translate", "-m", "luong"], "a.de"),
     ],
@@ -127,8 +127,8 @@ def test_a_source_in_an_unknown_script_is_named_by_its_line(joint, tmp_path):
     given = tmp_path / "lines.txt"
     given.write_text("a cat\n42 ☺\n\nмой друг\n", encoding="utf-8")
     error = ask("predict", out, str(given), code=2).stderr
-    assert "line 4: seen CYRILLIC letters, wanted LATIN" in error
-    assert "line 1: seen CJK" in ask("predict", out, "你好吗 a", code=2).stderr
+    assert "line 4: got CYRILLIC letters, expected LATIN" in error
+    assert "line 1: got CJK" in ask("predict", out, "你好吗 a", code=2).stderr
     assert ask("predict", out, "a cat из 42").stdout.count("\n") == 1  # mostly known
 
 

@@ -80,13 +80,13 @@ def test_two_demos_in_one_folder_are_refused(tmp_path):
 def test_a_file_is_refused_with_the_next_command(tmp_path):
     (tmp_path / "file").write_text("mine", encoding="utf-8")
     done = ask("demo", "--out", str(tmp_path / "file"), code=2)
-    assert done.stderr.endswith(f"a file, wanted a folder; try: recollect demo --out {tmp_path / 'file'}-2\n")
+    assert done.stderr.endswith(f"a file, expected a folder; try: recollect demo --out {tmp_path / 'file'}-2\n")
     assert (tmp_path / "file").read_text(encoding="utf-8") == "mine"
 
 
 @pytest.mark.parametrize("seconds", [0.0, -1.0, float("nan"), float("inf")])
 def test_seconds_that_cannot_be_are_refused(seconds):
-    with pytest.raises(ValueError, match=r"--seconds: seen .*, wanted more than 0; try: recollect demo --seconds 15"):
+    with pytest.raises(ValueError, match=r"--seconds: got .*, expected more than 0; try: recollect demo --seconds 15"):
         Demo(Path("demo"), seconds)
 
 

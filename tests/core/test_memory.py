@@ -127,7 +127,7 @@ def test_select_moves_fixed_parts_too():
 
 
 def test_reorder_keeps_the_batch_size():
-    with pytest.raises(ValueError, match="rows: seen 2 rows, wanted 3: reorder keeps the batch size"):
+    with pytest.raises(ValueError, match="rows: got 2 rows, expected 3: reorder keeps the batch size"):
         nested().reorder([0, 1])
 
 
@@ -164,7 +164,7 @@ def test_cat_forgets_hints_that_no_longer_hold():
 
 
 def test_cat_refuses_unlike_memories():
-    with pytest.raises(ValueError, match=r"memories: seen \['Nothing', 'State'\], wanted one kind and size of memory"):
+    with pytest.raises(ValueError, match=r"memories: got \['Nothing', 'State'\], expected one kind and size of memory"):
         Memory.cat([state(), Nothing()])
     with pytest.raises(ValueError, match="one kind and size"):
         Nested.cat([nested(size=1), nested(size=2)])
@@ -398,5 +398,5 @@ def test_growing_memories_are_lists(history):
 
 
 def test_a_mask_of_another_batch_size_is_refused():
-    with pytest.raises(ValueError, match="rows: seen a mask of 2, wanted 3, one for each row"):
+    with pytest.raises(ValueError, match="rows: got a mask of 2, expected 3, one for each row"):
         Position(length=torch.zeros(3)).select(torch.tensor([True, False]))

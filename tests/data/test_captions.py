@@ -103,9 +103,9 @@ def test_given_parts_stay_as_they_are(tmp_path, capsys):
     part = read_caption_part(str(test), data.tokenizer, (4, 4, 3))
     assert part.pairs.target_lines == ["picture 0", "new words"]
     other = folder_of(tmp_path, pixels(3, side=5), [(n, "words") for n in range(3)], "large")
-    with pytest.raises(DataError, match=r"large: pictures of 5×5×3, wanted 4×4×3"):
+    with pytest.raises(DataError, match=r"large: pictures of 5×5×3, expected 4×4×3"):
         load_captions(str(train), test=str(other))
-    with pytest.raises(DataError, match=r"large: pictures of 5×5×3, wanted 4×4×3, as what was trained on"):
+    with pytest.raises(DataError, match=r"large: pictures of 5×5×3, expected 4×4×3, as what was trained on"):
         read_caption_part(str(other), data.tokenizer, (4, 4, 3))
 
 
@@ -121,16 +121,16 @@ def test_shapes_need_no_files():
     ("table", "field", "error"),
     [
         ("0.npy\ta\n7.npy\tb\n", None, r"captions.tsv, line 2: no picture .*7.npy"),
-        ("0.npy a\n", None, r"captions.tsv, line 1: 1 columns, wanted 2"),
+        ("0.npy a\n", None, r"captions.tsv, line 1: 1 columns, expected 2"),
         ("0.npy\ta\n1.npy\t \n", None, r"captions.tsv, line 2: the caption is empty"),
         ("\n\n", None, r"captions.tsv: no caption in it"),
-        ("0.npy\ta\n1.npy\tb\n", None, r"seen 2 different pictures"),
+        ("0.npy\ta\n1.npy\tb\n", None, r"got 2 different pictures"),
         (
             "file\tcaption\n0.npy\ta\n",
             "file,words",
             r"captions.tsv: no column 'words'; its first line has: file, caption",
         ),
-        ("file\tcaption\n0.npy\ta\n", "file", r"field: seen 'file', wanted two names"),
+        ("file\tcaption\n0.npy\ta\n", "file", r"field: got 'file', expected two names"),
         ("notes.txt\ta\n", None, r"notes.txt: not a picture that is read here"),
     ],
 )
@@ -146,7 +146,7 @@ def test_data_that_is_none_is_named(tmp_path):
     np.savez(tmp_path / "images.npz", images=pixels(3))
     (tmp_path / "table.tsv").write_text("0\ta\n3\tb\n", encoding="utf-8")
     for data, error in {
-        f"{tmp_path}/images.npz,{tmp_path}/table.tsv": r"table.tsv, line 2: seen '3' for a picture, wanted .* 0 to 2",
+        f"{tmp_path}/images.npz,{tmp_path}/table.tsv": r"table.tsv, line 2: got '3' for a picture, expected .* 0 to 2",
         f"{tmp_path}/images.npz,{tmp_path}/tabel.tsv": r"tabel.tsv: no such file; did you mean table.tsv",
         f"{tmp_path}/images.npz": r"images.npz: not a table of captions",
         f"{tmp_path}": r"no captions.tsv in it",

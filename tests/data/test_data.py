@@ -183,7 +183,7 @@ def test_kinds_are_chosen_by_the_text():
 
 
 def test_bad_tokenizers_are_refused(tmp_path):
-    with pytest.raises(DataError, match="tokenizer: seen 'letters', wanted one of char, byte, word, bpe"):
+    with pytest.raises(DataError, match="tokenizer: got 'letters', expected one of char, byte, word, bpe"):
         Tokenizer.train("letters", ["a"])
     (tmp_path / "t.json").write_text('{"format": "other"}', encoding="utf-8")
     with pytest.raises(DataError, match=r"t.json: (damaged|not)"):
@@ -232,9 +232,9 @@ def test_a_notice_is_given_once_though_the_text_is_read_often(tmp_path, capsys):
 def test_too_little_text_is_refused(tmp_path):
     (tmp_path / "empty.txt").touch()
     (tmp_path / "short.txt").write_text("one line", encoding="utf-8")
-    with pytest.raises(DataError, match=r"empty.txt: seen 0 characters, wanted at least 60"):
+    with pytest.raises(DataError, match=r"empty.txt: got 0 characters, expected at least 60"):
         load_corpus(str(tmp_path / "empty.txt"), cache=tmp_path)
-    with pytest.raises(DataError, match=r"short.txt: seen 8 characters"):
+    with pytest.raises(DataError, match=r"short.txt: got 8 characters"):
         load_corpus(str(tmp_path / "short.txt"), cache=tmp_path)
 
 
@@ -282,9 +282,9 @@ def test_a_place_can_be_gone_on_from(make):
 
 
 def test_too_few_symbols_are_refused():
-    with pytest.raises(DataError, match="seen 10 symbols, wanted more than a window's 10; lower --steps"):
+    with pytest.raises(DataError, match="got 10 symbols, expected more than a window's 10; lower --steps"):
         Windows(IDS[:10], 2, 10)
-    with pytest.raises(DataError, match="seen 4 symbols, wanted more than 8, one for each row; lower --batch"):
+    with pytest.raises(DataError, match="got 4 symbols, expected more than 8, one for each row; lower --batch"):
         Streams(IDS[:4], 8, 2)
 
 

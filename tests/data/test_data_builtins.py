@@ -68,9 +68,9 @@ def test_without_the_docs_a_generator_is_read_and_said_once(monkeypatch):
         ("copy:lenght=3", r"copy: no argument 'lenght'; did you mean length\?; it takes length, symbols, count, seed"),
         ("copy:length=x", r"copy: length='x' is not a whole number; write copy:length=10"),
         ("python-docs:seed=1", "python-docs: no argument 'seed'; it takes no arguments"),
-        ("recall:pairs=27", "pairs=27: wanted 1 to 26"),
-        ("parity:length=0", "length=0: wanted 1 or more"),
-        ("parity:length=3,count=9", "only 8 different examples were found, 9 wanted; make them longer"),
+        ("recall:pairs=27", "pairs=27: expected 1 to 26"),
+        ("parity:length=0", "length=0: expected 1 or more"),
+        ("parity:length=3,count=9", "only 8 different examples were found, expected 9; make them longer"),
     ],
 )
 def test_bad_names_and_arguments(data, words):
@@ -85,5 +85,5 @@ def test_adding():
     assert (x[:, :5, 1].sum(1) == 1).all()
     assert torch.equal(y, (x[..., 0] * x[..., 1]).sum(1))
     assert torch.equal(x, adding(64, 11, seed=3)[0])
-    with pytest.raises(ValueError, match="length: seen 1, wanted 2 or more"):
+    with pytest.raises(ValueError, match="length: got 1, expected 2 or more"):
         adding(1, 1)

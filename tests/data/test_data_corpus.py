@@ -64,7 +64,7 @@ def test_given_files_belong_to_the_name(tmp_path):
 def test_given_files_that_are_no_use_are_refused(tmp_path):
     data, empty = numbered(tmp_path / "a.txt"), write(tmp_path / "e.txt", "")
     cache = tmp_path / "cache"
-    with pytest.raises(DataError, match=r"e.txt: seen 0 symbols in the valid part, wanted 2 or more; give more text"):
+    with pytest.raises(DataError, match=r"e.txt: got 0 symbols in the valid part, expected 2 or more; give more text"):
         load_corpus(data, valid=empty, cache=cache)
     assert not list(cache.iterdir())
     with pytest.raises(DataError, match="standard input can be one text only"):

@@ -115,9 +115,9 @@ def test_windows_of_a_document_are_alike_and_documents_follow_their_symbols():
 
 def test_texts_without_anything_to_predict_are_refused():
     for kind in (Streams, Windows):
-        with pytest.raises(DataError, match="seen 9 documents of one symbol each, wanted one of two or more"):
+        with pytest.raises(DataError, match="got 9 documents of one symbol each, expected one of two or more"):
             kind(np.arange(9), 2, 3, ends=np.arange(1, 10))
-    with pytest.raises(DataError, match="the last document ends at 5, wanted 9"):
+    with pytest.raises(DataError, match="the last document ends at 5, expected 9"):
         Documents(np.arange(9), np.array([5]))
 
 

@@ -97,7 +97,7 @@ def test_files_that_do_not_fit_are_refused_with_file_and_line(tmp_path):
     [
         ("a.tsv", "a\tb\nno tab here\n", r"a.tsv, line 2: no tab; a line is a source, a tab and a target"),
         ("a.tsv", "\n\n", r"a.tsv: no pair in it"),
-        ("a.tsv", "a\tb\nc\td\n", r"a.tsv: seen 2 pairs, wanted 3 or more"),
+        ("a.tsv", "a\tb\nc\td\n", r"a.tsv: got 2 pairs, expected 3 or more"),
         ("a.jsonl", '{"source": "a"}\n', r"a.jsonl, line 1: no field 'target'; there are: source; name two with"),
         ("a.jsonl", '{"source": "a", "target": 3}\n', r"a.jsonl, line 1: field 'target' is a int, not a string"),
         ("a.jsonl", '\n{"source": "a", \n', r"a.jsonl, line 2: not JSON"),
@@ -116,21 +116,21 @@ def test_lines_that_are_no_pairs_are_refused(tmp_path, name, text, says):
 def test_folders_that_do_not_say_which_two_are_refused(tmp_path):
     folder = tmp_path / "folder"
     folder.mkdir()
-    with pytest.raises(DataError, match="folder: seen no files, wanted two files of one stem"):
+    with pytest.raises(DataError, match="folder: got no files, expected two files of one stem"):
         open_pairs(str(folder))
     write_sides(folder, LINES)
     with pytest.raises(DataError, match="no en and fr among the endings; there are: de, en"):
         open_pairs(str(folder), field="en,fr")
     write_sides(folder, LINES, "valid")
-    with pytest.raises(DataError, match=r"seen train.de, train.en, valid.de, valid.en, wanted two .*; name the two: "):
+    with pytest.raises(DataError, match=r"got train.de, train.en, valid.de, valid.en, expected two .*; name the two: "):
         open_pairs(str(folder))
 
 
 def test_options_that_make_no_sense_are_refused(tmp_path):
     data = write_tsv(tmp_path / "a.tsv", LINES)
-    with pytest.raises(DataError, match="field: seen 'text', wanted two names; write --set field=source,target"):
+    with pytest.raises(DataError, match="field: got 'text', expected two names; write --set field=source,target"):
         load(data, tmp_path, field="text")
-    with pytest.raises(DataError, match="tokenizer: seen 'letters', wanted one of char, byte, word, bpe"):
+    with pytest.raises(DataError, match="tokenizer: got 'letters', expected one of char, byte, word, bpe"):
         load(data, tmp_path, tokenizer="letters")
     with pytest.raises(DataError, match=r"a.tsv: train: no pair is left .*54 pairs left out, longer than 2 symbols"):
         load(data, tmp_path, tokenizer="word", limit=2)
@@ -261,7 +261,7 @@ def test_small_letters_are_for_ids_alone_and_last(tmp_path):
     again = LineTokenizer.load(tmp_path / "tokenizer.json")
     assert again.encode("EIN SATZ").tolist() == pairs.source_tokenizer.encode("ein satz").tolist()
     pairs.source_tokenizer.base.save(tmp_path / "tokenizer.json")
-    with pytest.raises(DataError, match=r"tokenizer.json: a tokenizer of texts, wanted one of pairs"):
+    with pytest.raises(DataError, match=r"tokenizer.json: a tokenizer of texts, expected one of pairs"):
         LineTokenizer.load(tmp_path / "tokenizer.json")
 
 

@@ -129,7 +129,7 @@ def take_state(count):
 
 
 def test_no_pairs_are_refused():
-    with pytest.raises(DataError, match="seen 0 pairs, wanted 1 or more"):
+    with pytest.raises(DataError, match="got 0 pairs, expected 1 or more"):
         batches(part_of([]))
 
 

@@ -61,7 +61,7 @@ def test_small_numbers_have_words_of_their_own():
         assert len({words(number) for number in range(12_000)}) == 12_000
     some = {0: "零", 10: "十", 110: "一百一十", 1001: "一千零一", 10_010: "一万零一十", 100_000: "十万"}
     assert {number: chinese_words(number) for number in some} == some
-    with pytest.raises(ValueError, match=f"number: seen {MOST + 1}, wanted 0 to {MOST}"):
+    with pytest.raises(ValueError, match=f"number: got {MOST + 1}, expected 0 to {MOST}"):
         english_words(MOST + 1)
 
 
@@ -179,13 +179,13 @@ def test_tasks_are_the_same_every_time_and_parts_share_no_source(name, tmp_path)
 
 
 def test_arguments_that_cannot_be_are_refused():
-    with pytest.raises(DataError, match="only 10 different examples were found, 11 wanted"):
+    with pytest.raises(DataError, match="only 10 different examples were found, expected 11"):
         list(task_pairs("numbers:most=9,count=11"))
     with pytest.raises(DataError, match="numbers: count='many' is not a whole number; write numbers:count=10"):
         task_pairs("numbers:count=many")
-    with pytest.raises(DataError, match="count=0: wanted 1 or more"):
+    with pytest.raises(DataError, match="count=0: expected 1 or more"):
         list(task_pairs("dates:count=0"))
-    with pytest.raises(DataError, match="symbols=27: wanted 1 to 26"):
+    with pytest.raises(DataError, match="symbols=27: expected 1 to 26"):
         task_pairs("reversed:symbols=27")
     with pytest.raises(DataError, match=r"gramar: no such generated pairs; did you mean grammar\?"):
         task_pairs("gramar")

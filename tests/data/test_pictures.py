@@ -146,9 +146,9 @@ def test_pictures_are_found_by_every_name(tmp_path):
 def test_a_picture_of_another_size_is_refused_with_both_sizes(tmp_path):
     np.save(tmp_path / "a.npy", pixels(4, 4, 3))
     (tmp_path / "b.png").write_bytes(png(pixels(4, 6, 3), [0]))
-    with pytest.raises(DataError, match=r"b.png: a picture of 4×6×3, wanted 4×4×3, as .*a.npy; .*-resize 4x4! "):
+    with pytest.raises(DataError, match=r"b.png: a picture of 4×6×3, expected 4×4×3, as .*a.npy; .*-resize 4x4! "):
         open_pictures(str(tmp_path))
-    with pytest.raises(DataError, match=r"b.png: a picture of 4×6×3, wanted 8×8×3, as those before"):
+    with pytest.raises(DataError, match=r"b.png: a picture of 4×6×3, expected 8×8×3, as those before"):
         open_pictures(str(tmp_path / "b.png"), (8, 8, 3), "as those before")
 
 

@@ -47,6 +47,6 @@ def test_steps_without_weight_link_nothing():
 
 def test_another_shape_is_refused():
     with pytest.raises(
-        ValueError, match=r"sure: seen torch.bool of shape \(1, 3, 4\), wanted bool of shape \(1, 3, 5\)"
+        ValueError, match=r"sure: got torch.bool of shape \(1, 3, 4\), expected bool of shape \(1, 3, 5\)"
     ):
         alignment_error_rate(torch.zeros(1, 3, 5), links())

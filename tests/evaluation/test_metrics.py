@@ -97,7 +97,7 @@ def test_token_accuracy_counts_what_is_too_much_or_missing():
 
 @pytest.mark.parametrize("metric", [bleu, chrf, exact_match, rouge_l, token_accuracy])
 def test_nothing_to_measure_is_refused(metric):
-    with pytest.raises(ValueError, match="references: seen none, wanted 1 or more"):
+    with pytest.raises(ValueError, match="references: got none, expected 1 or more"):
         metric([], [])
-    with pytest.raises(ValueError, match="hypotheses: seen 0, wanted 1, one for each reference"):
+    with pytest.raises(ValueError, match="hypotheses: got 0, expected 1, one for each reference"):
         metric([], ["a"])

@@ -139,9 +139,9 @@ def test_prohibited_ids_are_dropped():
 
 def test_nan_and_nothing_left_are_refused():
     rows = torch.tensor([True, True])
-    with pytest.raises(ContractError, match="row 1: seen NaN"):
+    with pytest.raises(ContractError, match="row 1: got NaN"):
         check_logits(torch.tensor([[0.0, 1.0], [0.0, torch.nan]]), rows)
-    with pytest.raises(ContractError, match="row 0: seen no id that may be chosen"):
+    with pytest.raises(ContractError, match="row 0: got no id that may be chosen"):
         check_logits(torch.full((2, 2), -torch.inf), rows)
     check_logits(torch.full((2, 2), torch.nan), ~rows)
 
@@ -149,19 +149,19 @@ def test_nan_and_nothing_left_are_refused():
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"tokens": -1}, "tokens: seen -1, wanted a whole number, at least 0"),
-        ({"tokens": 2.5}, "tokens: seen 2.5"),
-        ({"temperature": 0}, "temperature: seen 0, wanted more than 0; greedy=True"),
-        ({"temperature": float("nan")}, "temperature: seen nan"),
-        ({"top_k": 0}, "top_k: seen 0"),
-        ({"top_p": 0.0}, "top_p: seen 0.0, wanted more than 0 and at most 1"),
-        ({"top_p": 1.5}, "top_p: seen 1.5"),
-        ({"min_p": -0.1}, "min_p: seen -0.1, wanted 0 to 1"),
-        ({"seed": -1}, "seed: seen -1"),
-        ({"stop": 3}, "stop: seen 3, wanted a list of ids"),
-        ({"stop": "ab"}, "stop: seen 'ab', wanted a list of ids"),
-        ({"prohibited": [-1]}, "prohibited: seen -1"),
-        ({"begin": True}, "begin: seen True"),
+        ({"tokens": -1}, "tokens: got -1, expected a whole number, at least 0"),
+        ({"tokens": 2.5}, "tokens: got 2.5"),
+        ({"temperature": 0}, "temperature: got 0, expected more than 0; greedy=True"),
+        ({"temperature": float("nan")}, "temperature: got nan"),
+        ({"top_k": 0}, "top_k: got 0"),
+        ({"top_p": 0.0}, "top_p: got 0.0, expected more than 0 and at most 1"),
+        ({"top_p": 1.5}, "top_p: got 1.5"),
+        ({"min_p": -0.1}, "min_p: got -0.1, expected 0 to 1"),
+        ({"seed": -1}, "seed: got -1"),
+        ({"stop": 3}, "stop: got 3, expected a list of ids"),
+        ({"stop": "ab"}, "stop: got 'ab', expected a list of ids"),
+        ({"prohibited": [-1]}, "prohibited: got -1"),
+        ({"begin": True}, "begin: got True"),
     ],
 )
 def test_settings_refuse_with_the_reason(wrong, message):

@@ -255,24 +255,24 @@ def test_prohibited_ids_are_never_said():
 def test_a_learned_table_that_is_too_short_is_refused_before_reading():
     model = language_model("attention")
     assert len(generate(model, [[1] * 50], Settings(tokens=10))[0].ids) == 10
-    with pytest.raises(ContractError, match=r"prompts\[1\]: seen 50 ids and 11 more to come, wanted at most 60"):
+    with pytest.raises(ContractError, match=r"prompts\[1\]: got 50 ids and 11 more to come, expected at most 60"):
         stream(model, [[1], [1] * 50], Settings(tokens=11))
     memory = generate(model, [[1] * 30], Settings(tokens=10))[0].memory
-    with pytest.raises(ContractError, match="seen 40 steps remembered, 5 ids and 16 more to come, wanted at most 60"):
+    with pytest.raises(ContractError, match="got 40 steps remembered, 5 ids and 16 more to come, expected at most 60"):
         stream(model, [[1] * 5], Settings(tokens=16), memory)
 
 
 @pytest.mark.parametrize(
     ("prompts", "message"),
     [
-        ([[1], []], r"prompts\[1\]: seen no ids, wanted at least one, or a begin id"),
-        ([[1], [7]], r"prompts\[1\]: seen ids from 7 to 7, wanted 0 to 6"),
-        ([[-1]], r"prompts\[0\]: seen ids from -1 to -1"),
-        ([1, 2], r"prompts\[0\]: seen 1, wanted a list of ids"),
-        ("ab", "prompts: seen 'ab', wanted a list of prompts"),
-        (["ab"], r"prompts\[0\]: seen 'ab', wanted a list of ids"),
-        ([[1.5]], r"prompts\[0\]: seen shape \(1,\) of float64"),
-        (torch.tensor([1, 2]), r"prompts: seen shape \(2,\), wanted \(B, T\)"),
+        ([[1], []], r"prompts\[1\]: got no ids, expected at least one, or a begin id"),
+        ([[1], [7]], r"prompts\[1\]: got ids from 7 to 7, expected 0 to 6"),
+        ([[-1]], r"prompts\[0\]: got ids from -1 to -1"),
+        ([1, 2], r"prompts\[0\]: got 1, expected a list of ids"),
+        ("ab", "prompts: got 'ab', expected a list of prompts"),
+        (["ab"], r"prompts\[0\]: got 'ab', expected a list of ids"),
+        ([[1.5]], r"prompts\[0\]: got shape \(1,\) of float64"),
+        (torch.tensor([1, 2]), r"prompts: got shape \(2,\), expected \(B, T\)"),
     ],
 )
 def test_bad_prompts_are_refused_with_the_reason(prompts, message):
@@ -282,17 +282,17 @@ def test_bad_prompts_are_refused_with_the_reason(prompts, message):
 
 def test_bad_arguments_are_refused_with_the_reason():
     model = language_model("lstm")
-    with pytest.raises(ContractError, match="stop: seen 9, wanted ids from 0 to 6"):
+    with pytest.raises(ContractError, match="stop: got 9, expected ids from 0 to 6"):
         stream(model, [[1]], Settings(stop=[9]))
-    with pytest.raises(ContractError, match="rows: seen"):
+    with pytest.raises(ContractError, match="rows: got"):
         stream(model, [[1]], rows=[1, 2])
     with pytest.raises(ContractError, match="memory"):
         stream(model, [[1], [2]], memory=generate(model, [[1]], GREEDY)[0].memory)
-    with pytest.raises(ContractError, match=r"logits: seen shape \(1, 3\), wanted \(1, 7\)"):
+    with pytest.raises(ContractError, match=r"logits: got shape \(1, 3\), expected \(1, 7\)"):
         stream(model, [[]], logits=torch.zeros(1, 3))
     both = Bidirectional(LSTM(WIDTH, 4), LSTM(WIDTH, 4))
     blind = Stack(Embedding(VOCAB, WIDTH), both, Linear(8, VOCAB))
-    with pytest.raises(ContractError, match="wanted one that streams"):
+    with pytest.raises(ContractError, match="expected one that streams"):
         stream(blind, [[1]])
 
 
@@ -324,15 +324,15 @@ def test_scores_go_on_from_a_memory(monkeypatch):
 
 def test_bad_scores_are_refused_with_the_reason():
     model, ids = language_model("lstm"), torch.tensor([[1, 2]])
-    with pytest.raises(ContractError, match="begin, logits: seen neither, wanted one of them"):
+    with pytest.raises(ContractError, match="begin, logits: got neither, expected one of them"):
         score(model, ids)
-    with pytest.raises(ContractError, match="begin, logits: seen both"):
+    with pytest.raises(ContractError, match="begin, logits: got both"):
         score(model, ids, begin=1, logits=torch.zeros(1, VOCAB))
-    with pytest.raises(ContractError, match="ids: seen ids from 1 to 9"):
+    with pytest.raises(ContractError, match="ids: got ids from 1 to 9"):
         score(model, torch.tensor([[1, 9]]), begin=1)
-    with pytest.raises(ContractError, match="begin: seen ids from 9 to 9"):
+    with pytest.raises(ContractError, match="begin: got ids from 9 to 9"):
         score(model, ids, begin=9)
-    with pytest.raises(ContractError, match="valid: seen row 0"):
+    with pytest.raises(ContractError, match="valid: got row 0"):
         score(model, ids, torch.tensor([[False, True]]), begin=1)
     with pytest.raises(ContractError, match="at most 60"):
         score(language_model("attention"), torch.ones(1, 61, dtype=torch.long), begin=1)

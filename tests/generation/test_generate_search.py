@@ -231,15 +231,15 @@ def test_completed_ngrams_are_those_of_the_definition(ids, n, blank):
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"width": 0}, "width: seen 0"),
-        ({"tokens": 0}, "tokens: seen 0"),
-        ({"nbest": 6}, "nbest: seen 6, wanted at most width, 5"),
-        ({"min_tokens": 101}, "min_tokens: seen 101, wanted at most tokens, 100"),
-        ({"alpha": -1}, "alpha: seen -1, wanted 0 or more"),
-        ({"length": "log"}, "length: seen 'log', wanted 'gnmt' or 'power'"),
-        ({"patience": "long"}, "patience: seen 'long'"),
-        ({"no_repeat": 0}, "no_repeat: seen 0"),
-        ({"end": 3}, "end: seen 3, wanted a list of ids"),
+        ({"width": 0}, "width: got 0"),
+        ({"tokens": 0}, "tokens: got 0"),
+        ({"nbest": 6}, "nbest: got 6, expected at most width, 5"),
+        ({"min_tokens": 101}, "min_tokens: got 101, expected at most tokens, 100"),
+        ({"alpha": -1}, "alpha: got -1, expected 0 or more"),
+        ({"length": "log"}, "length: got 'log', expected 'gnmt' or 'power'"),
+        ({"patience": "long"}, "patience: got 'long'"),
+        ({"no_repeat": 0}, "no_repeat: got 0"),
+        ({"end": 3}, "end: got 3, expected a list of ids"),
     ],
 )
 def test_search_refuses_with_the_reason(wrong, message):
@@ -249,7 +249,7 @@ def test_search_refuses_with_the_reason(wrong, message):
 
 
 def test_bad_arguments_are_refused_with_the_reason():
-    with pytest.raises(ContractError, match=f"end: seen {VOCAB}, wanted ids from 0 to {VOCAB - 1}"):
+    with pytest.raises(ContractError, match=f"end: got {VOCAB}, expected ids from 0 to {VOCAB - 1}"):
         beam(language_model("lstm"), [[1]], Search(end=[VOCAB]))
-    with pytest.raises(ContractError, match=r"prompts\[0\]: seen 2 ids and 100 more to come, wanted at most 60"):
+    with pytest.raises(ContractError, match=r"prompts\[0\]: got 2 ids and 100 more to come, expected at most 60"):
         beam(language_model("attention"), [[1, 2]])

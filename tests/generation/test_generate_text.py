@@ -114,17 +114,17 @@ def test_a_stop_string_spans_tokens_and_ends_only_its_row():
 
 @pytest.mark.parametrize("stop", ["ab", [""], [1]])
 def test_bad_stop_strings_are_refused(stop):
-    with pytest.raises(ContractError, match=r"stop: seen .* wanted a list of strings that are not empty"):
+    with pytest.raises(ContractError, match=r"stop: got .* expected a list of strings that are not empty"):
         stream_text(language_model("lstm"), Pieces(), ["a"], stop=stop)
 
 
 def test_one_text_is_no_list_of_texts():
-    with pytest.raises(ContractError, match="prompts: seen 'ab', wanted a list of texts"):
+    with pytest.raises(ContractError, match="prompts: got 'ab', expected a list of texts"):
         stream_text(language_model("lstm"), Pieces(), "ab")
 
 
 def test_an_empty_text_needs_a_begin_id():
     model = language_model("lstm")
-    with pytest.raises(ContractError, match=r"prompts\[0\]: seen no ids"):
+    with pytest.raises(ContractError, match=r"prompts\[0\]: got no ids"):
         generate_text(model, Pieces(), [""])
     assert generate_text(model, Pieces(), [""], Settings(tokens=3, begin=0))[0].generation.ids

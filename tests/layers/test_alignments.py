@@ -291,11 +291,11 @@ def test_the_policy_draws_its_bits_as_it_says():
 
 
 def test_what_cannot_be_is_refused():
-    with pytest.raises(ValueError, match=r"alignment: seen 'sofd', wanted one of soft, .*did you mean soft"):
+    with pytest.raises(ValueError, match=r"alignment: got 'sofd', expected one of soft, .*did you mean soft"):
         make_alignment("sofd")
-    with pytest.raises(ValueError, match="window: seen 0, wanted at least 1"):
+    with pytest.raises(ValueError, match="window: got 0, expected at least 1"):
         make_alignment("local-monotonic", window=0)
-    with pytest.raises(ValueError, match="temperature: seen -1, wanted a number above 0"):
+    with pytest.raises(ValueError, match="temperature: got -1, expected a number above 0"):
         make_alignment("hard", temperature=-1)
-    with pytest.raises(ValueError, match="estimator: seen 'magic'"):
+    with pytest.raises(ValueError, match="estimator: got 'magic'"):
         make_alignment("hard", estimator="magic")

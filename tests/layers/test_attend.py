@@ -144,13 +144,13 @@ def test_a_drawn_look_learns_through_its_estimator():
 def test_what_does_not_fit_is_refused():
     attend = Attend(Dot(WIDTH, WIDTH))
     source = attend.remember(torch.zeros(2, 5, WIDTH))
-    with pytest.raises(ContractError, match=r"q: seen shape \(2, 3, 5\), wanted \(B, T, 4\)"):
+    with pytest.raises(ContractError, match=r"q: got shape \(2, 3, 5\), expected \(B, T, 4\)"):
         attend(torch.zeros(2, 3, 5), source)
     with pytest.raises(ContractError, match="the batch of x has 3 rows"):
         attend(torch.zeros(3, 3, WIDTH), source)
-    with pytest.raises(ContractError, match=r"x: seen shape \(2, 5, 3\)"):
+    with pytest.raises(ContractError, match=r"x: got shape \(2, 5, 3\)"):
         attend.remember(torch.zeros(2, 5, 3))
     with pytest.raises(ContractError, match="valid"):
         attend.remember(torch.zeros(2, 5, WIDTH), torch.ones(2, 4, dtype=torch.bool))
-    with pytest.raises(ContractError, match="score: seen 3 features, wanted 4"):
+    with pytest.raises(ContractError, match="score: got 3 features, expected 4"):
         Attend(Additive(WIDTH, WIDTH, features=3))

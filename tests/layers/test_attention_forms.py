@@ -130,9 +130,9 @@ def test_heads_and_sources_may_differ_in_width():
 
 
 def test_what_cannot_be_is_refused():
-    with pytest.raises(ValueError, match="hops: seen 0, wanted at least 1"):
+    with pytest.raises(ValueError, match="hops: got 0, expected at least 1"):
         MultiHop(attention(), 0)
-    with pytest.raises(ValueError, match="heads: seen 3, wanted a number that divides the width 4"):
+    with pytest.raises(ValueError, match="heads: got 3, expected a number that divides the width 4"):
         MultiHead(4, [Attend(Dot(1, 1))] * 3)
-    with pytest.raises(ValueError, match=r"heads\[1\]: seen widths \(2, 2, 2, 3\)"):
+    with pytest.raises(ValueError, match=r"heads\[1\]: got widths \(2, 2, 2, 3\)"):
         MultiHead(4, [Attend(Dot(2, 2)), Attend(Additive(2, 2, hidden=3))])

@@ -100,7 +100,7 @@ def test_capsules_are_their_equations():
 
 
 def test_what_cannot_be_is_refused():
-    with pytest.raises(ValueError, match="rows: seen 2 and 1, wanted 1"):
+    with pytest.raises(ValueError, match="rows: got 2 and 1, expected 1"):
         Hierarchical(pool(2), pool(1))
-    with pytest.raises(ValueError, match=r"x: seen shape \(3, 5, 4\), wanted \(B, sentences, words, D\)"):
+    with pytest.raises(ValueError, match=r"x: got shape \(3, 5, 4\), expected \(B, sentences, words, D\)"):
         hierarchy()(torch.zeros(3, 5, 4, dtype=DTYPE))

@@ -73,7 +73,7 @@ def test_queries_and_keys_may_differ_in_width(name):
 
 @pytest.mark.parametrize("name", ["dot", "scaled", "cosine", "distance"])
 def test_scores_without_a_matrix_refuse_unequal_widths(name):
-    with pytest.raises(ValueError, match="wanted 5, the key_width; score 'general'"):
+    with pytest.raises(ValueError, match="expected 5, the key_width; score 'general'"):
         make_score(name, 3, 5)
 
 
@@ -166,9 +166,9 @@ def test_multi_dimensional_scores_are_one_score_for_each_feature():
 
 
 def test_what_cannot_be_is_refused():
-    with pytest.raises(ValueError, match=r"score: seen 'additiv', wanted one of additive, .*did you mean additive"):
+    with pytest.raises(ValueError, match=r"score: got 'additiv', expected one of additive, .*did you mean additive"):
         make_score("additiv", 3, 3)
-    with pytest.raises(ValueError, match="temperature: seen 0, wanted a number above 0"):
+    with pytest.raises(ValueError, match="temperature: got 0, expected a number above 0"):
         make_score("cosine", 3, 3, temperature=0)
-    with pytest.raises(ValueError, match="activation: seen 'swish'"):
+    with pytest.raises(ValueError, match="activation: got 'swish'"):
         make_score("activated-general", 3, 3, activation="swish")

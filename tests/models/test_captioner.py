@@ -120,8 +120,8 @@ def test_sizes_are_met():
 @pytest.mark.parametrize(
     ("picture", "error"),
     [
-        (torch.zeros(2, 6, 8, 4), r"pictures: seen shape \(2, 6, 8, 4\), wanted \(B, 6, 8, 3\)"),
-        (torch.zeros(6, 8, 3), r"pictures: seen shape \(6, 8, 3\)"),
+        (torch.zeros(2, 6, 8, 4), r"pictures: got shape \(2, 6, 8, 4\), expected \(B, 6, 8, 3\)"),
+        (torch.zeros(6, 8, 3), r"pictures: got shape \(6, 8, 3\)"),
     ],
 )
 def test_pictures_of_another_shape_are_refused(picture, error):

@@ -47,16 +47,16 @@ def test_a_size_is_the_same_number_of_parameters_for_all(family, size, vocab_siz
 
 
 def test_a_vocabulary_too_large_for_a_size_is_refused():
-    with pytest.raises(ValueError, match=r"size: seen .* wanted 250,000: 100,000 symbols are too many"):
+    with pytest.raises(ValueError, match=r"size: got .* expected 250,000: 100,000 symbols are too many"):
         sized("lstm", 100_000, "tiny")
 
 
 def test_unknown_names_are_refused():
-    with pytest.raises(ValueError, match="size: seen 'huge', wanted one of tiny, small, base"):
+    with pytest.raises(ValueError, match="size: got 'huge', expected one of tiny, small, base"):
         sized("lstm", 65, "huge")
-    with pytest.raises(ValueError, match="family: seen 'lsmt', wanted one of markov, window, rnn"):
+    with pytest.raises(ValueError, match="family: got 'lsmt', expected one of markov, window, rnn"):
         LanguageConfig("lsmt", 65)
-    with pytest.raises(ValueError, match="tied: seen True with family 'markov'"):
+    with pytest.raises(ValueError, match="tied: got True with family 'markov'"):
         LanguageModel(LanguageConfig("markov", 65, tied=True))
 
 

@@ -214,34 +214,34 @@ def test_the_first_transformers_size():
 
 def test_what_cannot_be_is_refused():
     model = small("bahdanau")
-    with pytest.raises(ContractError, match=r"memory: seen None, wanted .* model\.remember\(source, valid\)"):
+    with pytest.raises(ContractError, match=r"memory: got None, expected .* model\.remember\(source, valid\)"):
         model(torch.tensor([[BEGIN]]))
-    with pytest.raises(ContractError, match="memory: seen Attending, wanted Summarised"):
+    with pytest.raises(ContractError, match="memory: got Attending, expected Summarised"):
         small("cho")(torch.tensor([[BEGIN]]), model.remember(SOURCES[:1]))
-    with pytest.raises(ContractError, match="memory: seen Summarised, wanted Attending"):
+    with pytest.raises(ContractError, match="memory: got Summarised, expected Attending"):
         model(torch.tensor([[BEGIN]]), small("cho").remember(SOURCES[:1]))
-    with pytest.raises(ContractError, match=r"memory\..*: seen shape .* the batch of x has 2 rows"):
+    with pytest.raises(ContractError, match=r"memory\..*: got shape .* the batch of x has 2 rows"):
         model(torch.tensor([[BEGIN]] * 2), model.remember(SOURCES[:1]))
-    with pytest.raises(ContractError, match=r"memory.source.context: seen shape \(1, 8\), wanted \(2, 8\)"):
+    with pytest.raises(ContractError, match=r"memory.source.context: got shape \(1, 8\), expected \(2, 8\)"):
         small("cho")(torch.tensor([[BEGIN]] * 2), small("cho").remember(SOURCES[:1]))
-    with pytest.raises(ContractError, match="sources: seen ids from 1 to 9, wanted 0 to 6"):
+    with pytest.raises(ContractError, match="sources: got ids from 1 to 9, expected 0 to 6"):
         score_pairs(model, [[1, 9]], [[1]], BEGIN, END)
-    with pytest.raises(ContractError, match="targets: seen 2 of them, wanted 1"):
+    with pytest.raises(ContractError, match="targets: got 2 of them, expected 1"):
         score_pairs(model, [[1]], [[1], [2]], BEGIN, END)
 
 
 def test_configs_that_cannot_be_are_refused():
-    with pytest.raises(ValueError, match="family: seen 'cha', wanted one of sutskever, cho"):
+    with pytest.raises(ValueError, match="family: got 'cha', expected one of sutskever, cho"):
         TranslationConfig("cha", 7, 6)
-    with pytest.raises(ValueError, match="context: seen 'sum', wanted one of last"):
+    with pytest.raises(ValueError, match="context: got 'sum', expected one of last"):
         TranslationConfig("static", 7, 6, context="sum")
-    with pytest.raises(ValueError, match="alignment: seen 'local', wanted one of soft, hard, local-monotonic"):
+    with pytest.raises(ValueError, match="alignment: got 'local', expected one of soft, hard, local-monotonic"):
         TranslationConfig("luong", 7, 6, alignment="local")
-    with pytest.raises(ContractError, match="shared: seen True with vocabularies of 7 and 6"):
+    with pytest.raises(ContractError, match="shared: got True with vocabularies of 7 and 6"):
         TranslationConfig("cho", 7, 6, shared=True)
-    with pytest.raises(ContractError, match="tied: seen True with an output of width 5, wanted hidden=8"):
+    with pytest.raises(ContractError, match="tied: got True with an output of width 5, expected hidden=8"):
         Translator(TranslationConfig("sutskever", 7, 6, width=8, hidden=5, tied=True))
-    with pytest.raises(ValueError, match="score: seen 'generl'"):
+    with pytest.raises(ValueError, match="score: got 'generl'"):
         Translator(TranslationConfig("luong", 7, 6, score="generl"))
 
 

@@ -235,7 +235,7 @@ def test_counts_load_inside_a_larger_module_and_under_another_smoothing() -> Non
 
 def test_counts_of_another_model_are_refused() -> None:
     state = counted(rows_of("tiny"), 2).state_dict()
-    with pytest.raises(RuntimeError, match="vocabulary: seen counts over 12 symbols, wanted 13"):
+    with pytest.raises(RuntimeError, match="vocabulary: got counts over 12 symbols, expected 13"):
         Markov(V + 1, 2).load_state_dict(state)
     with pytest.raises(RuntimeError, match=r"Missing key.*keys_4"):
         Markov(V, 3).load_state_dict(state)
@@ -260,9 +260,9 @@ def test_single_precision() -> None:
 @pytest.mark.parametrize(
     ("arguments", "options", "words"),
     [
-        ((0, 1), {}, "vocab_size: seen 0, wanted at least 1"),
-        ((5, -1), {}, "order: seen -1, wanted at least 0"),
-        ((5, 1), {"smoothing": "laplace"}, "smoothing: seen 'laplace', wanted 'kneser-ney' or"),
+        ((0, 1), {}, "vocab_size: got 0, expected at least 1"),
+        ((5, -1), {}, "order: got -1, expected at least 0"),
+        ((5, 1), {"smoothing": "laplace"}, "smoothing: got 'laplace', expected 'kneser-ney' or"),
     ],
 )
 def test_bad_models(arguments: tuple[int, int], options: dict[str, str], words: str) -> None:
@@ -276,14 +276,14 @@ IDS = torch.tensor([[0, 1, 2], [3, 4, 5]])
 @pytest.mark.parametrize(
     ("ids", "valid", "end", "words"),
     [
-        (IDS[0], None, None, r"ids: seen shape \(3,\), wanted \(B, T\)"),
-        (IDS.double(), None, None, r"ids: seen dtype torch.float64, wanted torch.int64"),
-        (IDS + 9, None, None, r"ids: seen ids from 9 to 14, wanted 0 to 11"),
-        (IDS - 1, None, None, r"ids: seen ids from -1 to 4, wanted 0 to 11"),
-        (IDS, torch.ones(2, 2, dtype=torch.bool), None, r"valid: seen shape \(2, 2\), wanted \(2, 3\)"),
-        (IDS, torch.ones(2, 3), None, r"valid: seen dtype torch.float32, wanted torch.bool"),
-        (IDS, IDS != 4, None, r"valid: seen row 1 valid again at step 2, wanted a prefix"),
-        (IDS, None, V, r"end: seen 12, wanted an id, 0 to 11"),
+        (IDS[0], None, None, r"ids: got shape \(3,\), expected \(B, T\)"),
+        (IDS.double(), None, None, r"ids: got dtype torch.float64, expected torch.int64"),
+        (IDS + 9, None, None, r"ids: got ids from 9 to 14, expected 0 to 11"),
+        (IDS - 1, None, None, r"ids: got ids from -1 to 4, expected 0 to 11"),
+        (IDS, torch.ones(2, 2, dtype=torch.bool), None, r"valid: got shape \(2, 2\), expected \(2, 3\)"),
+        (IDS, torch.ones(2, 3), None, r"valid: got dtype torch.float32, expected torch.bool"),
+        (IDS, IDS != 4, None, r"valid: got row 1 valid again at step 2, expected a prefix"),
+        (IDS, None, V, r"end: got 12, expected an id, 0 to 11"),
     ],
 )
 def test_bad_inputs(ids: Tensor, valid: Tensor | None, end: int | None, words: str) -> None:

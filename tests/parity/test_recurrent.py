@@ -218,21 +218,21 @@ def test_built_here_and_read_there():
 
 
 def test_projections_are_refused():
-    with pytest.raises(ContractError, match="module: seen proj_size 2, wanted 0"):
+    with pytest.raises(ContractError, match="module: got proj_size 2, expected 0"):
         LSTM.from_torch(nn.LSTM(WIDTH, HIDDEN, proj_size=2))
 
 
 @pytest.mark.parametrize(("ours", "theirs"), [(GRU, nn.LSTM), (LSTM, nn.RNN), (RNN, nn.GRU), (RNN, nn.RNNCell)])
 def test_modules_of_another_class_are_refused(ours, theirs):
     with pytest.raises(
-        ContractError, match=f"module: seen torch.nn.{theirs.__name__}, wanted torch.nn.{ours.__name__}"
+        ContractError, match=f"module: got torch.nn.{theirs.__name__}, expected torch.nn.{ours.__name__}"
     ):
         ours.from_torch(theirs(WIDTH, HIDDEN))
 
 
 def test_chos_form_is_refused_by_torch():
     for layer in (GRU(WIDTH, HIDDEN, reset="before"), GRU.stack(WIDTH, HIDDEN, 2, reset="before")):
-        with pytest.raises(ContractError, match="layer: seen GRU with reset='before', wanted reset='after'"):
+        with pytest.raises(ContractError, match="layer: got GRU with reset='before', expected reset='after'"):
             layer.to_torch()
 
 
@@ -249,30 +249,30 @@ def test_chos_form_is_refused_by_torch():
     ids=["nonlinearities", "resets", "a norm between", "kinds", "sizes", "biases"],
 )
 def test_stacks_that_torch_cannot_build_are_refused(layers):
-    with pytest.raises(ContractError, match="layer: seen"):
+    with pytest.raises(ContractError, match="layer: got"):
         RecurrentStack(*layers).to_torch()
 
 
 def test_states_of_another_shape_are_refused():
     layer = from_torch("LSTM", torch_module("LSTM", 2, True, True))
     h = torch.zeros(3, BATCH, HIDDEN, dtype=torch.float64)
-    with pytest.raises(ContractError, match="state: seen 3 layers and directions, wanted 4"):
+    with pytest.raises(ContractError, match="state: got 3 layers and directions, expected 4"):
         layer.memory_from_torch((h, h))
-    with pytest.raises(ContractError, match=r"state: seen h alone, wanted \(h, c\) for an LSTM"):
+    with pytest.raises(ContractError, match=r"state: got h alone, expected \(h, c\) for an LSTM"):
         layer.memory_from_torch(torch.zeros(4, BATCH, HIDDEN, dtype=torch.float64))
-    with pytest.raises(ContractError, match=r"state: seen \(h, c\)"):
+    with pytest.raises(ContractError, match=r"state: got \(h, c\)"):
         GRU(WIDTH, HIDDEN).memory_from_torch((h[:1], h[:1]))
 
 
 @pytest.mark.parametrize(
     ("build", "words"),
     [
-        (lambda: RNN(0, 4), "width, hidden: seen 0, 4, wanted at least 1"),
-        (lambda: LSTM(3, 0), "width, hidden: seen 3, 0, wanted at least 1"),
-        (lambda: RNN(3, 4, nonlinearity="gelu"), "nonlinearity: seen 'gelu', wanted 'tanh' or 'relu'"),
-        (lambda: GRU(3, 4, reset="never"), "reset: seen 'never', wanted 'before' or 'after'"),
-        (lambda: GRU.stack(3, 4, 0), "depth: seen 0, wanted at least 1"),
-        (lambda: GRU.stack(3, 4, 2, dropout=1.0), "rate: seen 1.0, wanted 0 ≤ rate < 1"),
+        (lambda: RNN(0, 4), "width, hidden: got 0, 4, expected at least 1"),
+        (lambda: LSTM(3, 0), "width, hidden: got 3, 0, expected at least 1"),
+        (lambda: RNN(3, 4, nonlinearity="gelu"), "nonlinearity: got 'gelu', expected 'tanh' or 'relu'"),
+        (lambda: GRU(3, 4, reset="never"), "reset: got 'never', expected 'before' or 'after'"),
+        (lambda: GRU.stack(3, 4, 0), "depth: got 0, expected at least 1"),
+        (lambda: GRU.stack(3, 4, 2, dropout=1.0), "rate: got 1.0, expected 0 ≤ rate < 1"),
     ],
 )
 def test_settings_out_of_range_are_refused(build, words):

@@ -135,7 +135,7 @@ def test_the_machine_is_named_and_its_memory_known(tmp_path):
 
 @pytest.mark.parametrize("name", ["gpu", "meta", "cuda:99"])
 def test_devices_there_are_not_are_refused(name):
-    with pytest.raises(ValueError, match=f"--device: seen '{name}'"):
+    with pytest.raises(ValueError, match=f"--device: got '{name}'"):
         choose_device(name)
 
 

@@ -48,15 +48,15 @@ def test_settings_reach_the_plan():
 @pytest.mark.parametrize(
     ("word", "message"),
     [
-        ("raet=1", r"seen 'raet'.*did you mean rate"),
-        ("rate=fast", "rate: seen 'fast', wanted float"),
-        ("tied=1", "tied: seen '1', wanted bool"),
-        ("steps=true", "steps: seen 'true', wanted int"),
-        ("clip_norm=high", r"clip_norm: seen 'high', wanted float \\| null"),
-        ("schedule=step by step", "schedule: seen 'step by step'"),
-        ("precision=bf61", r"precision: seen 'bf61'.*did you mean bf16"),
-        ("truncation=regulr", "truncation: seen 'regulr'"),
-        ("optimiser=adam", r"optimiser: seen 'adam'.*did you mean adamw"),
+        ("raet=1", r"got 'raet'.*did you mean rate"),
+        ("rate=fast", "rate: got 'fast', expected float"),
+        ("tied=1", "tied: got '1', expected bool"),
+        ("steps=true", "steps: got 'true', expected int"),
+        ("clip_norm=high", r"clip_norm: got 'high', expected float \\| null"),
+        ("schedule=step by step", "schedule: got 'step by step'"),
+        ("precision=bf61", r"precision: got 'bf61'.*did you mean bf16"),
+        ("truncation=regulr", "truncation: got 'regulr'"),
+        ("optimiser=adam", r"optimiser: got 'adam'.*did you mean adamw"),
     ],
 )
 def test_bad_settings_are_refused(word, message):

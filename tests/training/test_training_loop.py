@@ -198,7 +198,7 @@ def test_rates():
     assert [root.rate_at(s) for s in (0.02, 0.04, 0.16, 1.0)] == pytest.approx([0.5, 1.0, 0.5, 0.2])
     plateau = Optimise(rate=1.0, schedule="plateau", warmup=0.0, decay=0.5)
     assert [plateau.rate_at(0.5, setbacks) for setbacks in (0, 1, 3)] == [1.0, 0.5, 0.125]
-    with pytest.raises(ValueError, match=r"schedule: seen 'cosinus', wanted one of constant, cosine, .*mean cosine"):
+    with pytest.raises(ValueError, match=r"schedule: got 'cosinus', expected one of constant, cosine, .*mean cosine"):
         Optimise(schedule="cosinus")
 
 

@@ -139,10 +139,10 @@ def test_regular_and_full_lengths_draw_nothing():
 @pytest.mark.parametrize(
     ("settings", "error"),
     [
-        ({"kind": "sometimes"}, "seen 'sometimes', wanted one of regular, full, random, reweighted"),
-        ({"steps": 0}, "seen steps 0, every 16, wanted at least 1"),
-        ({"kind": "reweighted", "steps": 8, "every": 8}, "seen steps 8, wanted more than 8"),
-        ({"kind": "random", "steps": 8}, "seen steps 8, wanted more than 16"),
+        ({"kind": "sometimes"}, "got 'sometimes', expected one of regular, full, random, reweighted"),
+        ({"steps": 0}, "got steps 0, every 16, expected at least 1"),
+        ({"kind": "reweighted", "steps": 8, "every": 8}, "got steps 8, expected more than 8"),
+        ({"kind": "random", "steps": 8}, "got steps 8, expected more than 16"),
     ],
 )
 def test_what_cannot_be_is_refused(settings, error):

@@ -69,7 +69,7 @@ def words_differ(ours: Said, theirs: Said, tolerance: float) -> float:
     pairs = list(zip(ours.logprobs, theirs.logprobs, strict=True))[: same + 1]
     difference = max(abs(a - b) for a, b in pairs)
     if not difference <= tolerance:
-        raise Differs(f"the two say different things: log-probabilities differ by {difference:.1e}, wanted {tolerance}")
+        raise Differs(f"the two disagree: log-probabilities differ by {difference:.1e}, expected {tolerance}")
     return difference
 
 

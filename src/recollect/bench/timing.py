@@ -121,5 +121,5 @@ def largest_difference(ours: tuple[Tensor, ...], theirs: tuple[Tensor, ...], tol
     pairs = [(a.detach().double(), b.detach().double()) for a, b in zip(ours, theirs, strict=True)]
     difference = max(float((a - b).abs().max() / b.abs().max()) for a, b in pairs)
     if not difference <= tolerance:
-        raise Differs(f"the two give different results: seen a difference of {difference:.1e}, wanted {tolerance}")
+        raise Differs(f"the two give different results: got a difference of {difference:.1e}, expected {tolerance}")
     return difference

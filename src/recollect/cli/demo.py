@@ -50,7 +50,7 @@ class Demo:
 
     def __post_init__(self) -> None:
         if not 0 < self.seconds < math.inf:
-            raise ValueError(f"--seconds: seen {self.seconds:g}, wanted more than 0; try: recollect demo --seconds 15")
+            raise ValueError(f"--seconds: got {self.seconds:g}, expected more than 0; try: recollect demo --seconds 15")
 
     def recipe(self, family: str) -> Recipe:
         """Say how a family is trained."""
@@ -161,7 +161,7 @@ def page(outcome: Outcome) -> str:
 def make_room(demo: Demo) -> None:
     """Remove what an earlier demo left in the folder; refuse a folder that holds anything else."""
     if demo.out.exists() and not demo.out.is_dir():
-        raise FileError(f"{demo.out}: a file, wanted a folder; try: recollect demo --out {demo.out}-2")
+        raise FileError(f"{demo.out}: a file, expected a folder; try: recollect demo --out {demo.out}-2")
     entries = sorted(demo.out.iterdir()) if demo.out.exists() else []
     for entry in entries:
         if not _is_of_a_demo(entry, demo.data):

@@ -95,8 +95,8 @@ def check_torch() -> Finding:
     except Exception as error:  # a torch that is broken fails in many ways
         return Finding("torch", "broken", f"cannot be imported: {error}", mend)
     if not is_supported(torch.__version__):
-        return Finding("torch", "broken", f"{torch.__version__}, wanted {TORCH_WANTED}", mend)
-    return Finding("torch", "ok", f"{torch.__version__}, wanted {TORCH_WANTED}")
+        return Finding("torch", "broken", f"{torch.__version__}, expected {TORCH_WANTED}", mend)
+    return Finding("torch", "ok", f"{torch.__version__}, expected {TORCH_WANTED}")
 
 
 def is_supported(version: str) -> bool:

@@ -51,7 +51,7 @@ def models(
 ) -> None:
     """Show the line: year, idea, memory, cost. 展示整条发展线。"""
     if lang not in ("en", "zh"):
-        _refuse(f"--lang: seen {lang!r}, wanted en or zh", "recollect models --lang zh")
+        _refuse(f"--lang: got {lang!r}, expected en or zh", "recollect models --lang zh")
     if as_json:
         typer.echo(json.dumps([_station(s) for s in LINE], ensure_ascii=False, indent=2))
         return
@@ -314,7 +314,7 @@ def bench(
 
     words = ["recollect bench", *(["--gpu"] if gpu else []), *(["--quick"] if quick else [])]
     if out is not None and not Path(out).parent.is_dir():
-        _refuse(f"--out: seen {out}, but there is no such folder", f"{' '.join(words)} --out bench.json")
+        _refuse(f"--out: got {out}, but there is no such folder", f"{' '.join(words)} --out bench.json")
     from recollect.bench.contest_table import Bench, head, legend, line, run_bench
 
     if not as_json:
@@ -330,7 +330,7 @@ def _budget(text: str) -> dict[str, Any]:
     """Read 30s, 5m, 1h, 2000steps, 1000000tokens or 3epochs."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(s|m|h|steps?|tokens?|epochs?)", text.strip())
     if match is None:
-        raise ValueError(f"--budget: seen {text!r}, wanted 30s, 5m, 1h, 2000steps, 1000000tokens or 3epochs")
+        raise ValueError(f"--budget: got {text!r}, expected 30s, 5m, 1h, 2000steps, 1000000tokens or 3epochs")
     number, unit = float(match[1]), match[2]
     if unit in ("s", "m", "h"):
         return {"max_seconds": number * {"s": 1, "m": 60, "h": 3600}[unit]}

@@ -21,7 +21,7 @@ class Stack(SequenceLayer[Layers]):
     def __init__(self, *layers: SequenceLayer[Any]) -> None:
         super().__init__()
         if not layers:
-            raise ValueError("layers: seen none, wanted at least one layer")
+            raise ValueError("layers: got none, expected at least one layer")
         for i, (below, above) in enumerate(pairwise(layers)):
             if above.width != below.width_out:
                 raise ContractError(

@@ -29,10 +29,10 @@ def choose_device(name: str) -> torch.device:
     except RuntimeError:
         device = torch.device("meta")  # no device to learn on
     if device.type not in ("cpu", "cuda"):
-        raise ValueError(f"--device: seen {name!r}, wanted auto, cpu, cuda or cuda:N")
+        raise ValueError(f"--device: got {name!r}, expected auto, cpu, cuda or cuda:N")
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         count = torch.cuda.device_count()
-        raise ValueError(f"--device: seen {name!r}, but torch finds {count} GPUs here; try: --device auto")
+        raise ValueError(f"--device: got {name!r}, but torch finds {count} GPUs here; try: --device auto")
     return device
 
 

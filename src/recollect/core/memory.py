@@ -77,7 +77,7 @@ class Memory:
         """Select inside one source, for beam search: as many rows as before, `Fixed` parts stay put."""
         index = self._index(rows)
         if self.tensors() and len(index) != self.batch_size:
-            raise ValueError(f"rows: seen {len(index)} rows, wanted {self.batch_size}: reorder keeps the batch size")
+            raise ValueError(f"rows: got {len(index)} rows, expected {self.batch_size}: reorder keeps the batch size")
         return self._map(lambda t: t.index_select(0, index), lambda m: m.reorder(index))
 
     def detach(self) -> Self:
@@ -123,7 +123,7 @@ class Memory:
         first, *rest = memories
         if any(type(m) is not type(first) or m._identity() != first._identity() for m in rest):
             raise ValueError(
-                f"memories: seen {sorted({type(m).__name__ for m in memories})}, wanted one kind and size of memory"
+                f"memories: got {sorted({type(m).__name__ for m in memories})}, expected one kind and size of memory"
             )
         joined = {name: _cat_parts([getattr(m, name) for m in memories], axis) for name, _, axis in first._parts()}
         sizes = {tuple(part.shape[axis] for _, part, axis in m._parts() if axis is not None) for m in memories}
@@ -185,7 +185,7 @@ class Memory:
         if index.dtype != torch.bool:
             return index.long()
         if len(index) != self.batch_size and self.tensors():
-            raise ValueError(f"rows: seen a mask of {len(index)}, wanted {self.batch_size}, one for each row")
+            raise ValueError(f"rows: got a mask of {len(index)}, expected {self.batch_size}, one for each row")
         return index.nonzero()[:, 0]
 
 

@@ -19,10 +19,10 @@ from recollect.core.memory import Memory
 
 
 class ContractError(ValueError):
-    """Something that a layer cannot read: names the argument, what was seen and what was wanted."""
+    """Something that a layer cannot read: names the argument, what it got and what was expected."""
 
-    def __init__(self, argument: str, seen: object, wanted: object) -> None:
-        super().__init__(f"{argument}: seen {seen}, wanted {wanted}")
+    def __init__(self, argument: str, got: object, expected: object) -> None:
+        super().__init__(f"{argument}: got {got}, expected {expected}")
         self.argument = argument
 
 
@@ -147,10 +147,10 @@ def fill_invalid(t: Tensor, valid: Tensor | None) -> Tensor:
     return t.masked_fill(~valid.reshape(*valid.shape, *[1] * (t.dim() - 2)), 0)
 
 
-def check_choice(what: str, seen: str, choices: Sequence[str]) -> None:
+def check_choice(what: str, got: str, choices: Sequence[str]) -> None:
     """Refuse a word that is not among the choices."""
-    if seen not in choices:
-        raise ValueError(f"{what}: seen {seen!r}, wanted one of {', '.join(choices)}{nearest(seen, choices)}")
+    if got not in choices:
+        raise ValueError(f"{what}: got {got!r}, expected one of {', '.join(choices)}{nearest(got, choices)}")
 
 
 def nearest(name: str, names: Iterable[str]) -> str:

@@ -96,6 +96,6 @@ def token_accuracy(hypotheses: Sequence[Sequence[Hashable]], references: Sequenc
 
 def _check(hypotheses: Sequence[Any], references: Sequence[Any]) -> None:
     if len(hypotheses) != len(references):
-        raise ValueError(f"hypotheses: seen {len(hypotheses)}, wanted {len(references)}, one for each reference")
+        raise ValueError(f"hypotheses: got {len(hypotheses)}, expected {len(references)}, one for each reference")
     if not references:
-        raise ValueError("references: seen none, wanted 1 or more to measure by")
+        raise ValueError("references: got none, expected 1 or more to measure by")

@@ -84,7 +84,7 @@ def attention_map(model: Any, tongues: Tongues, source: str, target: str) -> NDA
         model(torch.tensor([said], device=home), model.remember(torch.from_numpy(ids)[None].to(home)))
     looks = [torch.cat(calls, dim=-2) for name, calls in seen.calls.items() if name.endswith(LOOKS)]
     if not looks:
-        raise ValueError(f"maps: seen {model.config.family!r}, which looks at no source; try bahdanau or transformer")
+        raise ValueError(f"maps: got {model.config.family!r}, which looks at no source; try bahdanau or transformer")
     maps = [look[0].double().cpu().reshape(-1, *look.shape[-2:]) for look in looks]
     return torch.cat(maps).mean(0).numpy()
 

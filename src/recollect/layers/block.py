@@ -40,7 +40,7 @@ class Block(SequenceLayer[M]):
         if mixer.width is None or mixer.width != mixer.width_out:
             raise ContractError("mixer", f"width {mixer.width} to {mixer.width_out}", "equal widths, for the residual")
         if norm not in ("pre", "post") or kind not in ("layer", "rms"):
-            raise ValueError(f"norm, kind: seen {norm!r}, {kind!r}, wanted 'pre' or 'post', 'layer' or 'rms'")
+            raise ValueError(f"norm, kind: got {norm!r}, {kind!r}, expected 'pre' or 'post', 'layer' or 'rms'")
         self.width = self.width_out = mixer.width
         self.growth, self.norm, self.dropout = mixer.growth, norm, dropout
         self.mixer = mixer

@@ -24,7 +24,7 @@ class Convolution(SequenceLayer[Recent]):
     def __init__(self, width: int, size: int = 4, **factory: Any) -> None:
         super().__init__()
         if size < 1:
-            raise ValueError(f"size: seen {size}, wanted at least 1, the step itself")
+            raise ValueError(f"size: got {size}, expected at least 1, the step itself")
         self.width, self.width_out, self.size = width, width, size
         self.weight = nn.Parameter(torch.zeros(size, width, **factory))  # w_0 last, beside the newest step
         self.bias = nn.Parameter(torch.zeros(width, **factory))

@@ -48,7 +48,7 @@ class DecoderBlock(SequenceLayer[Decoding]):
         if len(set(widths)) != 1:
             raise ContractError("mixer, cross, feed_forward", f"widths {widths}", "equal ones, for the residuals")
         if norm not in ("pre", "post"):
-            raise ValueError(f"norm: seen {norm!r}, wanted 'pre' or 'post'")
+            raise ValueError(f"norm: got {norm!r}, expected 'pre' or 'post'")
         self.width = self.width_out = cross.width_out
         self.growth = "constant" if mixer.growth == "none" else mixer.growth
         self.norm, self.dropout = norm, dropout

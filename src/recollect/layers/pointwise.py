@@ -51,7 +51,7 @@ class FeedForward(Pointwise):
     ) -> None:
         super().__init__()
         if activation not in ("relu", "gelu", "gelu_tanh", "swiglu"):
-            raise ValueError(f"activation: seen {activation!r}, wanted 'relu', 'gelu', 'gelu_tanh' or 'swiglu'")
+            raise ValueError(f"activation: got {activation!r}, expected 'relu', 'gelu', 'gelu_tanh' or 'swiglu'")
         self.width = self.width_out = width
         self.hidden, self.activation, self.dropout = hidden or 4 * width, activation, dropout
         rows = 2 * self.hidden if activation == "swiglu" else self.hidden
@@ -157,7 +157,7 @@ class Dropout(Pointwise):
     def __init__(self, width: int, rate: float) -> None:
         super().__init__()
         if not 0 <= rate < 1:
-            raise ValueError(f"rate: seen {rate}, wanted 0 ≤ rate < 1")
+            raise ValueError(f"rate: got {rate}, expected 0 ≤ rate < 1")
         self.width = self.width_out = width
         self.rate = rate
 

@@ -39,10 +39,10 @@ class Positions(SequenceLayer[Position]):
     ) -> None:
         super().__init__()
         if kind not in ("sinusoidal", "learned"):
-            raise ValueError(f"kind: seen {kind!r}, wanted 'sinusoidal' or 'learned'")
+            raise ValueError(f"kind: got {kind!r}, expected 'sinusoidal' or 'learned'")
         if (kind == "learned") != (max_length is not None):
             raise ValueError(
-                f"max_length: seen {max_length}, wanted a number for 'learned' positions and none otherwise"
+                f"max_length: got {max_length}, expected a number for 'learned' positions and none otherwise"
             )
         self.width = self.width_out = width
         self.kind, self.max_length = kind, max_length

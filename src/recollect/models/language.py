@@ -77,7 +77,7 @@ class LanguageModel(SequenceLayer[Memory]):
 
     def _tie(self) -> None:
         if not isinstance(self.body, Stack):
-            raise ValueError(f"tied: seen True with family {self.config.family!r}, which has no weights to share")
+            raise ValueError(f"tied: got True with family {self.config.family!r}, which has no weights to share")
         first, last = self.body[0], self.body[len(self.body) - 1]
         assert isinstance(first, Embedding)
         assert isinstance(last, Linear)

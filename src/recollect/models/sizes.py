@@ -97,7 +97,7 @@ def _widest(make: Callable[[int], C], target: int, count: Callable[[C], int]) ->
 def _checked(config: C, target: int, count: int, vocab_size: int) -> C:
     if abs(count - target) > TOLERANCE * target:
         raise ValueError(
-            f"size: seen {count:,} parameters at least, wanted {target:,}: {vocab_size:,} symbols are too "
+            f"size: got {count:,} parameters at least, expected {target:,}: {vocab_size:,} symbols are too "
             f"many for it; take a larger size or a smaller vocabulary"
         )
     return config

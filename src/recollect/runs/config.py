@@ -123,12 +123,12 @@ def _setting(text: str, kinds: dict[str, str]) -> tuple[str, Any]:
     """Read NAME=VALUE; a value is JSON, or a word as it stands."""
     name, _, word = text.partition("=")
     if name not in kinds:
-        raise ValueError(f"--set: seen {name!r}, wanted one of {', '.join(kinds)}{nearest(name, kinds)}")
+        raise ValueError(f"--set: got {name!r}, expected one of {', '.join(kinds)}{nearest(name, kinds)}")
     try:
         value = json.loads(word)
     except ValueError:
         value = word
     seen = {type(None): ("None",), bool: ("bool",), int: ("int", "float"), float: ("float",), str: ("str",)}
     if not set(seen.get(type(value), ())) & set(kinds[name].split(" | ")):
-        raise ValueError(f"--set {name}: seen {word!r}, wanted {kinds[name].replace('None', 'null')}")
+        raise ValueError(f"--set {name}: got {word!r}, expected {kinds[name].replace('None', 'null')}")
     return name, value

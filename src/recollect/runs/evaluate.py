@@ -93,7 +93,7 @@ def measure_text(run: Run, recipe: Recipe, data: str | None, steps: int | None, 
     else:
         ids, ends = read_ids(data, tokenizer, recipe.field)
     if len(ids) == len(ends):
-        raise ValueError(f"{data or recipe.data}: seen {len(ids)} symbols, wanted at least 2 to predict one")
+        raise ValueError(f"{data or recipe.data}: got {len(ids)} symbols, expected at least 2 to predict one")
     steps = steps or recipe.steps
     text = tokenizer.decode(np.delete(ids, [0, *ends[:-1]]))  # what is predicted: not the documents' first symbols
     ways = {"carried": score_carried} if model.carries else {}

@@ -45,7 +45,7 @@ def check_tensorboard() -> None:
     """Refuse to plot where the package is missing."""
     if find_spec("tensorboard") is None:
         raise ValueError(
-            "tensorboard: seen true, but the package is not installed; try: pip install 'recollect[tensorboard]'"
+            "tensorboard: got true, but the package is not installed; try: pip install 'recollect[tensorboard]'"
         )
 
 

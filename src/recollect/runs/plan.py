@@ -34,7 +34,7 @@ REMEMBERED = (1_000, 16_000)  # symbols
 def forecast(recipe: Recipe, seconds: float = 2.0) -> dict[str, Any]:
     """Try a fresh model on the real data, and say what the whole of the training would take; nothing is kept."""
     if recipe.task != "language":
-        raise ValueError(f"plan: seen the task {recipe.task!r}, wanted language; try recollect train with --budget 10s")
+        raise ValueError(f"plan: got the task {recipe.task!r}, expected language; try: recollect train --budget 10s")
     device, corpus = choose_device(recipe.device), LanguageTask().open(recipe)
     torch.manual_seed(recipe.seed)
     config = recipe.language_model(corpus.tokenizer.vocab_size)

@@ -35,12 +35,12 @@ class Truncation:
 
     def __post_init__(self) -> None:
         if self.kind not in get_args(Kind):
-            raise ValueError(f"truncation: seen {self.kind!r}, wanted one of {', '.join(get_args(Kind))}")
+            raise ValueError(f"truncation: got {self.kind!r}, expected one of {', '.join(get_args(Kind))}")
         if self.steps < 1 or self.every < 1:
-            raise ValueError(f"truncation: seen steps {self.steps}, every {self.every}, wanted at least 1")
+            raise ValueError(f"truncation: got steps {self.steps}, every {self.every}, expected at least 1")
         if self.is_random and self.steps <= self.every:
             wanted = f"more than {self.every}, the symbols between possible cuts"
-            raise ValueError(f"truncation: seen steps {self.steps}, wanted {wanted}")
+            raise ValueError(f"truncation: got steps {self.steps}, expected {wanted}")
 
     @property
     def is_random(self) -> bool:

@@ -129,7 +129,7 @@ def _beside(table: Path, line: _Line) -> Path:
 def _row(table: Path, line: _Line, count: int) -> int:
     if not line.picture.isdecimal() or int(line.picture) >= count:
         where, seen = f"{table}, line {line.number}", repr(line.picture)
-        raise DataError(f"{where}: seen {seen} for a picture, wanted the number of a row, 0 to {count - 1}")
+        raise DataError(f"{where}: got {seen} for a picture, expected the number of a row, 0 to {count - 1}")
     return int(line.picture)
 
 
@@ -145,7 +145,7 @@ def _lines(table: Path, field: str | None) -> Iterator[_Line]:
             columns = _columns(table, cells, field)
         elif line.strip():
             if len(cells) <= max(columns):
-                seen = f"{len(cells)} columns, wanted {max(columns) + 1}"
+                seen = f"{len(cells)} columns, expected {max(columns) + 1}"
                 raise DataError(f"{table}, line {number}: {seen}: a picture's name, a tab and a caption")
             picture, caption, *group = (cells[column].strip() for column in columns)
             if not caption:
@@ -157,7 +157,7 @@ def _columns(table: Path, names: list[str], field: str) -> list[int]:
     """Find the columns of a picture, its caption and perhaps its group by their names."""
     wanted = [name.strip() for name in field.split(",")]
     if len(wanted) not in (2, 3):
-        raise DataError(f"field: seen {field!r}, wanted two names, or three with a group; write --set field={FIELDS}")
+        raise DataError(f"field: got {field!r}, expected two names, or three with a group; write --set field={FIELDS}")
     for name in wanted:
         if name not in names:
             raise DataError(f"{table}: no column {name!r}; its first line has: {', '.join(names)}")

@@ -130,7 +130,7 @@ def read_caption_part(
 
 def _check_size(source: CaptionSource, wanted: tuple[int, ...], why: str) -> None:
     if source.size != wanted:
-        first, seen = source.pictures.names[0], f"{size_in_words(source.size)}, wanted {size_in_words(wanted)}, {why}"
+        first, seen = source.pictures.names[0], f"{size_in_words(source.size)}, expected {size_in_words(wanted)}, {why}"
         resize = f"magick mogrify -resize {wanted[1]}x{wanted[0]}! *.png"
         raise DataError(f"{source.name}: pictures of {seen}, the first is {first}; resize them: {resize}")
 
@@ -178,7 +178,7 @@ def _groups(source: CaptionSource, held_out: list[str]) -> dict[str, str]:
     """Say of each group to which part it goes: the first by hash to those that are held out."""
     names = list(dict.fromkeys(row.group for row in source.rows))
     if len(names) < LEAST:
-        what = f"seen {len(names)} different pictures or groups, wanted {LEAST} or more to train, validate and test on"
+        what = f"got {len(names)} different pictures or groups, expected {LEAST} or more to train, validate and test on"
         raise DataError(f"{source.name}: {what}")
     names.sort(key=lambda name: hashlib.sha256(name.encode()).digest())
     count = max(round(len(names) / SHARE), 1)

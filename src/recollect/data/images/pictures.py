@@ -147,12 +147,12 @@ def _checked(path: Path, pixels: NDArray[np.generic], axes: tuple[int, ...]) -> 
     forms = {2: "(h, w)", 3: "(h, w, c)", 4: "(n, h, w, c)"}
     if pixels.ndim not in axes or pixels.dtype != np.uint8 or not pixels.size:
         seen, wanted = f"shape {pixels.shape} of {pixels.dtype}", " or ".join(forms[count] for count in axes)
-        raise DataError(f"{path}: seen {seen}, wanted {wanted} of uint8; save it so with numpy")
+        raise DataError(f"{path}: got {seen}, expected {wanted} of uint8; save it so with numpy")
     return pixels.astype(np.uint8, copy=False)
 
 
 def _wrong_size(name: str, seen: tuple[int, ...], wanted: tuple[int, ...], why: str) -> DataError:
     return DataError(
-        f"{name}: a picture of {size_in_words(seen)}, wanted {size_in_words(wanted)}, {why}; "
+        f"{name}: a picture of {size_in_words(seen)}, expected {size_in_words(wanted)}, {why}; "
         f"resize it: magick {Path(name).name} -resize {wanted[1]}x{wanted[0]}! new.png"
     )

@@ -85,7 +85,7 @@ def _check(header: Header, path: Path) -> None:
     seen = next((kind for kind, is_so in kinds.items() if is_so), None)
     if seen is not None:
         raise DataError(
-            f"{path}: a PNG with {seen}, wanted 8-bit grey or RGB, not interlaced; "
+            f"{path}: a PNG with {seen}, expected 8-bit grey or RGB, not interlaced; "
             f"convert it: magick {path.name} -interlace none -depth 8 PNG32:new.png"
         )
 
@@ -95,7 +95,7 @@ def _inflated(packed: bytes, header: Header) -> bytes:
     size = header.height * (1 + header.breadth * CHANNELS[header.colour])
     flat = zlib.decompressobj().decompress(packed, size)
     if len(flat) < size:
-        raise zlib.error(f"{len(flat)} bytes of pixels, {size} wanted")
+        raise zlib.error(f"{len(flat)} bytes of pixels, expected {size}")
     return flat
 
 

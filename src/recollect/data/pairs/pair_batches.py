@@ -49,7 +49,7 @@ class PairBatches:
         seed: int = 0,
     ) -> None:
         if not len(part):
-            raise DataError("seen 0 pairs, wanted 1 or more; give pairs to train on")
+            raise DataError("got 0 pairs, expected 1 or more; give pairs to train on")
         self.part, self.begin, self.end = part, begin, end
         self.tokens, self.batch_size = tokens, batch_size
         self.draw = np.random.default_rng(seed)

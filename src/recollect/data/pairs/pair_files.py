@@ -63,7 +63,7 @@ def open_pairs(data: str | Path, *, field: str | None = None, notify: Notify = s
 def _two(field: str) -> tuple[str, str]:
     names = [part.strip() for part in field.split(",")]
     if len(names) != 2 or not all(names):
-        raise DataError(f"field: seen {field!r}, wanted two names; write --set field={FIELDS}")
+        raise DataError(f"field: got {field!r}, expected two names; write --set field={FIELDS}")
     return names[0], names[1]
 
 
@@ -98,7 +98,7 @@ def _in_folder(folder: Path, endings: tuple[str, str] | None, notify: Notify) ->
     if len(names) != 2 or len(files) != 2 or len({_stem(path) for path in files.values()}) != 1:
         seen = ", ".join(names[:6]) + (", …" if len(names) > 6 else "")
         raise DataError(
-            f"{folder}: seen {seen or 'no files'}, wanted two files of one stem, as train.de and train.en; "
+            f"{folder}: got {seen or 'no files'}, expected two files of one stem, as train.de and train.en; "
             f"name the two: {folder}/train.de,{folder}/train.en"
         )
     if endings is not None and set(endings) != set(files):

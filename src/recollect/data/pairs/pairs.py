@@ -99,7 +99,7 @@ def load_pairs(
     read = {part: _survey(open_pairs(text, field=field, notify=to_stderr)) for part, text in given.items()}
     train = read["train"]
     if train.pairs < LEAST:
-        raise DataError(f"{data}: seen {train.pairs} pairs, wanted {LEAST} or more to train, validate and test on")
+        raise DataError(f"{data}: got {train.pairs} pairs, expected {LEAST} or more to train, validate and test on")
     making = Making(tokenizer or choose_kind(train.source, train.size), joint, vocab_size, lowercase, limit)
     keys = [f"{part} {one.digest}" for part, one in read.items()]
     name = hashlib.sha256(f"pairs {VERSION} {tuple(making)} {keys}".encode()).hexdigest()[:24]

@@ -13,7 +13,7 @@ def adding(count: int, length: int, seed: int = 0) -> tuple[Tensor, Tensor]:
     error of 1/6. After Hochreiter & Schmidhuber 1997.
     """
     if length < 2:
-        raise ValueError(f"length: seen {length}, wanted 2 or more: two numbers are added")
+        raise ValueError(f"length: got {length}, expected 2 or more: two numbers are added")
     generator = torch.Generator().manual_seed(seed)
     numbers = torch.rand(count, length, generator=generator)  # (B, T)
     half = length // 2

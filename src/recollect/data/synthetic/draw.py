@@ -39,7 +39,7 @@ def distinct(example: Callable[[Random], E], count: int, seed: int) -> Iterator[
             if len(seen) == count:
                 return
     raise DataError(
-        f"only {len(seen)} different examples were found, {count} wanted; make them longer or count smaller"
+        f"only {len(seen)} different examples were found, expected {count}; make them longer or count smaller"
     )
 
 
@@ -61,4 +61,4 @@ def arguments(name: str, make: Callable[..., object], given: str) -> dict[str, i
 def check_size(name: str, size: int, most: int | None = None) -> None:
     """Refuse a size below 1 or above the most."""
     if size < 1 or (most is not None and size > most):
-        raise DataError(f"{name}={size}: wanted 1 {f'to {most}' if most else 'or more'}")
+        raise DataError(f"{name}={size}: expected 1 {f'to {most}' if most else 'or more'}")

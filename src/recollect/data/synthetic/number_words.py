@@ -63,4 +63,4 @@ def _below_myriad(number: int) -> str:
 
 def _check(number: int) -> None:
     if not 0 <= number <= MOST:
-        raise ValueError(f"number: seen {number}, wanted 0 to {MOST}")
+        raise ValueError(f"number: got {number}, expected 0 to {MOST}")

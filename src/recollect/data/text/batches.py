@@ -46,7 +46,7 @@ class Streams:
         seed: int = 0,
     ) -> None:
         if len(ids) <= batch_size:
-            raise DataError(f"seen {len(ids)} symbols, wanted more than {batch_size}, one for each row; lower --batch")
+            raise DataError(f"got {len(ids)} symbols, expected more than {batch_size}, one for each row; lower --batch")
         self.ids, self.steps, self.length = ids, steps, length
         self.documents = _some_to_predict(ids, ends)
         borders = np.arange(batch_size + 1) * (len(ids) - 1) // batch_size  # rows differ by one symbol at most
@@ -96,7 +96,7 @@ class Windows:
 
     def __init__(self, ids: NDArray[Any], batch_size: int, steps: int, ends: Ends = None, seed: int = 0) -> None:
         if len(ids) <= steps:
-            raise DataError(f"seen {len(ids)} symbols, wanted more than a window's {steps}; lower --steps")
+            raise DataError(f"got {len(ids)} symbols, expected more than a window's {steps}; lower --steps")
         self.ids, self.batch_size, self.steps = ids, batch_size, steps
         self.documents = _some_to_predict(ids, ends)
         self.spread = Spread(self.documents, steps)
@@ -160,5 +160,5 @@ def renew(memory: Memory, fresh: Memory, is_start: Tensor) -> Memory:
 def _some_to_predict(ids: NDArray[Any], ends: Ends) -> Documents:
     documents = Documents(ids, ends)
     if documents.predicted < 1:
-        raise DataError(f"seen {len(ids)} documents of one symbol each, wanted one of two or more; give another text")
+        raise DataError(f"got {len(ids)} documents of one symbol each, expected one of two or more; give another text")
     return documents

@@ -112,7 +112,7 @@ def _hash(pieces: Iterator[Piece]) -> tuple[str, int]:
 def _refuse_short(texts: dict[str, _Text]) -> None:
     name, size = texts["train"].source.name, texts["train"].size
     if size < LEAST:
-        raise DataError(f"{name}: seen {size} characters, wanted at least {LEAST} to train, validate and test on")
+        raise DataError(f"{name}: got {size} characters, expected at least {LEAST} to train, validate and test on")
 
 
 # ---- building ------------------------------------------------------------------------------------------
@@ -132,7 +132,7 @@ def _fill(folder: Path, texts: dict[str, _Text], kind: str) -> dict[str, Any]:
         count = _write(folder / part, _encode(tokenizer, pieces), dtype)
         if count < 2:
             name = text.source.name
-            raise DataError(f"{name}: seen {count} symbols in the {part} part, wanted 2 or more; give more text")
+            raise DataError(f"{name}: got {count} symbols in the {part} part, expected 2 or more; give more text")
     return {"dtype": dtype.name}
 
 

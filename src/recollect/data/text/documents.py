@@ -21,7 +21,7 @@ class Documents:
         self.ends = np.array([len(ids)] if len(ids) else [], dtype=np.int64) if ends is None else ends
         last = int(self.ends[-1]) if len(self.ends) else 0
         if last != len(ids):
-            raise DataError(f"ends: the last document ends at {last}, wanted {len(ids)}, where the text does")
+            raise DataError(f"ends: the last document ends at {last}, expected {len(ids)}, where the text does")
         self.predicted = len(ids) - len(self.ends)
 
     def around(self, places: Places) -> tuple[Places, Places]:

@@ -86,7 +86,7 @@ class LineTokenizer:
         if self.scripts and foreign:
             seen, known = (", ".join(sorted(names)) for names in (foreign, self.scripts))
             hint = "give the other side of the pairs, or train on such lines"
-            raise DataError(f"{where}: seen {seen} letters, wanted {known}, as in {wanted}; {hint}")
+            raise DataError(f"{where}: got {seen} letters, expected {known}, as in {wanted}; {hint}")
 
     def decode(self, ids: Iterable[int]) -> str:
         """Give the line; bytes that are no text become �."""
@@ -116,7 +116,7 @@ class LineTokenizer:
         base = Tokenizer.load(path)
         line = json.loads(Path(path).read_text(encoding="utf-8")).get("line")
         if line is None:
-            raise DataError(f"{path}: a tokenizer of texts, wanted one of pairs; train it with --task translate")
+            raise DataError(f"{path}: a tokenizer of texts, expected one of pairs; train it with --task translate")
         return cls(line["kind"], base, line["lowercase"], line.get("scripts", ()))
 
 

@@ -50,7 +50,7 @@ class Tokenizer:
     def train(cls, kind: str, texts: Iterable[str], vocab_size: int | None = None) -> Tokenizer:
         """Learn the symbols of some texts; vocab_size limits words (50,000), byte pairs (8,000) and space (none)."""
         if kind not in KINDS:
-            raise DataError(f"tokenizer: seen {kind!r}, wanted one of {', '.join(KINDS)}")
+            raise DataError(f"tokenizer: got {kind!r}, expected one of {', '.join(KINDS)}")
         if kind == "byte":
             return cls(kind)
         if kind == "bpe":

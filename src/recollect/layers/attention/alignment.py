@@ -60,7 +60,7 @@ class Hard(Alignment):
         super().__init__()
         check_choice("estimator", estimator, ("score-function", "straight-through"))
         if temperature <= 0:
-            raise ValueError(f"temperature: seen {temperature}, wanted a number above 0")
+            raise ValueError(f"temperature: got {temperature}, expected a number above 0")
         self.temperature, self.estimator = temperature, estimator
 
     def align(self, scores: Tensor, valid: Tensor | None, q: Tensor, place: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -240,5 +240,5 @@ def _lengths(scores: Tensor, valid: Tensor | None) -> Tensor:
 
 def _checked_window(window: int) -> int:
     if window < 1:
-        raise ValueError(f"window: seen {window}, wanted at least 1 step to each side")
+        raise ValueError(f"window: got {window}, expected at least 1 step to each side")
     return window

@@ -46,7 +46,7 @@ class CrossAttention(SequenceLayer[Source]):
     ) -> None:
         super().__init__()
         if width % heads:
-            raise ValueError(f"heads: seen {heads}, wanted a divisor of the width {width}")
+            raise ValueError(f"heads: got {heads}, expected a divisor of the width {width}")
         self.width = self.width_out = width
         self.source_width, self.heads, self.head_width = source_width or width, heads, width // heads
         self.scale, self.dropout = 1 / math.sqrt(self.head_width) if scaled else 1.0, dropout

@@ -53,11 +53,11 @@ class LinearAttention(SequenceLayer[Associations]):
     ) -> None:
         super().__init__()
         if width % heads:
-            raise ValueError(f"heads: seen {heads}, wanted a divisor of the width {width}")
+            raise ValueError(f"heads: got {heads}, expected a divisor of the width {width}")
         if feature not in ("elu", "identity"):
-            raise ValueError(f"feature: seen {feature!r}, wanted 'elu' or 'identity'")
+            raise ValueError(f"feature: got {feature!r}, expected 'elu' or 'identity'")
         if normalised and feature == "identity":
-            raise ValueError("normalised: seen True with the identity feature, wanted False: its sums may be negative")
+            raise ValueError("normalised: got True with the identity feature, expected False: its sums may be negative")
         self.width = self.width_out = width
         self.heads, self.head_width, self.feature = heads, width // heads, feature
         self.normalised = feature == "elu" if normalised is None else normalised

@@ -25,7 +25,7 @@ class MultiHop(nn.Module):
     def __init__(self, attend: Attend, hops: int, **factory: Any) -> None:
         super().__init__()
         if hops < 1:
-            raise ValueError(f"hops: seen {hops}, wanted at least 1")
+            raise ValueError(f"hops: got {hops}, expected at least 1")
         self.attend, self.hops = attend, hops
         self.query_width, self.source_width, self.width_out = attend.query_width, attend.source_width, attend.width_out
         self.again = nn.Linear(attend.query_width, attend.query_width, bias=False, **factory)
@@ -64,7 +64,7 @@ class MultiHead(nn.Module):
     ) -> None:
         super().__init__()
         if not heads or width % len(heads):
-            raise ValueError(f"heads: seen {len(heads)}, wanted a number that divides the width {width}")
+            raise ValueError(f"heads: got {len(heads)}, expected a number that divides the width {width}")
         self.query_width = self.width_out = width
         self.source_width, self.head_width = source_width or width, width // len(heads)
         _check_heads(heads, self.head_width)
@@ -108,6 +108,6 @@ def _check_heads(heads: Sequence[Attend], width: int) -> None:
         wanted = (width, width, width, heads[0].score.width)
         if seen != wanted or head.value is not None:
             raise ValueError(
-                f"heads[{n}]: seen widths {seen} of queries, features, values and keys, wanted {wanted}, "
+                f"heads[{n}]: got widths {seen} of queries, features, values and keys, expected {wanted}, "
                 "and no value_width: the projections stand around the heads"
             )

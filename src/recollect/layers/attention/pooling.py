@@ -75,7 +75,7 @@ class Hierarchical(nn.Module):
     ) -> None:
         super().__init__()
         if words.rows != 1 or sentences.rows != 1:
-            raise ValueError(f"rows: seen {words.rows} and {sentences.rows}, wanted 1: one vector for each level")
+            raise ValueError(f"rows: got {words.rows} and {sentences.rows}, expected 1: one vector for each level")
         self.words, self.sentences = words, sentences
         self.word_reader, self.sentence_reader = word_reader, sentence_reader
         self.width_out = sentences.width_out

@@ -148,7 +148,7 @@ class Tempered(Score):
         super().__init__(query_width, key_width)
         _check_equal(query_width, key_width)
         if temperature <= 0:
-            raise ValueError(f"temperature: seen {temperature}, wanted a number above 0")
+            raise ValueError(f"temperature: got {temperature}, expected a number above 0")
         self.temperature = temperature
         self.log_sharpness = nn.Parameter(torch.zeros((), **factory)) if learned else None
 
@@ -211,7 +211,7 @@ def make_score(name: str, query_width: int, key_width: int, **options: Any) -> S
 def _check_equal(query_width: int, key_width: int) -> None:
     if query_width != key_width:
         raise ValueError(
-            f"query_width: seen {query_width}, wanted {key_width}, the key_width; score 'general' joins unequal widths"
+            f"query_width: got {query_width}, expected {key_width}, the key_width; score 'general' joins unequal widths"
         )
 
 

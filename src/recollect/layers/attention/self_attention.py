@@ -92,7 +92,7 @@ class Attention(SequenceLayer[Memory]):
     def __init__(self, width: int, heads: int, causal: bool, window: int | None, scale: float) -> None:
         super().__init__()
         if window is not None and window < 1:
-            raise ValueError(f"window: seen {window}, wanted at least 1 step, the step itself")
+            raise ValueError(f"window: got {window}, expected at least 1 step, the step itself")
         self.width = self.width_out = width
         self.heads, self.causal, self.window, self.scale = heads, causal, window, scale
         self.alibi: tuple[float, ...] | None = None
@@ -240,15 +240,15 @@ class SelfAttention(Attention):
         **factory: Any,
     ) -> None:
         if width % heads:
-            raise ValueError(f"heads: seen {heads}, wanted a divisor of the width {width}")
+            raise ValueError(f"heads: got {heads}, expected a divisor of the width {width}")
         kv_heads = kv_heads or heads
         if heads % kv_heads:
-            raise ValueError(f"kv_heads: seen {kv_heads}, wanted a divisor of heads, {heads}")
+            raise ValueError(f"kv_heads: got {kv_heads}, expected a divisor of heads, {heads}")
         if positions not in (None, "rotary", "alibi"):
-            raise ValueError(f"positions: seen {positions!r}, wanted 'rotary', 'alibi' or None")
+            raise ValueError(f"positions: got {positions!r}, expected 'rotary', 'alibi' or None")
         self.head_width = width // heads
         if positions == "rotary" and self.head_width % 2:
-            raise ValueError(f"heads: seen a head width of {self.head_width}, wanted an even one for rotary positions")
+            raise ValueError(f"heads: got a head width of {self.head_width}, expected an even one for rotary positions")
         super().__init__(width, heads, causal, window, 1 / math.sqrt(self.head_width) if scaled else 1.0)
         self.kv_heads, self.positions, self.dropout = kv_heads, positions, dropout
         self.alibi = tuple(alibi_slopes(heads)) if positions == "alibi" else None

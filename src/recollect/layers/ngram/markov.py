@@ -201,7 +201,7 @@ class Markov(SequenceLayer[Recent]):
             return
         if int(state_dict[f"{prefix}vocabulary"]) != self.vocab_size:
             seen = int(state_dict[f"{prefix}vocabulary"])
-            error_msgs.append(f"{prefix}vocabulary: seen counts over {seen} symbols, wanted {self.vocab_size}")
+            error_msgs.append(f"{prefix}vocabulary: got counts over {seen} symbols, expected {self.vocab_size}")
             return
         for name in names:
             self._buffers[name] = torch.empty_like(state_dict[prefix + name], device=self._home()[1])

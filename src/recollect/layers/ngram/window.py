@@ -25,7 +25,7 @@ class Window(SequenceLayer[Recent]):
     ) -> None:
         super().__init__()
         if order < 0:
-            raise ValueError(f"order: seen {order}, wanted 0 or more remembered inputs")
+            raise ValueError(f"order: got {order}, expected 0 or more remembered inputs")
         self.width, self.order, self.hidden = width, order, hidden or 4 * width
         self.width_out = width_out or width
         # A product with no columns adds nothing, and torch warns of initialising it.

@@ -35,7 +35,7 @@ class GRU(Recurrence[Hidden]):
         **factory: Any,
     ) -> None:
         if reset not in ("before", "after"):
-            raise ValueError(f"reset: seen {reset!r}, wanted 'before' or 'after'")
+            raise ValueError(f"reset: got {reset!r}, expected 'before' or 'after'")
         self.reset = reset
         self.kernel = "gru" if reset == "after" else None
         super().__init__(width, hidden, bias=bias, **factory)

@@ -74,7 +74,7 @@ class Recurrence(SequenceLayer[H]):
     def __init__(self, width: int, hidden: int, *, bias: bool = True, **factory: Any) -> None:
         super().__init__()
         if width < 1 or hidden < 1:
-            raise ValueError(f"width, hidden: seen {width}, {hidden}, wanted at least 1")
+            raise ValueError(f"width, hidden: got {width}, {hidden}, expected at least 1")
         self.width, self.width_out, self.hidden = width, hidden, hidden
         self.weight_ih = nn.Parameter(torch.empty(self.gates * hidden, width, **factory))
         self.weight_hh = nn.Parameter(torch.empty(self.gates * hidden, hidden, **factory))

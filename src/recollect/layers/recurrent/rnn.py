@@ -31,7 +31,7 @@ class RNN(Recurrence[Hidden]):
         **factory: Any,
     ) -> None:
         if nonlinearity not in ("tanh", "relu"):
-            raise ValueError(f"nonlinearity: seen {nonlinearity!r}, wanted 'tanh' or 'relu'")
+            raise ValueError(f"nonlinearity: got {nonlinearity!r}, expected 'tanh' or 'relu'")
         self.nonlinearity = nonlinearity
         self.kernel = f"rnn_{nonlinearity}"
         super().__init__(width, hidden, bias=bias, **factory)

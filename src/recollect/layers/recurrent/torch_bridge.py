@@ -53,7 +53,7 @@ def build_stack(
 ) -> RecurrentStack:
     """Stack `depth` recurrent layers, in both directions where asked."""
     if depth < 1:
-        raise ValueError(f"depth: seen {depth}, wanted at least 1")
+        raise ValueError(f"depth: got {depth}, expected at least 1")
     layers: list[SequenceLayer[Any]] = []
     for level in range(depth):
         if level and dropout:

@@ -99,9 +99,9 @@ class TTT(SequenceLayer[FastWeights]):
     ) -> None:
         super().__init__()
         if width % heads:
-            raise ValueError(f"heads: seen {heads}, wanted a divisor of the width {width}")
+            raise ValueError(f"heads: got {heads}, expected a divisor of the width {width}")
         if mini_batch is not None and mini_batch < 1:
-            raise ValueError(f"mini_batch: seen {mini_batch}, wanted at least 1, or None for the whole sequence")
+            raise ValueError(f"mini_batch: got {mini_batch}, expected at least 1, or None for the whole sequence")
         self.width = self.width_out = width
         self.heads, self.head_width, self.mini_batch = heads, width // heads, mini_batch
         self.rate, self.base_rate, self.residual, self.average = rate, base_rate, residual, average
