@@ -19,8 +19,7 @@ import numpy as np
 from recollect.core.cache import build_folder, cache_folder, is_whole, read_record
 from recollect.data.error import DataError
 from recollect.data.images.caption_files import Captioned, CaptionSource, open_captions
-from recollect.data.images.pictures import size_in_words
-from recollect.data.images.png import Pixels
+from recollect.data.images.pictures import Pixels, size_in_words
 from recollect.data.pairs.pair_rows import Encoded, PairPart, open_part, part_in_memory, smallest_dtype, write_part
 from recollect.data.text.line_tokenizer import LineTokenizer
 from recollect.data.text.source import to_stderr
