@@ -11,7 +11,9 @@ from typing import Any
 
 from recollect.data.text.line_tokenizer import HAN_LETTER, is_mostly_han
 
-TOKENS = re.compile(rf"{HAN_LETTER}|(?:(?!{HAN_LETTER})\w)+")
+# Latin letters beyond a–z are no part of a word, as in rouge-score; letters of other scripts, which it drops, are.
+LATIN_BLOCKS = "\\x00-\u036f\u1d00-\u1dbf\u1e00-\u1eff\u2000-\u218f\u2c60-\u2c7f\ua720-\ua7ff\ufb00-\ufb06"
+ROUGE_TOKENS = re.compile(rf"[a-z0-9]+|{HAN_LETTER}|(?:(?!{HAN_LETTER})[^\W{LATIN_BLOCKS}])+")
 
 
 def bleu(
@@ -52,20 +54,22 @@ def exact_match(hypotheses: Sequence[str], references: Sequence[str]) -> float:
 
 
 def rouge_l(hypotheses: Sequence[str], references: Sequence[str]) -> float:
-    """Give the mean F1 of the longest common subsequence, 0 to 1 (Lin 2004).
+    """Return the mean F1 of the longest common subsequence, 0 to 1 (Lin 2004).
 
-    P = L / |hypothesis|, R = L / |reference|, F1 = 2 P R / (P + R), over words in small letters without signs; a Han
-    character is a word. Two empty sides agree.
+    P = L / |hypothesis|, R = L / |reference|, F1 = 2 P R / (P + R); 0 where a side has no token
+
+    Tokens are runs of a–z and 0–9 after conversion to lower case, without stemming: for text in the Latin alphabet the
+    F-measure of the rouge-score package (`RougeScorer(["rougeL"])`). It drops all other letters; here a Han character
+    is a token, and so is a run of letters of any other script.
     """
     _check(hypotheses, references)
-    return sum(map(_rouge, hypotheses, references)) / len(references)
-
-
-def _rouge(hypothesis: str, reference: str) -> float:
-    one, other = TOKENS.findall(hypothesis.lower()), TOKENS.findall(reference.lower())
-    if not one and not other:
-        return 1.0
-    return 2 * longest_common(one, other) / (len(one) + len(other))  # = 2 P R / (P + R)
+    total = 0.0
+    for hypothesis, reference in zip(hypotheses, references, strict=True):
+        one = ROUGE_TOKENS.findall(hypothesis.lower())
+        other = ROUGE_TOKENS.findall(reference.lower())
+        if one and other:
+            total += 2 * longest_common(one, other) / (len(one) + len(other))  # = 2 P R / (P + R)
+    return total / len(references)
 
 
 def longest_common(one: Sequence[Hashable], other: Sequence[Hashable]) -> int:
