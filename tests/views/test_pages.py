@@ -22,6 +22,7 @@ from recollect.views.maps import write_maps
 
 CHROMIUM = shutil.which("chromium")
 needs_browser = pytest.mark.skipif(CHROMIUM is None and "CI" not in os.environ, reason="chromium is not installed")
+DARK = ("--force-dark-mode", "--blink-settings=preferredColorScheme=0")
 SEEN = '<iframe id="page" src="{page}" style="width: {width}px; height: 900px; border: 0"></iframe>'
 MEASURE = """<script>
 const page = document.getElementById("page");
@@ -173,8 +174,14 @@ def test_charts_speak_the_page_s_language(shown, tmp_path):
 @needs_browser
 def test_the_page_follows_a_dark_system(shown, tmp_path):
     light = measured(shown[0] / "report.html", tmp_path, 800)
-    dark = measured(
-        shown[0] / "report.html", tmp_path, 800, "--force-dark-mode", "--blink-settings=preferredColorScheme=0"
-    )
+    dark = measured(shown[0] / "report.html", tmp_path, 800, *DARK)
     assert light["paper"] == "rgb(252, 251, 248)"
     assert dark["paper"] == "rgb(22, 24, 27)"
+
+
+@needs_browser
+def test_charts_follow_a_dark_system(shown, tmp_path):
+    page = (shown[0] / "report.html").as_uri()
+    for options, second in (((), "rgb(0, 114, 178)"), (DARK, "rgb(90, 176, 234)")):  # of style.css, --series-2
+        became, _ = browse(page, f"--user-data-dir={tmp_path / second[4:7]}", *options)
+        assert second in became.partition('id="losses"')[2].partition("</figure>")[0]

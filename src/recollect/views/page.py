@@ -6,8 +6,10 @@ from datetime import datetime, timezone
 from functools import cache
 from typing import Any
 
+from recollect.views.figures import COLOURS, Figure
 
-def render(template: str, figures: dict[str, dict[str, Any]], machine: str, **values: Any) -> str:
+
+def render(template: str, figures: dict[str, Figure], machine: str, **values: Any) -> str:
     """Fill a template of `views/templates`; everything in `values` is escaped.
 
     figures: by the id of the element that each is drawn in; see `recollect.views.figures`.
@@ -16,8 +18,15 @@ def render(template: str, figures: dict[str, dict[str, Any]], machine: str, **va
     from markupsafe import Markup
     from plotly.offline import get_plotlyjs
 
+    variables = {colour: f"--{name}" for name, colour in COLOURS.items()}
     date = datetime.now(timezone.utc).date().isoformat()
-    shared = {"figures": figures, "machine": machine, "date": date, "plotly": Markup(get_plotlyjs())}
+    shared = {
+        "figures": figures,
+        "machine": machine,
+        "date": date,
+        "variables": variables,
+        "plotly": Markup(get_plotlyjs()),
+    }
     return _templates().get_template(template).render(**shared, **values)
 
 
