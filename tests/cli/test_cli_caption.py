@@ -101,7 +101,7 @@ def test_a_patient_beam_is_no_less_likely_than_greedy(tmp_path):
 @pytest.mark.parametrize(
     ("words", "error"),
     [
-        (["train", "shapes", "--task", "caption", "-m", "lstm"], "wanted one of show-attend-tell, transformer"),
+        (["train", "shapes", "--task", "caption", "-m", "lstm"], "expected one of show-attend-tell, transformer"),
         (["train", "shapes", "--task", "captions"], "did you mean caption?"),
         (["train", "shapes:size=3", "--task", "caption", "-m", "transformer"], "it takes count, seed, chinese"),
         (["train", "shapes", "--task", "caption", "-m", "transformer", "--set", "alignment=firm"], "soft, hard"),

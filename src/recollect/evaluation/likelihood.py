@@ -33,7 +33,7 @@ from recollect.models.captioning import Captioner
 
 
 @dataclass(frozen=True)
-class Score:
+class Likelihood:
     """The summed negative log-probability of a text's symbols, each given those before it."""
 
     nats: float  # in all
@@ -56,13 +56,13 @@ class Score:
 
 def score_carried(
     model: SequenceLayer[Any], ids: NDArray[Any], steps: int = 256, batch_size: int = 32, ends: Ends = None
-) -> Score:
+) -> Likelihood:
     """Predict every symbol but a document's first, reading each document once with its memory carried along."""
     documents = Documents(ids, ends)
     with _reading(model):
         groups = documents.by_length(batch_size)
         nats = sum(_read_carried(model, ids, starts, lengths - 1, steps) for starts, lengths in groups)
-    return Score(nats, documents.predicted)
+    return Likelihood(nats, documents.predicted)
 
 
 def _read_carried(model: SequenceLayer[Any], ids: NDArray[Any], places: Places, counts: Places, steps: int) -> float:
@@ -80,7 +80,7 @@ def _read_carried(model: SequenceLayer[Any], ids: NDArray[Any], places: Places, 
 
 def score_windows(
     model: SequenceLayer[Any], ids: NDArray[Any], steps: int = 256, batch_size: int = 32, ends: Ends = None
-) -> Score:
+) -> Likelihood:
     """Predict every symbol but a document's first, in windows of `steps` that begin with nothing remembered.
 
     A document's last window may be shorter; it is padded, never dropped.
@@ -90,10 +90,10 @@ def score_windows(
         for starts, counts in _groups(documents.cold_windows(steps), batch_size):
             x, y, valid = _on(model, gather(ids, starts, counts))
             nats += float(_losses(model(x, valid=valid)[0], y, valid).sum())
-    return Score(nats, documents.predicted)
+    return Likelihood(nats, documents.predicted)
 
 
-def score_targets(model: Any, part: PairPart, begin: int, end: int, tokens: int = 8192) -> Score:
+def score_targets(model: Any, part: PairPart, begin: int, end: int, tokens: int = 8192) -> Likelihood:
     """Predict every symbol of the targets, and their ends, each target given its source and what came before in it."""
     nats, count = 0.0, 0
     with _reading(model):
@@ -104,10 +104,10 @@ def score_targets(model: Any, part: PairPart, begin: int, end: int, tokens: int 
             logits, _ = model(x, model.remember(source, source_valid), valid=valid)
             nats += float(_losses(logits, y, valid).sum())
             count += int(y.numel() if valid is None else valid.sum())
-    return Score(nats, count)
+    return Likelihood(nats, count)
 
 
-def score_captions(model: Captioner, part: CaptionPart, begin: int, end: int, batch_size: int = 256) -> Score:
+def score_captions(model: Captioner, part: CaptionPart, begin: int, end: int, batch_size: int = 256) -> Likelihood:
     """Predict every symbol of the captions, and their ends, each given its picture and what came before in it."""
     nats, count = 0.0, 0
     for numbers in groups_by_length(part.pairs, np.arange(len(part)), batch_size=batch_size):
@@ -115,7 +115,7 @@ def score_captions(model: Captioner, part: CaptionPart, begin: int, end: int, ba
         found = score(model, batch.y, batch.valid, remember(model, part.pictures_of(numbers)), begin=begin)
         nats -= float(found.double().sum())
         count += int(batch.y.numel() if batch.valid is None else batch.valid.sum())
-    return Score(nats, count)
+    return Likelihood(nats, count)
 
 
 def loss_by_position(

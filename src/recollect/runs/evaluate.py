@@ -11,7 +11,7 @@ from recollect.data.images.captions import read_caption_part
 from recollect.data.pairs.pairs import read_part
 from recollect.data.text.corpus import read_ids
 from recollect.evaluation.likelihood import (
-    Score,
+    Likelihood,
     loss_by_position,
     score_captions,
     score_carried,
@@ -104,7 +104,7 @@ def measure_text(run: Run, recipe: Recipe, data: str | None, steps: int | None, 
     }
 
 
-def _figures(score: Score, text: str) -> dict[str, float]:
+def _figures(score: Likelihood, text: str) -> dict[str, float]:
     return {
         "nats": score.loss,
         "perplexity": score.perplexity if score.loss < 700 else math.inf,

@@ -20,7 +20,7 @@ REFRESH = 0.2  # seconds
 
 
 @dataclass
-class Progress:
+class FamilyProgress:
     """How far a family is."""
 
     seconds: float = 0.0
@@ -33,7 +33,7 @@ class LiveTable:
 
     def __init__(self, console: Console, budget: float, clock: Callable[[], float] = time.monotonic) -> None:
         self.console, self.budget, self.clock = console, budget, clock
-        self.rows: dict[str, Progress] = {}
+        self.rows: dict[str, FamilyProgress] = {}
         self.shown = -REFRESH
         # Drawn between two updates only: a thread that draws would take time from those who learn.
         self.live = Live(console=console, auto_refresh=False, transient=True) if console.is_terminal else None
@@ -51,7 +51,7 @@ class LiveTable:
 
     def learning(self, family: str, seconds: float, losses: list[float]) -> None:
         """Take a family's progress, and show it if the last look was long enough ago."""
-        self.rows[family] = Progress(seconds, losses)
+        self.rows[family] = FamilyProgress(seconds, losses)
         if self.live and self.clock() - self.shown >= REFRESH:
             self.shown = self.clock()
             self.live.update(self.table(), refresh=True)

@@ -71,7 +71,7 @@ class Captions:
         return self.train.pictures.shape[1:]
 
 
-class Making(NamedTuple):
+class CaptionSettings(NamedTuple):
     """What decides how captions become ids."""
 
     kind: str
@@ -100,12 +100,12 @@ def load_captions(
     read = {part: open_captions(text, field) for part, text in given.items()}
     for source in read.values():
         _check_size(source, read["train"].size, f"as in {data}")
-    making = Making(tokenizer or "word", vocab_size, lowercase)
+    settings = CaptionSettings(tokenizer or "word", vocab_size, lowercase)
     keys = [f"{part} {_digest(source)}" for part, source in read.items()]
-    name = hashlib.sha256(f"captions {VERSION} {tuple(making)} {keys}".encode()).hexdigest()[:24]
+    name = hashlib.sha256(f"captions {VERSION} {tuple(settings)} {keys}".encode()).hexdigest()[:24]
     folder = cache_folder(cache) / name
     if not is_whole(folder):
-        build_folder(folder, partial(_fill, read=read, making=making))
+        build_folder(folder, partial(_fill, read=read, settings=settings))
     for notice in read_record(folder)["notices"]:
         to_stderr(notice)
     return _open(folder)
@@ -145,11 +145,11 @@ def _digest(source: CaptionSource) -> str:
 # ---- building ------------------------------------------------------------------------------------------
 
 
-def _fill(folder: Path, read: dict[str, CaptionSource], making: Making) -> dict[str, Any]:
+def _fill(folder: Path, read: dict[str, CaptionSource], settings: CaptionSettings) -> dict[str, Any]:
     """Divide, learn the tokenizer, write part after part; give what is to be kept beside them."""
     rows, notices = divide(read)
     lines = (row.caption for row in rows["train"])
-    tokenizer = LineTokenizer.train(making.kind, lines, making.vocab_size, making.lowercase)
+    tokenizer = LineTokenizer.train(settings.kind, lines, settings.vocab_size, settings.lowercase)
     tokenizer.save(folder / "tokenizer.json")
     dtype = _dtype(tokenizer, *read.values())
     for part in PARTS:

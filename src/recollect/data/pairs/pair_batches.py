@@ -13,7 +13,7 @@ from torch import Tensor
 
 from recollect.core.memory import pad_axis
 from recollect.data.error import DataError
-from recollect.data.pairs.pair_rows import PairPart, Rows
+from recollect.data.pairs.pair_rows import PairPart, RaggedArray
 
 Numbers = NDArray[np.int64]
 
@@ -124,7 +124,7 @@ def gather_pairs(part: PairPart, numbers: Numbers, begin: int, end: int) -> Pair
     return PairBatch(source, _valid(lengths, source.shape[1]), x, y, _valid(counts + 1, x.shape[1]), is_start)
 
 
-def _padded(rows: Rows, numbers: Numbers) -> tuple[Tensor, Tensor]:
+def _padded(rows: RaggedArray, numbers: Numbers) -> tuple[Tensor, Tensor]:
     """Give rows (B, L) and their lengths (B,), by one look into the file."""
     starts = np.where(numbers > 0, rows.ends[numbers - 1], 0)
     lengths = np.asarray(rows.ends[numbers] - starts)

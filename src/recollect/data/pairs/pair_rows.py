@@ -18,7 +18,7 @@ FILES = ("source.ids", "source.text", "target.ids", "target.text")  # each with 
 
 
 @dataclass(frozen=True)
-class Rows:
+class RaggedArray:
     """One flat array, and the index after each row's last element."""
 
     flat: NDArray[Any]
@@ -41,10 +41,10 @@ class Rows:
 class PairPart:
     """Sources and targets, number by number: the ids that are read, and the lines that they were made from."""
 
-    sources: Rows
-    targets: Rows
-    source_text: Rows  # UTF-8
-    target_text: Rows
+    sources: RaggedArray
+    targets: RaggedArray
+    source_text: RaggedArray  # UTF-8
+    target_text: RaggedArray
 
     def __len__(self) -> int:
         return len(self.sources)
@@ -118,7 +118,7 @@ def _dtypes(ids: DTypeLike) -> list[DTypeLike]:
 
 
 def _part(arrays: list[NDArray[Any]]) -> PairPart:
-    rows = [Rows(flat, ends) for flat, ends in zip(arrays[::2], arrays[1::2], strict=True)]
+    rows = [RaggedArray(flat, ends) for flat, ends in zip(arrays[::2], arrays[1::2], strict=True)]
     sources, source_text, targets, target_text = rows
     return PairPart(sources, targets, source_text, target_text)
 

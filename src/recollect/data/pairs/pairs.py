@@ -57,7 +57,7 @@ class Pairs:
         return self.target_tokenizer.end
 
 
-class Making(NamedTuple):
+class PairSettings(NamedTuple):
     """What decides how lines become ids."""
 
     kind: str
@@ -67,7 +67,7 @@ class Making(NamedTuple):
     limit: int | None
 
 
-class _Read(NamedTuple):
+class _Surveyed(NamedTuple):
     """Pairs that were read through once."""
 
     source: PairSource
@@ -100,12 +100,12 @@ def load_pairs(
     train = read["train"]
     if train.pairs < LEAST:
         raise DataError(f"{data}: got {train.pairs} pairs, expected {LEAST} or more to train, validate and test on")
-    making = Making(tokenizer or choose_kind(train.source, train.size), joint, vocab_size, lowercase, limit)
+    settings = PairSettings(tokenizer or choose_kind(train.source, train.size), joint, vocab_size, lowercase, limit)
     keys = [f"{part} {one.digest}" for part, one in read.items()]
-    name = hashlib.sha256(f"pairs {VERSION} {tuple(making)} {keys}".encode()).hexdigest()[:24]
+    name = hashlib.sha256(f"pairs {VERSION} {tuple(settings)} {keys}".encode()).hexdigest()[:24]
     folder = cache_folder(cache) / name
     if not is_whole(folder):
-        build_folder(folder, partial(_fill, read=read, making=making))
+        build_folder(folder, partial(_fill, read=read, settings=settings))
     for notice in read_record(folder)["notices"]:
         to_stderr(notice)
     return _open(folder)
@@ -133,7 +133,7 @@ def choose_kind(source: PairSource, size: int) -> str:
     return "char" if size < SMALL or is_mostly_han(sample) else "bpe"
 
 
-def _survey(source: PairSource) -> _Read:
+def _survey(source: PairSource) -> _Surveyed:
     """Hash, count and refuse: lines that cannot be read, and a side on which nothing stands."""
     digest, count, sizes = hashlib.sha256(), 0, [0, 0]
     for lines in source.pairs():
@@ -145,19 +145,19 @@ def _survey(source: PairSource) -> _Read:
             where = source.files[side].path if len(source.files) == 2 else source.name
             every = f"each of the {count} {('sources', 'targets')[side]} is empty" if count else "no pair in it"
             raise DataError(f"{where}: {every}; give a file with text in it")
-    return _Read(source, digest.hexdigest(), count, sum(sizes))
+    return _Surveyed(source, digest.hexdigest(), count, sum(sizes))
 
 
 # ---- building ------------------------------------------------------------------------------------------
 
 
-def _fill(folder: Path, read: dict[str, _Read], making: Making) -> dict[str, Any]:
+def _fill(folder: Path, read: dict[str, _Surveyed], settings: PairSettings) -> dict[str, Any]:
     """Learn the tokenizers, write part after part; give what is to be kept beside them."""
     spans, notices = _spans(read), list[str]()
-    source, target = _learn(partial(_stretch, read, "train", spans), making)
+    source, target = _learn(partial(_stretch, read, "train", spans), settings)
     source.save(folder / "source.json")
     target.save(folder / "target.json")
-    dtype, sieve = smallest_dtype(max(source.vocab_size, target.vocab_size)), Sieve(making.limit, making.lowercase)
+    dtype, sieve = smallest_dtype(max(source.vocab_size, target.vocab_size)), Sieve(settings.limit, settings.lowercase)
     for part in PARTS:
         lines = _stretch(read, part, spans)
         encoded = (_encoded(pair, source, target) for pair in lines)
@@ -173,11 +173,11 @@ def _advice(part: str) -> str:
     return "give more pairs or a larger limit" if part == "train" else f"give pairs of their own with --{part}"
 
 
-def _name(read: dict[str, _Read], part: str) -> str:
+def _name(read: dict[str, _Surveyed], part: str) -> str:
     return read.get(part, read["train"]).source.name
 
 
-def _spans(read: dict[str, _Read]) -> dict[str, tuple[int, int]]:
+def _spans(read: dict[str, _Surveyed]) -> dict[str, tuple[int, int]]:
     """Give first and behind the last of each part, in pairs of where it comes from."""
     count = read["train"].pairs
     spans = {part: (0, one.pairs) for part, one in read.items()}
@@ -187,11 +187,11 @@ def _spans(read: dict[str, _Read]) -> dict[str, tuple[int, int]]:
     return {**spans, "train": (0, count)}
 
 
-def _stretch(read: dict[str, _Read], part: str, spans: dict[str, tuple[int, int]]) -> Iterator[Lines]:
+def _stretch(read: dict[str, _Surveyed], part: str, spans: dict[str, tuple[int, int]]) -> Iterator[Lines]:
     return islice(read.get(part, read["train"]).source.pairs(), *spans[part])
 
 
-def _learn(pairs: Callable[[], Iterator[Lines]], making: Making) -> tuple[LineTokenizer, LineTokenizer]:
+def _learn(pairs: Callable[[], Iterator[Lines]], settings: PairSettings) -> tuple[LineTokenizer, LineTokenizer]:
     """Learn one tokenizer from both sides, or one from each, of pairs whose sides both have text."""
     letters: tuple[Counter[str], Counter[str]] = Counter(), Counter()
 
@@ -203,9 +203,9 @@ def _learn(pairs: Callable[[], Iterator[Lines]], making: Making) -> tuple[LineTo
                     yield pair[side]
 
     def learn(*sides: int) -> LineTokenizer:
-        return LineTokenizer.train(making.kind, lines(sides), making.vocab_size, making.lowercase)
+        return LineTokenizer.train(settings.kind, lines(sides), settings.vocab_size, settings.lowercase)
 
-    source, target = [learn(0, 1)] * 2 if making.joint else [learn(0), learn(1)]
+    source, target = [learn(0, 1)] * 2 if settings.joint else [learn(0), learn(1)]
     return source.for_scripts(main_scripts(letters[0])), target.for_scripts(main_scripts(letters[1]))
 
 

@@ -20,7 +20,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from recollect.core.cache import build_folder, cache_folder, is_whole, read_record
 from recollect.data.error import DataError
-from recollect.data.text.source import Piece, Source, open_source, to_stderr
+from recollect.data.text.source import Piece, TextSource, open_source, to_stderr
 from recollect.data.text.split import cut, split
 from recollect.data.text.tokenizer import Ids, Tokenizer, choose_kind
 
@@ -44,7 +44,7 @@ class Corpus:
 class _Text(NamedTuple):
     """A source that was read through once."""
 
-    source: Source
+    source: TextSource
     digest: str
     size: int  # characters
 

@@ -23,7 +23,7 @@ from recollect.data.synthetic.builtin import BUILTINS, builtin_documents, is_bui
 from recollect.data.text.encoding import BLOCK, find_encoding, open_bytes
 from recollect.data.text.formats import Piece, format_of, read_pieces
 
-__all__ = ["DataError", "Piece", "Source", "open_source", "read_text"]
+__all__ = ["DataError", "Piece", "TextSource", "open_source", "read_text"]
 
 GLOB = "*?["
 
@@ -37,7 +37,7 @@ class TextFile:
 
 
 @dataclass(frozen=True)
-class Source:
+class TextSource:
     """Text that can be read again and again. Close it (or use `with`) to drop what standard input left on disk."""
 
     name: str
@@ -71,7 +71,7 @@ class Source:
         if self.spool is not None:
             shutil.rmtree(self.spool, ignore_errors=True)
 
-    def __enter__(self) -> Source:
+    def __enter__(self) -> TextSource:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
@@ -92,7 +92,7 @@ def to_stderr(notice: str) -> None:
 
 def open_source(
     data: str | Path, *, field: str = "text", notify: Notify = silent, stdin: BinaryIO | None = None
-) -> Source:
+) -> TextSource:
     """Find the text that DATA names. `field` is the .jsonl field or table column that holds it.
 
     A built-in's name wins over a file's of the same name: `./copy` is the file.
@@ -103,9 +103,9 @@ def open_source(
     if isinstance(data, str) and is_builtin(name):
         if Path(name).exists():
             notify(f"{name} is the built-in text; write ./{name} for the file or folder of that name")
-        return Source(name, builtin=settle_builtin(name, notify), field=field)
+        return TextSource(name, builtin=settle_builtin(name, notify), field=field)
     paths, alone = _find(Path(name), name)
-    return Source(name, files=_readable(name, paths, alone, notify), field=field)
+    return TextSource(name, files=_readable(name, paths, alone, notify), field=field)
 
 
 def _find(path: Path, name: str) -> tuple[list[Path], bool]:
@@ -153,14 +153,14 @@ def _readable(name: str, paths: list[Path], alone: bool, notify: Notify) -> tupl
     return tuple(files)
 
 
-def _from_stdin(stdin: BinaryIO, field: str, notify: Notify) -> Source:
+def _from_stdin(stdin: BinaryIO, field: str, notify: Notify) -> TextSource:
     """Keep standard input in a file: it can be read only once, and text is read several times."""
     folder = Path(tempfile.mkdtemp(prefix="recollect-"))
     path = folder / "standard-input"
     try:
         with path.open("wb") as file:
             shutil.copyfileobj(stdin, file, BLOCK)
-        return Source("-", files=_readable("-", [path], True, notify), field=field, spool=folder)
+        return TextSource("-", files=_readable("-", [path], True, notify), field=field, spool=folder)
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise

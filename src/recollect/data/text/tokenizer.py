@@ -102,9 +102,9 @@ class Tokenizer:
         """The ids that no training text holds: nothing to say."""
         return [self._unknown] if self.kind in UNKNOWN and self._unknown == len(self.symbols) else []
 
-    def stream(self, after: str = "") -> Decoding:
+    def stream(self, after: str = "") -> IncrementalDecoder:
         """Begin to decode id by id, going on from a text."""
-        return Decoding(self, after)
+        return IncrementalDecoder(self, after)
 
     def save(self, path: str | Path) -> None:
         """Write tokenizer.json beside its place and rename."""
@@ -126,7 +126,7 @@ class Tokenizer:
             raise DataError(f"{path}: damaged or not a tokenizer ({error})") from error
 
 
-class Decoding:
+class IncrementalDecoder:
     """Text that grows id by id; an unfinished character waits."""
 
     def __init__(self, tokenizer: Tokenizer, after: str = "") -> None:

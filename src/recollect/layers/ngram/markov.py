@@ -23,9 +23,10 @@ class Markov(SequenceLayer[Recent]):
 
     p(w | h) = share(h w) + back(h) · p(w | h')      h: the last `order` symbols; h': h without its first
 
-    What `count` saw is all it knows; how counts become share and back is said in `recollect.layers.ngram.smoothing`.
-    With "kneser-ney" it equals KenLM's lmplz --discount_fallback, with vocab_size taken as the number of symbols that
-    can be predicted. A model that has counted nothing predicts all symbols alike.
+    What `count` has seen is all it knows; `recollect.layers.ngram.smoothing` defines share and back.
+    With "kneser-ney" it is the model of KenLM's lmplz --discount_fallback, with vocab_size taken as the number of
+    symbols that can be predicted; on tiny texts the discounts can differ (see `smoothing.discounts`). A model that has
+    counted nothing predicts all symbols with equal probability.
 
     Outputs are log-probabilities of the symbol after each id. A begin symbol, which has the id `vocab_size` and is
     never predicted, stands before each row. N-grams are found by level, among the sorted keys of

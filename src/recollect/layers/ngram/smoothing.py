@@ -88,8 +88,13 @@ def adjusted_counts(level: Level, above: Level) -> Ints:
 def discounts(counts: Ints) -> Floats:
     """D for counts of 0, 1, 2, and 3 or more: D_k = k - (k + 1) · Y · t_{k+1} / t_k, with Y = t_1 / (t_1 + 2 t_2).
 
-    t_k is the number of n-grams of count k. Where a t_k is missing or a D_k leaves [0, k], the text is too small for
-    the estimate, and `FALLBACK` stands in (lmplz --discount_fallback).
+    t_k is the number of n-grams of count k. Where t_1, t_2 or t_3 is 0 or a D_k leaves [0, k], the text is too small
+    for the estimate, and `FALLBACK` is used (lmplz --discount_fallback).
+
+    Where we differ from KenLM: on every level below the highest, lmplz enters the last n-gram of its sort order into
+    t_k with the raw count c instead of a (the final loop of `AdjustCounts::Run`), so that one n-gram may stand in
+    another t_k. Figures on a corpus agree (docs/figures.md); on a text of a few sentences the discounts, and whether
+    they fall back, can differ. lmplz also computes D in float32.
     """
     t = np.bincount(np.minimum(counts, 5), minlength=6).astype(np.float64)
     if not t[1:4].all():
