@@ -56,8 +56,8 @@ def test_without_the_docs_a_generator_is_read_and_said_once(monkeypatch):
     monkeypatch.setitem(sys.modules, "pydoc_data.topics", None)
     heard = []
     with open_source("python-docs", notify=heard.append) as source:
-        assert [piece.text for piece in source.pieces()] == list(builtin_documents("recall"))
-        assert len(list(source.pieces())) == 20_000
+        assert [chunk.text for chunk in source.chunks()] == list(builtin_documents("recall"))
+        assert len(list(source.chunks())) == 20_000
     assert heard == ["python-docs: this Python lacks pydoc_data.topics; the generator recall is read instead"]
 
 

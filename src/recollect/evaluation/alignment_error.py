@@ -9,7 +9,7 @@ from recollect.core.validate import ContractError
 
 
 def alignment_error_rate(weights: Tensor, sure: Tensor, possible: Tensor | None = None) -> float:
-    """Give the alignment error rate (Och & Ney 2003): 0 is perfect, 1 is wrong everywhere.
+    """Return the alignment error rate (Och & Ney 2003): 0 is perfect, 1 is wrong everywhere.
 
     AER = 1 − (|A ∩ S| + |A ∩ P|) / (|A| + |S|)
 

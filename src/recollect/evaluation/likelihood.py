@@ -126,7 +126,7 @@ def loss_by_position(
     batch_size: int = 32,
     ends: Ends = None,
 ) -> list[float]:
-    """Give the mean nats at each place of a cold window: how much the model gains from what came before.
+    """Return the mean nats at each place of a cold window: how much the model gains from what came before.
 
     Where no document is so long, there are fewer than `steps` places.
     """
@@ -152,7 +152,7 @@ def _groups(windows: Iterable[tuple[int, int]], size: int) -> Iterator[tuple[Pla
 
 
 def _losses(logits: Tensor, y: Tensor, valid: Tensor | None) -> Tensor:
-    """Give the nats of each symbol (B, T), zero where there is none."""
+    """Return the nats of each symbol (B, T), zero where there is none."""
     # In float64: over millions of symbols float32 would lose the last digits that are shown.
     logits = logits.float() if logits.dtype in (torch.float16, torch.bfloat16) else logits
     losses = F.cross_entropy(logits.flatten(0, -2), y.flatten(), reduction="none").double().view_as(y)

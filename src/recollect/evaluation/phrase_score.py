@@ -22,7 +22,7 @@ def score_pairs(
     *,
     batch_size: int = 64,
 ) -> list[float]:
-    """Give log p(target, end | source) of each pair, in nats, with `begin` read before the target."""
+    """Return log p(target, end | source) of each pair, in nats, with `begin` read before the target."""
     if len(sources) != len(targets):
         raise ContractError("targets", f"{len(targets)} of them", f"{len(sources)}, one for each source")
     found: list[float] = []

@@ -19,7 +19,7 @@ ROUGE_TOKENS = re.compile(rf"[a-z0-9]+|{HAN_LETTER}|(?:(?!{HAN_LETTER})[^\W{LATI
 def bleu(
     hypotheses: Sequence[str], references: Sequence[str], *, lowercase: bool = False, chinese: bool | None = None
 ) -> dict[str, Any]:
-    """Give corpus BLEU, 0 to 100, and its signature (Papineni et al. 2002; Post 2018).
+    """Return corpus BLEU, 0 to 100, and its signature (Papineni et al. 2002; Post 2018).
 
     Cut by `13a`, and by `zh` where the references are mostly Han: 13a takes a Chinese sentence for one word and its
     BLEU is 0. `chinese` says so instead of the references.
@@ -34,7 +34,7 @@ def bleu(
 
 
 def chrf(hypotheses: Sequence[str], references: Sequence[str], *, lowercase: bool = False) -> dict[str, Any]:
-    """Give corpus chrF2, 0 to 100, and its signature: character n-grams up to six, recall twice (Popović 2015)."""
+    """Return corpus chrF2, 0 to 100, and its signature: character n-grams up to six, recall twice (Popović 2015)."""
     _check(hypotheses, references)
     from sacrebleu.metrics.chrf import CHRF
 
@@ -47,7 +47,7 @@ def _scored(metric: Any, hypotheses: Sequence[str], references: Sequence[str]) -
 
 
 def exact_match(hypotheses: Sequence[str], references: Sequence[str]) -> float:
-    """Give the share of hypotheses that are their reference, but for white space."""
+    """Return the share of hypotheses that are their reference, but for white space."""
     _check(hypotheses, references)
     pairs = zip(hypotheses, references, strict=True)
     return sum(one.split() == other.split() for one, other in pairs) / len(references)
@@ -73,7 +73,7 @@ def rouge_l(hypotheses: Sequence[str], references: Sequence[str]) -> float:
 
 
 def longest_common(one: Sequence[Hashable], other: Sequence[Hashable]) -> int:
-    """Give the length of the longest common subsequence, a column of the table in one whole number.
+    """Return the length of the longest common subsequence, a column of the table in one whole number.
 
     A bit of `column` is 0 where the length grows by one (Hyyrö 2004).
     """
@@ -89,7 +89,7 @@ def longest_common(one: Sequence[Hashable], other: Sequence[Hashable]) -> int:
 
 
 def token_accuracy(hypotheses: Sequence[Sequence[Hashable]], references: Sequence[Sequence[Hashable]]) -> float:
-    """Give the share of places at which both have the same symbol, of the places that either has."""
+    """Return the share of places at which both have the same symbol, of the places that either has."""
     _check(hypotheses, references)
     same = places = 0
     for one, other in zip(hypotheses, references, strict=True):

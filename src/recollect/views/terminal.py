@@ -68,7 +68,7 @@ class LiveTable:
             )
 
     def table(self) -> Table:
-        """Give the table as it stands."""
+        """Return the table as it stands."""
         table = Table(box=None, header_style="bold")
         for column in ("family", "learned", "held-out loss", ""):
             table.add_column(column, justify="right" if column in ("learned", "held-out loss") else "left")
@@ -80,7 +80,7 @@ class LiveTable:
 
 
 def final_tables(outcome: Outcome) -> Group:
-    """Give the figures of every family, and what each says."""
+    """Return the figures of every family, and what each says."""
     return Group(_figures(outcome), Text(), _said(outcome))
 
 

@@ -1,7 +1,7 @@
 """Pictures in files: PNG, JPEG, WebP and GIF (read by Pillow), numpy arrays, folders, or the generated shapes.
 
-All pictures of a data set have one size. A picture has a name by which it is found again: its file's, or
-`images.npz#17` and `shapes#17` for one of many.
+All pictures of a data set have one size. Every picture has a name: that of its file, or `images.npz#17` and
+`shapes#17` for one of many.
 """
 
 from __future__ import annotations
@@ -20,8 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
 
-from recollect.core.validate import nearest
-from recollect.data.error import DataError
+from recollect.data.error import DataError, did_you_mean
 from recollect.data.synthetic.draw import arguments
 from recollect.data.synthetic.shapes import shapes
 
@@ -48,11 +47,12 @@ class Pictures:
 
 def open_pictures(words: str, size: tuple[int, ...] | None = None, why: str = "") -> Pictures:
     """Return all pictures that `words` name; where `size` (h, w, c) is given, refuse others and name the reason."""
-    words, number = _one_of_many(words)
-    found = _read(words)
-    if number is not None:
+    one_of_many = None if Path(words).exists() else re.fullmatch(r"(.+)#(\d+)", words)
+    found = _read(words if one_of_many is None else one_of_many[1])
+    if one_of_many is not None:
+        name, number = one_of_many[1], int(one_of_many[2])
         if number >= len(found.names):
-            raise DataError(f"{words}#{number}: no such picture; there are {len(found.names)}, from {words}#0 on")
+            raise DataError(f"{words}: no such picture; there are {len(found.names)}, from {name}#0 on")
         found = Pictures([found.names[number]], found.pixels[number : number + 1])
     if size is not None and found.pixels.shape[1:] != size:
         raise _wrong_size(found.names[0], found.pixels.shape[1:], size, why)
@@ -128,8 +128,7 @@ def _decoded(content: bytes, path: Path) -> Pixels:
         image.verify()  # the checksums of a PNG, which are not looked at when it is decoded; leaves the image unusable
     with Image.open(io.BytesIO(content), formats=FORMATS) as image:
         image.load()
-        upright = ImageOps.exif_transpose(image)
-        return _as_rgb(upright)
+        return _as_rgb(ImageOps.exif_transpose(image))
 
 
 def _as_rgb(image: Image.Image) -> Pixels:
@@ -155,11 +154,6 @@ def size_in_words(shape: tuple[int, ...]) -> str:
     return "×".join(map(str, shape))
 
 
-def _one_of_many(words: str) -> tuple[str, int | None]:
-    match = None if Path(words).exists() else re.fullmatch(r"(.+)#(\d+)", words)
-    return (words, None) if match is None else (match[1], int(match[2]))
-
-
 def _read(words: str) -> Pictures:
     path = Path(words)
     if path.is_dir():
@@ -170,8 +164,7 @@ def _read(words: str) -> Pictures:
     if is_generated(words) and not path.exists():
         return _numbered(words, generated(words)[0])
     if not path.is_file():
-        near = nearest(path.name, [p.name for p in path.parent.iterdir()]) if path.parent.is_dir() else ""
-        raise DataError(f"{words}: no such file or folder{near}; pictures are {FORMS}")
+        raise DataError(f"{words}: no such file or folder{did_you_mean(path)}; pictures are {FORMS}")
     if path.suffix.lower() == ".npz":
         return _numbered(words, read_rows(path))
     picture = _read_picture(path, many=True)
@@ -202,7 +195,7 @@ def _load(path: Path) -> dict[str, NDArray[np.generic]]:
             found = np.load(file, allow_pickle=False)
             return {"": found} if isinstance(found, np.ndarray) else dict(found)
     except UNREADABLE as error:
-        raise DataError(f"{path}: damaged or not an array of numpy's ({error}); take another copy") from error
+        raise DataError(f"{path}: damaged or not a numpy array ({error}); take another copy") from error
 
 
 def _checked(path: Path, pixels: NDArray[np.generic], axes: tuple[int, ...]) -> Pixels:

@@ -30,7 +30,7 @@ class Builtin:
 
 
 def python_docs() -> Iterator[str]:
-    """Give the topics of the Python reference, sorted by name, each paragraph only where it comes first.
+    """Yield the topics of the Python reference, sorted by name, each paragraph only where it comes first.
 
     Whole chapters come twice in it (`while` alone and within `compound`); kept, the held-out text would be known.
     """
@@ -60,19 +60,19 @@ def _without_repeats(text: str, seen: set[str]) -> str:
 
 
 def copy(length: int = 12, symbols: int = 10, count: int = 15_000, seed: int = 0) -> Iterator[str]:
-    """Give `abca=abca`: what stood before the sign, again."""
+    """Yield `abca=abca`: what stood before the sign, again."""
     alphabet = _alphabet(symbols)
     return distinct(lambda rng: f"{(s := _draw(rng, alphabet, length))}={s}\n", count, seed)
 
 
 def reverse(length: int = 12, symbols: int = 10, count: int = 15_000, seed: int = 0) -> Iterator[str]:
-    """Give `abca=acba`: what stood before the sign, backwards."""
+    """Yield `abca=acba`: what stood before the sign, backwards."""
     alphabet = _alphabet(symbols)
     return distinct(lambda rng: f"{(s := _draw(rng, alphabet, length))}={s[::-1]}\n", count, seed)
 
 
 def recall(pairs: int = 6, count: int = 20_000, seed: int = 0) -> Iterator[str]:
-    """Give `c3 a7 f1 ?a=7`: letters with their digits, then one letter again, and its digit."""
+    """Yield `c3 a7 f1 ?a=7`: letters with their digits, then one letter again, and its digit."""
     check_size("pairs", pairs, len(LETTERS))
 
     def example(rng: Random) -> str:
@@ -85,7 +85,7 @@ def recall(pairs: int = 6, count: int = 20_000, seed: int = 0) -> Iterator[str]:
 
 
 def needle(distance: int = 64, count: int = 5_000, seed: int = 0) -> Iterator[str]:
-    """Give `7`, then `distance` letters that do not matter, then `?7`: one digit to keep for so long."""
+    """Yield `7`, then `distance` letters that do not matter, then `?7`: one digit to keep for so long."""
     check_size("distance", distance)
 
     def example(rng: Random) -> str:
@@ -96,7 +96,7 @@ def needle(distance: int = 64, count: int = 5_000, seed: int = 0) -> Iterator[st
 
 
 def parity(length: int = 24, count: int = 15_000, seed: int = 0) -> Iterator[str]:
-    """Give `01101=1`: bits, then 1 where the number of ones is odd."""
+    """Yield `01101=1`: bits, then 1 where the number of ones is odd."""
     check_size("length", length)
     return distinct(lambda rng: f"{(s := _draw(rng, '01', length))}={s.count('1') % 2}\n", count, seed)
 
@@ -115,7 +115,7 @@ BUILTINS = {
 
 
 def settle_builtin(data: str, notify: Notify) -> str:
-    """Give the built-in to read: where this Python lacks its docs, a generator instead, with a notice."""
+    """Return the built-in to read: where this Python lacks its docs, a generator instead, with a notice."""
     try:
         if data == "python-docs":
             import pydoc_data.topics  # noqa: F401
@@ -126,12 +126,12 @@ def settle_builtin(data: str, notify: Notify) -> str:
 
 
 def is_builtin(data: str) -> bool:
-    """Tell whether DATA names a built-in, with or without arguments."""
+    """Return whether DATA names a built-in, with or without arguments."""
     return data.partition(":")[0] in BUILTINS
 
 
 def builtin_documents(data: str) -> Iterator[str]:
-    """Give the documents of `name` or `name:key=value,…`."""
+    """Yield the documents of `name` or `name:key=value,…`."""
     name, _, given = data.partition(":")
     if name not in BUILTINS:
         raise DataError(f"{name}: no such built-in{nearest(name, BUILTINS)}; built-ins are: {', '.join(BUILTINS)}")

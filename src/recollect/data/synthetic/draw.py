@@ -28,7 +28,7 @@ def pick(rng: Random, choices: Sequence[T]) -> T:
 
 
 def distinct(example: Callable[[Random], E], count: int, seed: int) -> Iterator[E]:
-    """Give `count` different examples, or say that there are not so many."""
+    """Yield `count` different examples, or say that there are not so many."""
     check_size("count", count)
     rng, seen = Random(seed), set[E]()
     for _ in range(20 * count):

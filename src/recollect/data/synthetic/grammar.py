@@ -116,17 +116,17 @@ class Phrase:
     target: tuple[tuple[str, tuple[int, ...]], ...] = ()
 
     def moved(self, by: int) -> tuple[tuple[str, tuple[int, ...]], ...]:
-        """Give the target as seen from a sentence in which `by` words stand before this phrase."""
+        """Return the target as seen from a sentence in which `by` words stand before this phrase."""
         return tuple((word, tuple(place + by for place in places)) for word, places in self.target)
 
 
 def grammar(clauses: int = 1, count: int = 20_000, seed: int = 0) -> Iterator[tuple[str, str]]:
-    """Give `the bat is hidden in a cave .` and `蝙蝠 藏 在 山洞 里 。`: up to so many clauses, joined by `and`."""
+    """Yield `the bat is hidden in a cave .` and `蝙蝠 藏 在 山洞 里 。`: up to so many clauses, joined by `and`."""
     return ((" ".join(pair.source), " ".join(pair.target)) for pair in aligned_grammar(clauses, count, seed))
 
 
 def aligned_grammar(clauses: int = 1, count: int = 20_000, seed: int = 0) -> Iterator[Aligned]:
-    """Give the pairs of `grammar` in words, with their links, against which attention can be held (AER).
+    """Yield the pairs of `grammar` in words, with their links, against which attention can be held (AER).
 
     Words that have no counterpart stay without a link: articles, forms of `be`, 的 behind an adjective, and 很, which
     Chinese puts before an adjective that nothing else comes before.
@@ -188,7 +188,7 @@ def _where(rng: Random, place: Word, near: Word) -> Phrase:
 
 
 def _degree(rng: Random, share: float) -> Phrase:
-    """Give an adjective, before which an intensifier stands in so many of the cases."""
+    """Return an adjective, before which an intensifier stands in so many of the cases."""
     words = [pick(rng, INTENSIFIERS)] if rng.random() < share else []
     words.append(pick(rng, ADJECTIVES))
     return Phrase(tuple(e for e, _ in words), tuple((c, (i,)) for i, (_, c) in enumerate(words)))

@@ -11,7 +11,7 @@ HAN_DIGITS = "零一二三四五六七八九"
 
 
 def english_words(number: int) -> str:
-    """Give a number's English words.
+    """Return a number's English words.
 
     >>> english_words(1_042_310)
     'one million forty-two thousand three hundred ten'
@@ -35,7 +35,7 @@ def _below_thousand(number: int) -> str:
 
 
 def chinese_words(number: int) -> str:
-    """Give a number's Chinese words, in groups of four digits.
+    """Return a number's Chinese words, in groups of four digits.
 
     >>> chinese_words(1_042_310), chinese_words(20_005), chinese_words(15)
     ('一百零四万二千三百一十', '二万零五', '十五')

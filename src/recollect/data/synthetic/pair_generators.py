@@ -39,7 +39,7 @@ Lines = tuple[str, str]  # a source and its target
 
 
 def numbers(most: int = MOST, chinese: int = 0, count: int = 20_000, seed: int = 0) -> Iterator[Lines]:
-    """Give `forty-two thousand seven` and `42007`; with chinese=1 `四万二千零七`.
+    """Yield `forty-two thousand seven` and `42007`; with chinese=1 `四万二千零七`.
 
     Numbers of one digit are drawn as often as those of seven.
     """
@@ -56,7 +56,7 @@ def numbers(most: int = MOST, chinese: int = 0, count: int = 20_000, seed: int =
 
 
 def dates(count: int = 20_000, seed: int = 0) -> Iterator[Lines]:
-    """Give `the 3rd of March, 2021` and `2021-03-03`: thirteen ways to write a day from 1900 to 2099."""
+    """Yield `the 3rd of March, 2021` and `2021-03-03`: thirteen ways to write a day from 1900 to 2099."""
 
     def example(rng: Random) -> Lines:
         day = FIRST_DAY + timedelta(days=below(rng, (LAST_DAY - FIRST_DAY).days + 1))
@@ -66,7 +66,7 @@ def dates(count: int = 20_000, seed: int = 0) -> Iterator[Lines]:
 
 
 def reversed_letters(length: int = 16, symbols: int = 26, count: int = 20_000, seed: int = 0) -> Iterator[Lines]:
-    """Give `gate` and `etag`: up to `length` letters, at least half as many, and the same backwards."""
+    """Yield `gate` and `etag`: up to `length` letters, at least half as many, and the same backwards."""
     check_size("length", length)
     check_size("symbols", symbols, len(LETTERS))
     least = (length + 1) // 2
@@ -88,7 +88,7 @@ def _weekday(day: date) -> str:
 
 
 def _ordinal(day: date) -> str:
-    """Give 1st, 2nd, 3rd, 4th, … 11th, … 21st."""
+    """Return 1st, 2nd, 3rd, 4th, … 11th, … 21st."""
     ending = "th" if 10 < day.day < 20 else {1: "st", 2: "nd", 3: "rd"}.get(day.day % 10, "th")
     return f"{day.day}{ending}"
 
@@ -136,12 +136,12 @@ PAIR_TASKS = {
 
 
 def is_pair_task(data: str) -> bool:
-    """Tell whether DATA names generated pairs, with or without arguments."""
+    """Return whether DATA names generated pairs, with or without arguments."""
     return data.partition(":")[0] in PAIR_TASKS
 
 
 def task_pairs(data: str) -> Iterator[Lines]:
-    """Give the pairs of `name` or `name:key=value,…`.
+    """Yield the pairs of `name` or `name:key=value,…`.
 
     >>> next(task_pairs("reversed:length=4,seed=1"))[0][::-1] == next(task_pairs("reversed:length=4,seed=1"))[1]
     True

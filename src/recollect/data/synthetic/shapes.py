@@ -53,7 +53,7 @@ class Drawn(NamedTuple):
     y: int
 
     def named(self) -> tuple[str, str]:
-        """Give its English and Chinese name."""
+        """Return its English and Chinese name."""
         chinese = SIZES[self.size][0] + COLOURS[self.colour][0] + SHAPES[self.shape][0]
         return f"a {self.size} {self.colour} {self.shape}", chinese
 
@@ -67,7 +67,7 @@ class Scene(NamedTuple):
 
 
 def shapes(count: int, seed: int = 0) -> tuple[NDArray[np.uint8], list[str], list[str]]:
-    """Give images (n, 32, 32, 3) and their captions, English and Chinese; no image comes twice.
+    """Return images (n, 32, 32, 3) and their captions, English and Chinese; no image comes twice.
 
     Half of them show one shape, half two: `a small red circle above a big blue square`, 小红色圆形在大蓝色正方形上方.
     Of two the small one is named first, so that a picture has one caption only.

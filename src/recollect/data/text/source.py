@@ -1,7 +1,7 @@
 """Where text comes from: a file, a folder, a glob, `-` for standard input, or the name of a built-in.
 
-`open_source` settles early what can go wrong (names, encodings, binary files); the source it gives can then be read as
-often as needed, in pieces of bounded size. `read_text` is the short way, for one reading.
+`open_source` checks names and encodings and refuses binary files first; the source that it returns can be read any
+number of times, in chunks of bounded size. `read_text` is the shortcut for reading once.
 """
 
 from __future__ import annotations
@@ -17,13 +17,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO
 
-from recollect.core.validate import nearest
-from recollect.data.error import DataError, Notify, silent
+from recollect.data.error import DataError, Notify, did_you_mean, silent
 from recollect.data.synthetic.builtin import BUILTINS, builtin_documents, is_builtin, settle_builtin
 from recollect.data.text.encoding import BLOCK, find_encoding, open_bytes
-from recollect.data.text.formats import Piece, format_of, read_pieces
+from recollect.data.text.formats import Chunk, format_of, read_chunks
 
-__all__ = ["DataError", "Piece", "TextSource", "open_source", "read_text"]
+__all__ = ["Chunk", "DataError", "TextSource", "open_source", "read_text"]
 
 GLOB = "*?["
 
@@ -38,7 +37,7 @@ class TextFile:
 
 @dataclass(frozen=True)
 class TextSource:
-    """Text that can be read again and again. Close it (or use `with`) to drop what standard input left on disk."""
+    """Text that can be read any number of times. Close it (or use `with`) to remove the copy of standard input."""
 
     name: str
     files: tuple[TextFile, ...] = ()
@@ -46,16 +45,16 @@ class TextSource:
     field: str = "text"
     spool: Path | None = None
 
-    def pieces(self) -> Iterator[Piece]:
-        """Give the text in order; a piece says whether a document ends after it."""
+    def chunks(self) -> Iterator[Chunk]:
+        """Yield the text in order; a chunk has a flag for the end of a document."""
         if self.builtin is not None:
             for document in builtin_documents(self.builtin):
-                yield Piece(document, True)
+                yield Chunk(document, True)
         for file in self.files:
-            yield from read_pieces(file.path, file.encoding, self.field)
+            yield from read_chunks(file.path, file.encoding, self.field)
 
     def digest(self) -> str:
-        """Give a hash of everything that decides the text: contents and formats, not names or places."""
+        """Return a hash of everything that decides the text: contents and formats, not names."""
         digest = hashlib.sha256()
         if self.builtin is not None:
             for document in builtin_documents(self.builtin):
@@ -67,7 +66,7 @@ class TextSource:
         return digest.hexdigest()
 
     def close(self) -> None:
-        """Remove what was kept of standard input."""
+        """Remove the copy of standard input."""
         if self.spool is not None:
             shutil.rmtree(self.spool, ignore_errors=True)
 
@@ -79,14 +78,14 @@ class TextSource:
 
 
 def read_text(data: str | Path, field: str | None = None, notify: Notify | None = None) -> Iterator[str]:
-    """Give the text of DATA in pieces, in order; notices go to standard error unless told where."""
+    """Yield the text of DATA in chunks, in order; notices go to standard error unless `notify` is given."""
     with open_source(data, field=field or "text", notify=notify or to_stderr) as source:
-        for piece in source.pieces():
-            yield piece.text
+        for chunk in source.chunks():
+            yield chunk.text
 
 
 def to_stderr(notice: str) -> None:
-    """Say a notice where it does not mix with results."""
+    """Write a notice to standard error, where it does not mix with results."""
     sys.stderr.write(f"recollect: {notice}\n")
 
 
@@ -109,9 +108,13 @@ def open_source(
 
 
 def _find(path: Path, name: str) -> tuple[list[Path], bool]:
-    """Give the files behind a name, and whether it names one file, which then must be readable."""
+    """Return the files that a name stands for, and whether it is one file, which must then be readable."""
+
+    def is_hidden(file: Path) -> bool:
+        return any(part.startswith(".") for part in file.relative_to(path).parts)
+
     if path.is_dir():
-        inside = [p for p in path.rglob("*") if p.is_file() and not _hidden(p.relative_to(path))]
+        inside = [p for p in path.rglob("*") if p.is_file() and not is_hidden(p)]
         if not inside:
             raise DataError(f"{name}: a folder without files; put text in it, or give a file")
         return sorted(inside), False
@@ -121,21 +124,12 @@ def _find(path: Path, name: str) -> tuple[list[Path], bool]:
         found = sorted(Path(p) for p in glob.glob(name, recursive=True) if Path(p).is_file())
         if found:
             return found, False
-    raise _nothing_there(path, name)
-
-
-def _hidden(path: Path) -> bool:
-    return any(part.startswith(".") for part in path.parts)
-
-
-def _nothing_there(path: Path, name: str) -> DataError:
-    beside = path.parent if path.parent.is_dir() else Path()
-    near = nearest(path.name, [p.name for p in beside.iterdir()] + list(BUILTINS))
-    return DataError(f"{name}: no such file, folder or built-in{near}; built-ins are: {', '.join(BUILTINS)}")
+    near = did_you_mean(path, BUILTINS)
+    raise DataError(f"{name}: no such file, folder or built-in{near}; built-ins are: {', '.join(BUILTINS)}")
 
 
 def _readable(name: str, paths: list[Path], alone: bool, notify: Notify) -> tuple[TextFile, ...]:
-    """Settle every file's encoding. One file must be text; of many, those that are not are left out with a notice."""
+    """Find every file's encoding. A single file must be text; of many, those that are not are left out with a notice."""
     files = []
     for path in paths:
         try:
@@ -154,7 +148,7 @@ def _readable(name: str, paths: list[Path], alone: bool, notify: Notify) -> tupl
 
 
 def _from_stdin(stdin: BinaryIO, field: str, notify: Notify) -> TextSource:
-    """Keep standard input in a file: it can be read only once, and text is read several times."""
+    """Copy standard input to a file: it can be read only once, and text is read several times."""
     folder = Path(tempfile.mkdtemp(prefix="recollect-"))
     path = folder / "standard-input"
     try:
