@@ -66,7 +66,7 @@ def test_a_page_shows_where_a_translator_looked(tmp_path, monkeypatch):
     write_maps(run, [("abc", "cb"), ("<b>", "")], page)
     seen, said = browse(page.as_uri() + "#zh")
     assert seen.count('class="hm"') == 2  # plotly's heat maps
-    assert "它看向哪里" in seen
+    assert "注意力图" in seen
     assert "&lt;b&gt; →" in seen
     assert "Uncaught" not in said
 
@@ -168,7 +168,7 @@ def test_charts_speak_the_page_s_language(shown, tmp_path):
     became, _ = browse((shown[0] / "report.html").as_uri() + "#zh", f"--user-data-dir={tmp_path}")
     assert '<html lang="zh">' in became
     titles = re.findall(r'class="[xy]title"[^>]*>([^<]+)<', became)
-    assert titles == ["学习秒数", "每字符奈特数", "已读字符数", "记忆字节数"]
+    assert titles == ["训练秒数", "每字符奈特数", "已读字符数", "记忆字节数"]
 
 
 @needs_browser

@@ -1,8 +1,8 @@
-"""How well a language model predicts a text: one number per call, over the whole text, whatever the batch size.
+"""The likelihood of a text under a model: one number per call, over the whole text, independent of the batch size.
 
-Two ways to read, which differ: with the memory **carried** through each document from its beginning to its end, or in
-**cold** windows that each begin anew. A model whose memory grows without bound is only read in windows. A document's
-first symbol is not predicted; a text without ends is one document.
+Two variants, with different results: with the memory **carried** through each document from start to end, or in
+**cold** windows that each start without memory. A model whose memory grows without bound is only read in windows. A
+document's first symbol is not predicted; a text without ends is one document.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from recollect.models.captioning import Captioner
 class Likelihood:
     """The summed negative log-probability of a text's symbols, each given those before it."""
 
-    nats: float  # in all
+    nats: float  # in total
     tokens: int  # symbols predicted
 
     @property
@@ -50,7 +50,7 @@ class Likelihood:
         return math.exp(self.loss)
 
     def bits_per(self, units: int) -> float:
-        """Bits per character or byte of a text that has so many."""
+        """Bits per character or byte, for a text of `units` of them."""
         return self.nats / math.log(2) / units if units else math.nan
 
 
@@ -66,7 +66,7 @@ def score_carried(
 
 
 def _read_carried(model: SequenceLayer[Any], ids: NDArray[Any], places: Places, counts: Places, steps: int) -> float:
-    """Read documents side by side, longest first: those that are through are left out from then on."""
+    """Return the nats of documents that are read in one batch, longest first; finished ones are dropped from it."""
     nats, memory = 0.0, None
     for done in range(0, int(counts[0]), steps):
         rows = slice(int((counts > done).sum()))
@@ -81,7 +81,7 @@ def _read_carried(model: SequenceLayer[Any], ids: NDArray[Any], places: Places, 
 def score_windows(
     model: SequenceLayer[Any], ids: NDArray[Any], steps: int = 256, batch_size: int = 32, ends: Ends = None
 ) -> Likelihood:
-    """Predict every symbol but a document's first, in windows of `steps` that begin with nothing remembered.
+    """Predict every symbol but a document's first, in windows of `steps` that start without memory.
 
     A document's last window may be shorter; it is padded, never dropped.
     """
@@ -126,9 +126,9 @@ def loss_by_position(
     batch_size: int = 32,
     ends: Ends = None,
 ) -> list[float]:
-    """Return the mean nats at each place of a cold window: how much the model gains from what came before.
+    """Return the mean nats at each position of a cold window: how much the model gains from its context.
 
-    Where no document is so long, there are fewer than `steps` places.
+    Where no document is that long, there are fewer than `steps` positions.
     """
     documents = Documents(ids, ends)
     if not documents.predicted:
@@ -152,8 +152,8 @@ def _groups(windows: Iterable[tuple[int, int]], size: int) -> Iterator[tuple[Pla
 
 
 def _losses(logits: Tensor, y: Tensor, valid: Tensor | None) -> Tensor:
-    """Return the nats of each symbol (B, T), zero where there is none."""
-    # In float64: over millions of symbols float32 would lose the last digits that are shown.
+    """Return the nats of each symbol (B, T), zero where it is not valid."""
+    # In float64: over millions of symbols a sum in float32 would lose the last digits that are shown.
     logits = logits.float() if logits.dtype in (torch.float16, torch.bfloat16) else logits
     losses = F.cross_entropy(logits.flatten(0, -2), y.flatten(), reduction="none").double().view_as(y)
     return losses if valid is None else losses.masked_fill(~valid, 0)
@@ -161,18 +161,14 @@ def _losses(logits: Tensor, y: Tensor, valid: Tensor | None) -> Tensor:
 
 def _on(model: SequenceLayer[Any], batch: tuple[Tensor, Tensor, Tensor | None]) -> tuple[Tensor, Tensor, Tensor | None]:
     """Move a batch to the model's device."""
-    device = _device(model)
+    device = model._home()[1] or torch.device("cpu")
     x, y, valid = batch
     return x.to(device), y.to(device), None if valid is None else valid.to(device)
 
 
-def _device(model: SequenceLayer[Any]) -> torch.device:
-    return model._home()[1] or torch.device("cpu")
-
-
 @contextmanager
 def _reading(model: SequenceLayer[Any]) -> Iterator[None]:
-    """Eval mode without gradients, and the mode put back afterwards."""
+    """Switch to eval mode without gradients, and restore the mode afterwards."""
     was_training = model.training
     model.eval()
     try:

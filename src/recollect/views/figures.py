@@ -34,11 +34,11 @@ COLOURS = {  # by their names in templates/style.css
 
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "x", "star", "triangle-down", "pentagon", "cross")
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'PingFang SC', 'Noto Sans CJK SC', sans-serif"
-LABEL_GAP = 0.045  # of the figure's height, between two labels
+LABEL_GAP = 0.045  # between two labels, as a share of the figure's height
 
 
 def loss_curves(curves: Mapping[str, Points], baseline: float, seconds: float) -> Figure:
-    """Draw held-out loss against learning seconds; what stops learning early keeps its last loss to the end."""
+    """Return a figure of held-out loss against training seconds; a curve that ends early keeps its last loss."""
     ends = [points[-1][1] for points in curves.values()]
     low, high = min(ends) - 0.1, max(baseline, *ends) + 0.25
     traces = [_trace(i, name, points) for i, (name, points) in enumerate(curves.items())]
@@ -47,17 +47,19 @@ def loss_curves(curves: Mapping[str, Points], baseline: float, seconds: float) -
         trace["x"], trace["y"] = [*trace["x"], last], [*trace["y"], trace["y"][-1]]
         trace["hovertemplate"] = "%{y:.3f}, %{x:.1f} s"
     unigram = ("unigram", "一元模型")
-    layout = _layout(("learning seconds", "学习秒数"), ("nats per character", "每字符奈特数"), unigram)
+    layout = _layout(("training seconds", "训练秒数"), ("nats per character", "每字符奈特数"), unigram)
     layout["xaxis"] |= {"range": [0, last], "ticksuffix": " s"}
     layout["yaxis"] |= {"range": [low, high]}
-    layout["shapes"] = [_dashed(baseline)]
+    line = {"color": COLOURS["soft"], "width": 1, "dash": "dot"}
+    shape = {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": baseline, "y1": baseline, "line": line}
+    layout["shapes"] = [shape]
     names = [_name(trace) for trace in traces] + [(unigram[0], COLOURS["soft"])]
     layout["annotations"] = _labels(names, [*ends, baseline], LABEL_GAP * (high - low))
     return {"data": traces, "layout": layout}
 
 
 def memory_growth(sizes: Mapping[str, Points]) -> Figure:
-    """Draw bytes of memory against symbols read, both logarithmic."""
+    """Return a figure of bytes of memory against symbols read, both axes logarithmic."""
     traces = [_trace(i, name, points) for i, (name, points) in enumerate(sizes.items())]
     for trace in traces:
         trace["hovertemplate"] = "%{y:,} B, %{x:,}"
@@ -67,7 +69,7 @@ def memory_growth(sizes: Mapping[str, Points]) -> Figure:
     layout = _layout(("characters read", "已读字符数"), ("bytes remembered", "记忆字节数"))
     layout["xaxis"] |= {
         "tickvals": steps,
-        "ticktext": [_short(n) for n in steps],
+        "ticktext": [f"{n / 1024:g}k" if n >= 1024 else f"{n:g}" for n in steps],
         "type": "log",
         "range": [math.log10(steps[0]) - 0.05, math.log10(steps[-1])],
     }
@@ -79,7 +81,7 @@ def memory_growth(sizes: Mapping[str, Points]) -> Figure:
 
 
 def attention_map(weights: Sequence[Sequence[float]], sources: Sequence[str], targets: Sequence[str]) -> Figure:
-    """Draw how much each target symbol (a row) looks at each source symbol (a column)."""
+    """Return a heat map of attention weights: a row for each target symbol, a column for each source symbol."""
     scale = [[0, COLOURS["paper"]], [1, COLOURS["series-1"]]]
     trace = {"type": "heatmap", "z": [list(row) for row in weights], "zmin": 0, "zmax": 1, "colorscale": scale}
     trace |= {"showscale": False, "xgap": 1, "ygap": 1, "hovertemplate": "%{z:.3f}<extra></extra>"}
@@ -91,7 +93,7 @@ def attention_map(weights: Sequence[Sequence[float]], sources: Sequence[str], ta
 
 
 def spread(values: Sequence[float], gap: float) -> list[float]:
-    """Move values apart to at least `gap`; those that were too close stay around their own middle."""
+    """Return the values moved apart to at least `gap`; those that were too close keep their mean."""
     groups: list[list[float]] = []
     for value in sorted(values):
         groups.append([value])
@@ -125,17 +127,12 @@ def _name(trace: Attributes) -> tuple[str, str]:
 
 
 def _labels(names: list[tuple[str, str]], ends: list[float], gap: float) -> list[Attributes]:
-    """Write each line's name, in its colour, at its right end."""
+    """Return the annotations: each line's name, in its colour, at its right end."""
     shared = {"xref": "paper", "x": 1, "xanchor": "left", "xshift": 8, "showarrow": False}
     return [
         shared | {"y": place, "text": text, "font": {"color": colour, "size": 12}}
         for (text, colour), place in zip(names, spread(ends, gap), strict=True)
     ]
-
-
-def _dashed(y: float) -> Attributes:
-    line = {"color": COLOURS["soft"], "width": 1, "dash": "dot"}
-    return {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": y, "y1": y, "line": line}
 
 
 def _layout(x_title: Text, y_title: Text, *others: Text) -> Attributes:
@@ -154,10 +151,6 @@ def _layout(x_title: Text, y_title: Text, *others: Text) -> Attributes:
         "hoverlabel": hover,
         "meta": {"zh": dict([x_title, y_title, *others])},
     }
-
-
-def _short(count: float) -> str:
-    return f"{count / 1024:g}k" if count >= 1024 else f"{count:g}"
 
 
 def _bytes(count: int) -> str:

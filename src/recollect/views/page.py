@@ -1,4 +1,4 @@
-"""Pages: one HTML file each, in English and Chinese, light and dark, that asks the network for nothing."""
+"""Pages: one HTML file each, in English and Chinese, light and dark, without any request to the network."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def render(template: str, figures: dict[str, Figure], machine: str, **values: An
     """Fill a template of `views/templates`; everything in `values` is escaped.
 
     figures: by the id of the element that each is drawn in; see `recollect.views.figures`.
-    machine: where it was measured, and with what versions; see `recollect.core.machine.describe`.
+    machine: the hardware and the versions that it was measured with; see `recollect.core.machine.describe`.
     """
     from markupsafe import Markup
     from plotly.offline import get_plotlyjs

@@ -1,4 +1,4 @@
-"""The adding problem: two numbers of a long sequence are marked, their sum is asked for at the end."""
+"""The adding problem: predict the sum of the two marked numbers of a long sequence."""
 
 from __future__ import annotations
 

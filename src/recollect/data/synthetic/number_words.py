@@ -1,4 +1,4 @@
-"""Whole numbers in words: English and Chinese, from nought to below ten million."""
+"""Integers in words: English and Chinese, from 0 to below ten million."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def chinese_words(number: int) -> str:
 
 
 def _below_myriad(number: int) -> str:
-    """Write up to four digits; noughts between others are said once, those at the end not at all."""
+    """Return up to four digits; zeros between others are written once, those at the end not at all."""
     words = ""
     for digit, unit in zip(f"{number:04}", ("千", "百", "十", ""), strict=True):
         if digit != "0":

@@ -92,9 +92,9 @@ def to_stderr(notice: str) -> None:
 def open_source(
     data: str | Path, *, field: str = "text", notify: Notify = silent, stdin: BinaryIO | None = None
 ) -> TextSource:
-    """Find the text that DATA names. `field` is the .jsonl field or table column that holds it.
+    """Return the text that DATA names; `field` is the .jsonl field or table column that holds it.
 
-    A built-in's name wins over a file's of the same name: `./copy` is the file.
+    The name of a built-in has precedence over a file of the same name: `./copy` is the file.
     """
     name = str(data)
     if name == "-":
@@ -129,7 +129,7 @@ def _find(path: Path, name: str) -> tuple[list[Path], bool]:
 
 
 def _readable(name: str, paths: list[Path], alone: bool, notify: Notify) -> tuple[TextFile, ...]:
-    """Find every file's encoding. A single file must be text; of many, those that are not are left out with a notice."""
+    """Find every file's encoding. A single file must be text; of many, others are left out with a notice."""
     files = []
     for path in paths:
         try:

@@ -30,7 +30,7 @@ function draw() {
   }
 }
 
-function speak() {
+function translate() {
   const asked = location.hash.slice(1) || navigator.language;
   root.lang = asked.startsWith("zh") ? "zh" : "en";
   draw();
@@ -38,6 +38,6 @@ function speak() {
 
 for (const button of document.querySelectorAll("button[data-to]"))
   button.addEventListener("click", () => { location.hash = button.dataset.to; });
-window.addEventListener("hashchange", speak);
+window.addEventListener("hashchange", translate);
 dark.addEventListener("change", draw);
-speak();
+translate();
