@@ -8,6 +8,7 @@ import json
 
 import pytest
 
+from recollect.data.text.corpus import load_corpus
 from recollect.data.text.source import DataError, open_source
 
 CHINESE = "我会说中文。\n第二行。\n"
@@ -94,14 +95,18 @@ def test_refused_standard_input_leaves_nothing(tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
-def test_digests_follow_contents_formats_and_fields(tmp_path):
-    row = json.dumps({"text": "a", "note": "b"}) + "\n"
-    first, same = write(tmp_path / "a.jsonl", row), write(tmp_path / "b.jsonl", row)
-    plain = write(tmp_path / "a.txt", row)
-    assert open_source(first).digest() == open_source(same).digest()
-    assert open_source(first).digest() != open_source(plain).digest()
-    assert open_source(first).digest() != open_source(first, field="note").digest()
-    assert open_source("copy").digest() != open_source("copy:seed=1").digest()
+def test_the_name_of_a_corpus_follows_contents_formats_and_fields(tmp_path):
+    row = json.dumps({"text": "a b c d e f", "note": "g h i j k l"}) + "\n"
+    first, same = write(tmp_path / "a.jsonl", row * 9), write(tmp_path / "b.jsonl", row * 9)
+    plain = write(tmp_path / "a.txt", row * 9)
+
+    def name(data: str, field: str | None = None) -> str:
+        return load_corpus(data, field=field, cache=tmp_path / "cache").name
+
+    assert name(first) == name(same)
+    assert name(first) != name(plain)
+    assert name(first) != name(first, field="note")
+    assert name("copy:count=50") != name("copy:count=50,seed=1")
 
 
 def test_builtins_win_over_files_and_say_so(tmp_path, monkeypatch):

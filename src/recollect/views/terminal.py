@@ -97,7 +97,8 @@ def next_steps(outcome: Outcome) -> str:
 
 def _figures(outcome: Outcome) -> Table:
     demo = outcome.demo
-    title = f"{demo.data}, {demo.seconds:g} training seconds each, {outcome.seconds:.0f} s in total; test loss per character"
+    times = f"{demo.seconds:g} training seconds each, {outcome.seconds:.0f} s in total"
+    title = f"{demo.data}, {times}; test loss per character"
     table = Table(title=title, title_justify="left", box=None, header_style="bold", padding=(0, 2, 0, 0))
     table.add_column("family", no_wrap=True)
     for column in ("nats", "bits", "parameters", "chars/s", "bytes: 1k", "16k read"):

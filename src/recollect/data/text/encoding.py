@@ -69,7 +69,11 @@ def _first_broken(path: Path, encoding: str) -> int | None:
     with open_bytes(path) as file:
         while True:
             block = file.read(BLOCK)
-            _refuse_binary(path, block, size)
+            if size == 0 and block[:2] in WIDE_MARKS:
+                wide = WIDE_MARKS[block[:2]]
+                raise DataError(f"{path}: {wide} text; convert it: iconv -f {wide} -t UTF-8 {path.name} > text.txt")
+            if 0 in block:
+                raise DataError(f"{path}: a binary file (a zero byte at {size + block.index(0)}); give a text file")
             try:
                 decoder.decode(block, not block)
             except UnicodeDecodeError as error:
@@ -77,12 +81,3 @@ def _first_broken(path: Path, encoding: str) -> int | None:
             if not block:
                 return None
             size += len(block)
-
-
-def _refuse_binary(path: Path, block: bytes, before: int) -> None:
-    if before == 0 and block[:2] in WIDE_MARKS:
-        wide = WIDE_MARKS[block[:2]]
-        raise DataError(f"{path}: {wide} text; convert it: iconv -f {wide} -t UTF-8 {path.name} > text.txt")
-    at = block.find(0)
-    if at >= 0:
-        raise DataError(f"{path}: a binary file (a zero byte at {before + at}); give a text file")

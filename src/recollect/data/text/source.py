@@ -7,7 +7,6 @@ number of times, in chunks of bounded size. `read_text` is the shortcut for read
 from __future__ import annotations
 
 import glob
-import hashlib
 import shutil
 import sys
 import tempfile
@@ -19,8 +18,8 @@ from typing import BinaryIO
 
 from recollect.data.error import DataError, Notify, did_you_mean, silent
 from recollect.data.synthetic.builtin import BUILTINS, builtin_documents, is_builtin, settle_builtin
-from recollect.data.text.encoding import BLOCK, find_encoding, open_bytes
-from recollect.data.text.formats import Chunk, format_of, read_chunks
+from recollect.data.text.encoding import BLOCK, find_encoding
+from recollect.data.text.formats import Chunk, read_chunks
 
 __all__ = ["Chunk", "DataError", "TextSource", "open_source", "read_text"]
 
@@ -52,18 +51,6 @@ class TextSource:
                 yield Chunk(document, True)
         for file in self.files:
             yield from read_chunks(file.path, file.encoding, self.field)
-
-    def digest(self) -> str:
-        """Return a hash of everything that decides the text: contents and formats, not names."""
-        digest = hashlib.sha256()
-        if self.builtin is not None:
-            for document in builtin_documents(self.builtin):
-                digest.update(f"{len(document)} {document}".encode())
-        for file in self.files:
-            kind = format_of(file.path)
-            read = self.field if kind != "text" else ""
-            digest.update(f"{kind} {read} {file.encoding} {_hash_file(file.path)}\n".encode())
-        return digest.hexdigest()
 
     def close(self) -> None:
         """Remove the copy of standard input."""
@@ -158,11 +145,3 @@ def _from_stdin(stdin: BinaryIO, field: str, notify: Notify) -> TextSource:
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
-
-
-def _hash_file(path: Path) -> str:
-    digest = hashlib.sha256()
-    with open_bytes(path) as file:
-        while block := file.read(BLOCK):
-            digest.update(block)
-    return digest.hexdigest()

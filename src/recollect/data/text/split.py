@@ -16,8 +16,22 @@ def split(chunks: Callable[[], Iterator[Chunk]], size: int, held_out: int) -> li
 
     A border moves forward to the end of a document, or else of a line, if one is near: no example is divided.
     """
-    wanted = [round(size * (1 - SHARE * k)) for k in range(held_out, 0, -1)]
-    return list(pairwise([0, *_settle(chunks(), wanted, size // SLACK), size]))
+    ideal = [round(size * (1 - SHARE * k)) for k in range(held_out, 0, -1)]
+    slack = size // SLACK
+    documents = dict[int, int]()  # by border: the end of a document near it
+    lines = dict[int, int]()
+    place = 0
+    for text, ends in chunks():
+        for border in ideal:
+            line = text.find("\n", max(border - place - 1, 0)) + 1 + place
+            if place < line <= border + slack:
+                lines.setdefault(border, line)
+            if ends and border <= place + len(text) <= border + slack:
+                documents.setdefault(border, place + len(text))
+        place += len(text)
+        if place > max(ideal, default=0) + slack:
+            break
+    return list(pairwise([0, *(documents.get(border, lines.get(border, border)) for border in ideal), size]))
 
 
 def cut(chunks: Iterator[Chunk], start: int, stop: int) -> Iterator[Chunk]:
@@ -30,19 +44,3 @@ def cut(chunks: Iterator[Chunk], start: int, stop: int) -> Iterator[Chunk]:
             yield Chunk(part, ends or place >= stop)
         if place >= stop:
             return
-
-
-def _settle(chunks: Iterator[Chunk], wanted: list[int], slack: int) -> list[int]:
-    documents, lines = dict[int, int](), dict[int, int]()
-    place, last = 0, max(wanted, default=0) + slack
-    for text, ends in chunks:
-        for border in wanted:
-            line = text.find("\n", max(border - place - 1, 0)) + 1 + place
-            if place < line <= border + slack:
-                lines.setdefault(border, line)
-            if ends and border <= place + len(text) <= border + slack:
-                documents.setdefault(border, place + len(text))
-        place += len(text)
-        if place > last:
-            break
-    return [documents.get(border, lines.get(border, border)) for border in wanted]

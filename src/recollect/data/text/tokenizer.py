@@ -58,7 +58,10 @@ class Tokenizer:
         if kind == "bpe":
             return cls(kind, pairs=_train_pairs(texts, vocab_size or 8000))
         if kind == "char":
-            return cls(kind, _characters(texts))
+            is_seen = np.zeros(sys.maxunicode + 1, dtype=bool)
+            for text in texts:
+                is_seen[_codes(text)] = True
+            return cls(kind, [chr(code) for code in np.flatnonzero(is_seen)])
         counts = Counter(chain.from_iterable(map(CUTS[kind], texts)))
         limit = vocab_size or (50_000 if kind == "word" else len(counts) + 1)
         return cls(kind, [symbol for symbol, _ in counts.most_common(limit - 1)])
@@ -190,31 +193,23 @@ def _codes(text: str) -> NDArray[np.uint32]:
     return np.frombuffer(text.encode("utf-32-le"), dtype="<u4")
 
 
-def _characters(texts: Iterable[str]) -> list[str]:
-    """Return the characters that occur, sorted."""
-    is_seen = np.zeros(sys.maxunicode + 1, dtype=bool)
-    for text in texts:
-        is_seen[_codes(text)] = True
-    return [chr(code) for code in np.flatnonzero(is_seen)]
-
-
 def _train_pairs(texts: Iterable[str], vocab_size: int) -> tokenizers.Tokenizer:
     """Learn byte pairs; none crosses a line end, so that lines may be encoded one by one."""
+
+    def lines() -> Iterator[str]:
+        size = 0
+        for text in texts:
+            yield from io.StringIO(text, newline="\n")
+            size += len(text)
+            if size >= ENOUGH:
+                return
+
     pairs = tokenizers.Tokenizer(tokenizers.models.BPE())
-    lines = tokenizers.pre_tokenizers.Split("\n", "merged_with_previous")
-    words = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
-    pairs.pre_tokenizer = tokenizers.pre_tokenizers.Sequence([lines, words])
+    to_lines = tokenizers.pre_tokenizers.Split("\n", "merged_with_previous")
+    to_words = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    pairs.pre_tokenizer = tokenizers.pre_tokenizers.Sequence([to_lines, to_words])
     pairs.decoder = tokenizers.decoders.ByteLevel()
     alphabet = tokenizers.pre_tokenizers.ByteLevel.alphabet()
     trainer = tokenizers.trainers.BpeTrainer(vocab_size=vocab_size, initial_alphabet=alphabet, show_progress=False)
-    pairs.train_from_iterator(_lines(texts), trainer)
+    pairs.train_from_iterator(lines(), trainer)
     return pairs
-
-
-def _lines(texts: Iterable[str]) -> Iterator[str]:
-    seen = 0
-    for text in texts:
-        yield from io.StringIO(text, newline="\n")
-        seen += len(text)
-        if seen >= ENOUGH:
-            return
