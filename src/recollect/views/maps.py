@@ -1,4 +1,4 @@
-"""A page with the attention maps of a translator, sentence by sentence."""
+"""A page that shows, sentence by sentence, where a translator looked."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from recollect.views.page import render
 
 
 def write_maps(run: Run, pairs: list[tuple[str, str]], path: str | Path, device: str = "cpu") -> None:
-    """Write the page of the attention maps of sources and their translations."""
+    """Write the page of some sources and what they were translated to."""
     model, tongues = run.load(device), tongues_of(run)
     figures = {}
     for number, (source, target) in enumerate(pairs):

@@ -148,7 +148,7 @@ def _rows(ids: NDArray[Any], places: Places, count: int) -> NDArray[np.int64]:
 
 
 def renew(memory: Memory, fresh: Memory, is_start: Tensor) -> Memory:
-    """Return rows that start the fresh memory; the others keep theirs."""
+    """Give rows that start the fresh memory; the others keep theirs."""
     if not bool(is_start.any()):
         return memory
     if bool(is_start.all()):
