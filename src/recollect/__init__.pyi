@@ -12,7 +12,7 @@ from recollect.core.serialize import (
     save_memory as save_memory,
     save_weights as save_weights,
 )
-from recollect.core.settings import setting as setting
+from recollect.core.settings import CheckedSettings as CheckedSettings, setting as setting
 from recollect.core.task import (
     About as About,
     Answer as Answer,
@@ -22,6 +22,7 @@ from recollect.core.task import (
     Prediction as Prediction,
     Scores as Scores,
     Task as Task,
+    TaskDefaults as TaskDefaults,
 )
 from recollect.core.validate import ContractError as ContractError, check_ids as check_ids, check_prefix as check_prefix
 from recollect.generation.beam import beam as beam

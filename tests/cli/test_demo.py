@@ -124,21 +124,12 @@ def test_labels_are_moved_apart_and_keep_their_order():
     assert sum(places[1:4]) == pytest.approx(sum(values[1:4]))
 
 
-def plain(part):
-    """Resolve colours and languages as the page does."""
-    if isinstance(part, dict):
-        return part["en"] if part.keys() == {"en", "zh"} else {name: plain(value) for name, value in part.items()}
-    if isinstance(part, list):
-        return [plain(value) for value in part]
-    return "#123456" if isinstance(part, str) and part.startswith("var(--") else part
-
-
 def test_figures_are_what_plotly_understands():
     curves = {"lstm": [(0.0, 4.6), (9.0, 2.0)], "markov": [(0.3, 1.5)]}
-    losses = go.Figure(plain(loss_curves(curves, 3.2, 10.0)))
+    losses = go.Figure(**loss_curves(curves, 3.2, 10.0))
     assert [tuple(trace.x) for trace in losses.data] == [(0.0, 9.0, 10.0), (0.3, 10.0)]
     assert {note.text for note in losses.layout.annotations} == {"lstm", "markov", "unigram"}
-    memories = go.Figure(plain(memory_growth({"lstm": [(1, 100), (1024, 100)], "transformer": [(1, 9), (1024, 2e6)]})))
+    memories = go.Figure(**memory_growth({"lstm": [(1, 100), (1024, 100)], "transformer": [(1, 9), (1024, 2e6)]}))
     assert memories.layout.xaxis.ticktext == ("1", "1k")
     assert memories.layout.yaxis.ticktext == ("10 B", "100 B", "1 kB", "10 kB", "100 kB", "1 MB")
 

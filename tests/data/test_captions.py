@@ -103,9 +103,9 @@ def test_given_parts_stay_as_they_are(tmp_path, capsys):
     part = read_caption_part(str(test), data.tokenizer, (4, 4, 3))
     assert part.pairs.target_lines == ["picture 0", "new words"]
     other = folder_of(tmp_path, pixels(3, side=5), [(n, "words") for n in range(3)], "large")
-    with pytest.raises(DataError, match=r"large: pictures of 5×5×3, expected 4×4×3"):
+    with pytest.raises(DataError, match=r"large: got pictures of 5×5×3, expected 4×4×3"):
         load_captions(str(train), test=str(other))
-    with pytest.raises(DataError, match=r"large: pictures of 5×5×3, expected 4×4×3, as what was trained on"):
+    with pytest.raises(DataError, match=r"large: got pictures of 5×5×3, expected 4×4×3, as what was trained on"):
         read_caption_part(str(other), data.tokenizer, (4, 4, 3))
 
 
@@ -121,7 +121,7 @@ def test_shapes_need_no_files():
     ("table", "field", "error"),
     [
         ("0.npy\ta\n7.npy\tb\n", None, r"captions.tsv, line 2: no picture .*7.npy"),
-        ("0.npy a\n", None, r"captions.tsv, line 1: 1 columns, expected 2"),
+        ("0.npy a\n", None, r"captions.tsv, line 1: got 1 columns, expected 2"),
         ("0.npy\ta\n1.npy\t \n", None, r"captions.tsv, line 2: the caption is empty"),
         ("\n\n", None, r"captions.tsv: no caption in it"),
         ("0.npy\ta\n1.npy\tb\n", None, r"got 2 different pictures"),

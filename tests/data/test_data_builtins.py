@@ -56,8 +56,8 @@ def test_without_the_docs_a_generator_is_read_and_said_once(monkeypatch):
     monkeypatch.setitem(sys.modules, "pydoc_data.topics", None)
     heard = []
     with open_source("python-docs", notify=heard.append) as source:
-        assert [piece.text for piece in source.pieces()] == list(builtin_documents("recall"))
-        assert len(list(source.pieces())) == 20_000
+        assert [chunk.text for chunk in source.chunks()] == list(builtin_documents("recall"))
+        assert len(list(source.chunks())) == 20_000
     assert heard == ["python-docs: this Python lacks pydoc_data.topics; the generator recall is read instead"]
 
 
@@ -66,7 +66,7 @@ def test_without_the_docs_a_generator_is_read_and_said_once(monkeypatch):
     [
         ("revers", r"revers: no such built-in; did you mean reverse\?; built-ins are: python-docs"),
         ("copy:lenght=3", r"copy: no argument 'lenght'; did you mean length\?; it takes length, symbols, count, seed"),
-        ("copy:length=x", r"copy: length='x' is not a whole number; write copy:length=10"),
+        ("copy:length=x", r"copy: length='x' is not an integer; write copy:length=10"),
         ("python-docs:seed=1", "python-docs: no argument 'seed'; it takes no arguments"),
         ("recall:pairs=27", "pairs=27: expected 1 to 26"),
         ("parity:length=0", "length=0: expected 1 or more"),

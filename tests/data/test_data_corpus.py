@@ -1,4 +1,4 @@
-"""Corpora: given files, documents' ends, the split's borders, reopening, and pieces that do not show in the ids."""
+"""Corpora: given files, documents' ends, the split's borders, reopening, and chunks that do not show in the ids."""
 
 from __future__ import annotations
 
@@ -115,25 +115,25 @@ def test_white_space_alone_is_no_document(tmp_path):
     assert read_ids(write(tmp_path / "blank.txt", "  "), tokenizer)[1].tolist() == []
 
 
-# ---- pieces --------------------------------------------------------------------------------------------
+# ---- chunks --------------------------------------------------------------------------------------------
 
 LINES = "The first line,  with  blanks \r\n\n\n\tthen a longer one that goes on and on; 我会说中文。\nend"
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("piece", [1, 7, 33])
-def test_ids_do_not_show_where_pieces_were_cut(tmp_path, monkeypatch, kind, piece):
+@pytest.mark.parametrize("chunk", [1, 7, 33])
+def test_ids_do_not_show_where_chunks_were_cut(tmp_path, monkeypatch, kind, chunk):
     text = LINES * 4
     data, tokenizer = write(tmp_path / "a.txt", text), Tokenizer.train(kind, [LINES * 3])
-    monkeypatch.setattr(formats, "PIECE", max(piece, 33) if kind in ("word", "bpe", "space") else piece)
+    monkeypatch.setattr(formats, "CHUNK", max(chunk, 33) if kind in ("word", "bpe", "space") else chunk)
     assert len(list(read_text(data))) > 3
     assert read_ids(data, tokenizer)[0].tolist() == tokenizer.encode(text).tolist()
 
 
-def test_pieces_end_with_lines_else_before_words_else_anywhere(tmp_path, monkeypatch):
-    monkeypatch.setattr(formats, "PIECE", 8)
-    pieces = list(read_text(write(tmp_path / "a.txt", "ab\ncd\nefg hi  jk  \nlmnop" + "x" * 5)))
-    assert pieces == ["ab\ncd\n", "efg hi ", " jk  \n", "lmnop" + "x" * 5]
+def test_chunks_end_with_lines_else_before_words_else_anywhere(tmp_path, monkeypatch):
+    monkeypatch.setattr(formats, "CHUNK", 8)
+    chunks = list(read_text(write(tmp_path / "a.txt", "ab\ncd\nefg hi  jk  \nlmnop" + "x" * 5)))
+    assert chunks == ["ab\ncd\n", "efg hi ", " jk  \n", "lmnop" + "x" * 5]
     assert list(read_text(write(tmp_path / "b.txt", "x" * 20))) == ["x" * 8, "x" * 8, "x" * 4]
 
 

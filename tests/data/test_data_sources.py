@@ -1,4 +1,4 @@
-"""Sources: every kind of DATA is found, read in bounded pieces and again, and refused with words where it cannot be."""
+"""Sources: every kind of DATA is found, read in bounded chunks and again, and refused with words where it cannot be."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import json
 
 import pytest
 
+from recollect.data.text.corpus import load_corpus
 from recollect.data.text.source import DataError, open_source
 
 CHINESE = "我会说中文。\n第二行。\n"
@@ -15,7 +16,7 @@ CHINESE = "我会说中文。\n第二行。\n"
 
 def read(data, **options):
     with open_source(str(data), **options) as source:
-        return [tuple(piece) for piece in source.pieces()]
+        return [tuple(chunk) for chunk in source.chunks()]
 
 
 def write(path, text, encoding="utf-8"):
@@ -31,12 +32,12 @@ def test_every_file_and_every_row_is_a_document(tmp_path):
     assert read(tmp_path) == [("one", True), ("two\n", True), ("three\n", True), ("four\n", True)]
 
 
-def test_long_documents_come_in_pieces_and_end_once(tmp_path):
+def test_long_documents_come_in_chunks_and_end_once(tmp_path):
     text = "我 and you\r\n" * 300_000
-    pieces = read(write(tmp_path / "long.txt", text))
-    assert len(pieces) > 2
-    assert "".join(p for p, _ in pieces) == text
-    assert [ends for _, ends in pieces] == [False] * (len(pieces) - 1) + [True]
+    chunks = read(write(tmp_path / "long.txt", text))
+    assert len(chunks) > 2
+    assert "".join(p for p, _ in chunks) == text
+    assert [ends for _, ends in chunks] == [False] * (len(chunks) - 1) + [True]
 
 
 @pytest.mark.parametrize("name", ["a.txt", "a.jsonl", "a.csv", "a.tsv"])
@@ -82,7 +83,7 @@ def test_utf8_split_between_blocks_and_its_mark(tmp_path):
 
 def test_standard_input_can_be_read_twice_and_leaves_nothing():
     with open_source("-", stdin=io.BytesIO(gzip.compress(CHINESE.encode()))) as source:
-        assert list(source.pieces()) == list(source.pieces()) == [(CHINESE, True)]
+        assert list(source.chunks()) == list(source.chunks()) == [(CHINESE, True)]
         assert source.spool.exists()
     assert not source.spool.exists()
 
@@ -94,14 +95,18 @@ def test_refused_standard_input_leaves_nothing(tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
-def test_digests_follow_contents_formats_and_fields(tmp_path):
-    row = json.dumps({"text": "a", "note": "b"}) + "\n"
-    first, same = write(tmp_path / "a.jsonl", row), write(tmp_path / "b.jsonl", row)
-    plain = write(tmp_path / "a.txt", row)
-    assert open_source(first).digest() == open_source(same).digest()
-    assert open_source(first).digest() != open_source(plain).digest()
-    assert open_source(first).digest() != open_source(first, field="note").digest()
-    assert open_source("copy").digest() != open_source("copy:seed=1").digest()
+def test_the_name_of_a_corpus_follows_contents_formats_and_fields(tmp_path):
+    row = json.dumps({"text": "a b c d e f", "note": "g h i j k l"}) + "\n"
+    first, same = write(tmp_path / "a.jsonl", row * 9), write(tmp_path / "b.jsonl", row * 9)
+    plain = write(tmp_path / "a.txt", row * 9)
+
+    def name(data: str, field: str | None = None) -> str:
+        return load_corpus(data, field=field, cache=tmp_path / "cache").name
+
+    assert name(first) == name(same)
+    assert name(first) != name(plain)
+    assert name(first) != name(first, field="note")
+    assert name("copy:count=50") != name("copy:count=50,seed=1")
 
 
 def test_builtins_win_over_files_and_say_so(tmp_path, monkeypatch):

@@ -181,7 +181,7 @@ def test_tasks_are_the_same_every_time_and_parts_share_no_source(name, tmp_path)
 def test_arguments_that_cannot_be_are_refused():
     with pytest.raises(DataError, match="only 10 different examples were found, expected 11"):
         list(task_pairs("numbers:most=9,count=11"))
-    with pytest.raises(DataError, match="numbers: count='many' is not a whole number; write numbers:count=10"):
+    with pytest.raises(DataError, match="numbers: count='many' is not an integer; write numbers:count=10"):
         task_pairs("numbers:count=many")
     with pytest.raises(DataError, match="count=0: expected 1 or more"):
         list(task_pairs("dates:count=0"))

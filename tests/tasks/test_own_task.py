@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file
+from sum_task import SumTask
 
 import recollect as rc
 from command_line import ask, run
@@ -19,22 +20,22 @@ from recollect.core.task import Task
 from recollect.runs.plan import forecast
 from recollect.runs.train import configure
 from recollect.tasks.register import HOMES, task_named
-from sum_task import SumTask
 
 FILE = f"{Path(__file__).parent / 'sum_task.py'}:SumTask"
 
 
 def test_it_is_one_short_file():
-    assert len(Path(__file__).with_name("sum_task.py").read_text(encoding="utf-8").splitlines()) < 80
+    lines = Path(__file__).with_name("sum_task.py").read_text(encoding="utf-8").splitlines()
+    assert sum(bool(line.strip()) for line in lines) < 80
 
 
 def test_python_trains_evaluates_predicts_and_loads_it(tmp_path):
     run = rc.train("any", task=SumTask, budget="200steps", out=tmp_path / "run", rate=0.02, evaluate_every=50)
-    (naive,) = run.task.baselines(run.dataset())
-    assert run.evaluate().value < naive.value / 3
+    naive = float((run.dataset().y - run.dataset().y.mean()).abs().mean())
+    assert run.evaluate().value < naive / 3
     again = rc.load(tmp_path / "run", task=SumTask)
     assert abs(float(again.predict("0.1 0.2 0.3 0.4 0.5")[0].targets[0].text) - 1.5) < 0.3
-    assert [row["valid_error"] for row in again.metrics() if "valid_error" in row][-1] < naive.value / 3
+    assert [row["valid_error"] for row in again.metrics() if "valid_error" in row][-1] < naive / 3
     card = (tmp_path / "run" / "README.md").read_text(encoding="utf-8")
     assert "A model of sums" in card
     assert "best validation error" in card
@@ -69,8 +70,7 @@ def test_the_command_line_trains_it_is_killed_and_resumes_bit_equal(tmp_path):
 
 def test_its_code_is_not_loaded_unasked(tmp_path):
     rc.train("any", task=FILE, budget="2steps", out=tmp_path / "run")
-    done = run("evaluate", str(tmp_path / "run"), check=False)
-    assert done.returncode == 2
+    done = run("evaluate", str(tmp_path / "run"), code=2)
     assert f"--task {FILE}" in done.stderr
 
 
@@ -103,7 +103,7 @@ def test_a_task_that_is_none_is_refused(name, error, tmp_path):
 @pytest.mark.parametrize("name", HOMES)
 def test_every_task_has_all_of_the_protocol(name):
     kind = task_named(name)
-    members = {m for m in vars(Task) if not m.startswith("_")} | {m for m in Task.__annotations__}
+    members = {m for m in vars(Task) if not m.startswith("_")} | set(Task.__annotations__)
     members.discard("loss")  # made with the options
     assert {m for m in members if not hasattr(kind, m)} == set()
     assert kind.default_model in kind.families

@@ -22,6 +22,7 @@ from recollect.views.maps import write_maps
 
 CHROMIUM = shutil.which("chromium")
 needs_browser = pytest.mark.skipif(CHROMIUM is None and "CI" not in os.environ, reason="chromium is not installed")
+DARK = ("--force-dark-mode", "--blink-settings=preferredColorScheme=0")
 SEEN = '<iframe id="page" src="{page}" style="width: {width}px; height: 900px; border: 0"></iframe>'
 MEASURE = """<script>
 const page = document.getElementById("page");
@@ -67,7 +68,7 @@ def test_a_page_shows_where_a_translator_looked(tmp_path, monkeypatch):
     write_maps(page, pairs, looks, run="run", family="bahdanau", machine="here")
     seen, said = browse(page.as_uri() + "#zh")
     assert seen.count('class="hm"') == 2  # plotly's heat maps
-    assert "它看向哪里" in seen
+    assert "注意力图" in seen
     assert "&lt;b&gt; →" in seen
     assert "Uncaught" not in said
 
@@ -169,14 +170,20 @@ def test_charts_speak_the_page_s_language(shown, tmp_path):
     became, _ = browse((shown[0] / "report.html").as_uri() + "#zh", f"--user-data-dir={tmp_path}")
     assert '<html lang="zh">' in became
     titles = re.findall(r'class="[xy]title"[^>]*>([^<]+)<', became)
-    assert titles == ["学习秒数", "每字符奈特数", "已读字符数", "记忆字节数"]
+    assert titles == ["训练秒数", "每字符奈特数", "已读字符数", "记忆字节数"]
 
 
 @needs_browser
 def test_the_page_follows_a_dark_system(shown, tmp_path):
     light = measured(shown[0] / "report.html", tmp_path, 800)
-    dark = measured(
-        shown[0] / "report.html", tmp_path, 800, "--force-dark-mode", "--blink-settings=preferredColorScheme=0"
-    )
+    dark = measured(shown[0] / "report.html", tmp_path, 800, *DARK)
     assert light["paper"] == "rgb(252, 251, 248)"
     assert dark["paper"] == "rgb(22, 24, 27)"
+
+
+@needs_browser
+def test_charts_follow_a_dark_system(shown, tmp_path):
+    page = (shown[0] / "report.html").as_uri()
+    for options, second in (((), "rgb(0, 114, 178)"), (DARK, "rgb(90, 176, 234)")):  # of style.css, --series-2
+        became, _ = browse(page, f"--user-data-dir={tmp_path / second[4:7]}", *options)
+        assert second in became.partition('id="losses"')[2].partition("</figure>")[0]

@@ -1,4 +1,4 @@
-"""The demo on a terminal: a table that lives while the line learns, and the tables at its end."""
+"""The demo on a terminal: a live table while the models train, and the final tables."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ REFRESH = 0.2  # seconds
 
 
 @dataclass
-class Progress:
-    """How far a family is."""
+class FamilyProgress:
+    """How far the training of a family is."""
 
     seconds: float = 0.0
     losses: list[float] = field(default_factory=list)
@@ -29,13 +29,13 @@ class Progress:
 
 
 class LiveTable:
-    """Shows every family's held-out loss as it falls; where nobody looks on, one line for each when it is finished."""
+    """Shows every family's held-out loss during training; without a terminal, one line for each when it is finished."""
 
     def __init__(self, console: Console, budget: float, clock: Callable[[], float] = time.monotonic) -> None:
         self.console, self.budget, self.clock = console, budget, clock
-        self.rows: dict[str, Progress] = {}
+        self.rows: dict[str, FamilyProgress] = {}
         self.shown = -REFRESH
-        # Drawn between two updates only: a thread that draws would take time from those who learn.
+        # Drawn between two updates only: a drawing thread would take time from training.
         self.live = Live(console=console, auto_refresh=False, transient=True) if console.is_terminal else None
 
     def __enter__(self) -> LiveTable:
@@ -50,14 +50,14 @@ class LiveTable:
             self.live.stop()
 
     def learning(self, family: str, seconds: float, losses: list[float]) -> None:
-        """Take a family's progress, and show it if the last look was long enough ago."""
-        self.rows[family] = Progress(seconds, losses)
+        """Record a family's progress, and show it if the last refresh was long enough ago."""
+        self.rows[family] = FamilyProgress(seconds, losses)
         if self.live and self.clock() - self.shown >= REFRESH:
             self.shown = self.clock()
             self.live.update(self.table(), refresh=True)
 
     def finished(self, finding: Finding) -> None:
-        """Note that a family is done."""
+        """Record that a family is finished."""
         self.rows[finding.family].is_finished = True
         if self.live:
             self.live.update(self.table(), refresh=True)
@@ -68,33 +68,37 @@ class LiveTable:
             )
 
     def table(self) -> Table:
-        """Give the table as it stands."""
+        """Return the current table."""
         table = Table(box=None, header_style="bold")
-        for column in ("family", "learned", "held-out loss", ""):
-            table.add_column(column, justify="right" if column in ("learned", "held-out loss") else "left")
+        for column in ("family", "trained", "held-out loss", ""):
+            table.add_column(column, justify="right" if column in ("trained", "held-out loss") else "left")
         for family, row in self.rows.items():
-            learned = f"{row.seconds:.1f} of {self.budget:g} s" if family != "markov" else "counted"
+            trained = f"{row.seconds:.1f} of {self.budget:g} s" if family != "markov" else "counted"
             loss, bars = (f"{row.losses[-1]:.3f}", sparkline(row.losses)) if row.losses else ("", "")
-            table.add_row(family, learned, loss, bars, style="" if row.is_finished else "cyan")
+            table.add_row(family, trained, loss, bars, style="" if row.is_finished else "cyan")
         return table
 
 
 def final_tables(outcome: Outcome) -> Group:
-    """Give the figures of every family, and what each says."""
-    return Group(_figures(outcome), Text(), _said(outcome))
+    """Return the figures of every family, and what each generates."""
+    generated = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+    generated.add_column(no_wrap=True)
+    generated.add_column(overflow="fold")
+    for finding in outcome.findings:
+        generated.add_row(finding.family, Text(finding.said))
+    return Group(_figures(outcome), Text(), generated)
 
 
 def next_steps(outcome: Outcome) -> str:
-    """Say where the page and the runs are; lines of any length, to be copied whole."""
+    """Return where the page and the runs are, in lines that are not wrapped, to be copied."""
     run = shlex.quote(str(outcome.demo.out / outcome.best.family))
     return f"The page: {outcome.demo.out / 'report.html'}\nNext: recollect generate {run} {outcome.demo.prompt!r}"
 
 
 def _figures(outcome: Outcome) -> Table:
     demo = outcome.demo
-    title = (
-        f"{demo.data}, {demo.seconds:g} learning seconds each, {outcome.seconds:.0f} s in all; test loss per character"
-    )
+    times = f"{demo.seconds:g} training seconds each, {outcome.seconds:.0f} s in total"
+    title = f"{demo.data}, {times}; test loss per character"
     table = Table(title=title, title_justify="left", box=None, header_style="bold", padding=(0, 2, 0, 0))
     table.add_column("family", no_wrap=True)
     for column in ("nats", "bits", "parameters", "chars/s", "bytes: 1k", "16k read"):
@@ -104,13 +108,4 @@ def _figures(outcome: Outcome) -> Table:
         row = [f"{f.loss:.3f}", f"{f.bits:.3f}", *(f"{n:,.0f}" for n in counts)]
         table.add_row(f.family, *row, style="bold green" if f is outcome.best else "")
     table.add_row("(unigram)", f"{outcome.unigram:.3f}", f"{outcome.unigram_bits:.3f}", style="dim")
-    return table
-
-
-def _said(outcome: Outcome) -> Table:
-    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
-    table.add_column(no_wrap=True)
-    table.add_column(overflow="fold")
-    for finding in outcome.findings:
-        table.add_row(finding.family, Text(finding.said))
     return table

@@ -1,7 +1,7 @@
 """Settings that are declared once: name, default, range and meaning, checked before anything starts.
 
     @dataclass(frozen=True)
-    class Options(Settings):
+    class Options(CheckedSettings):
         rate: float = setting(3e-3, above=0.0, help="peak learning rate")
 
 A value outside its range, of another type, or for a name that does not exist is refused with the nearest name.
@@ -47,7 +47,7 @@ def setting(
 
 
 @dataclass(frozen=True)
-class Settings:
+class CheckedSettings:
     """Base of all declared settings: every value is checked when the object is made."""
 
     def __post_init__(self) -> None:

@@ -7,7 +7,7 @@ task is a class made from its own `Options`; everything else that it needs is pa
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, TypeAlias
 
@@ -211,3 +211,62 @@ class Task(Protocol):
 
     def about(self, dataset: Any, model: Any) -> About:
         """Return what the card says."""
+
+
+class TaskDefaults:
+    """What a task may leave out: it is read anew, saves nothing beside its weights, and is measured in one way."""
+
+    name: ClassVar[str]
+    Options: ClassVar[type]
+    Config: ClassVar[type]
+    families: ClassVar[tuple[str, ...]]
+    default_model: ClassVar[str]
+    shows_names: ClassVar[bool] = True
+
+    def __init__(self, options: Any) -> None:
+        self.options = options
+
+    def open(self, source: str) -> Any:
+        """Read the data; the one method of these that a task must have."""
+        raise NotImplementedError
+
+    def measure(self, model: Any, dataset: Any, split: str, limit: int | None = None) -> Scores:
+        """Return the figures that decide; a task must have it."""
+        raise NotImplementedError
+
+    def reopen(self, name: str) -> Any:
+        """Return None: nothing is kept in a cache, and data are read again."""
+        return None
+
+    def read(self, source: str, assets: Assets) -> Any:
+        """Read other data as its own."""
+        return self.open(source)
+
+    @classmethod
+    def settings(cls, family: str) -> Sequence[str]:
+        """Return all settings of the config: every family uses each."""
+        return [f.name for f in fields(cls.Config) if f.name != "family"]
+
+    def config(self, family: str, size: str, dataset: Any, settings: Mapping[str, Any]) -> Any:
+        """Return the config with the settings given; sizes make no difference."""
+        return self.Config(family, **settings)
+
+    def assets(self, dataset: Any) -> Assets:
+        """Return nothing."""
+        return {}
+
+    def load_assets(self, folder: Path) -> Assets:
+        """Return nothing."""
+        return {}
+
+    def fit(self, model: Any, dataset: Any, limit: int | None = None) -> int:
+        """Refuse: no model of this task counts."""
+        raise NotImplementedError
+
+    def evaluate(self, model: Any, dataset: Any, assets: Assets, steps: int | None = None) -> Scores:
+        """Measure the test part."""
+        return self.measure(model, dataset, "test")
+
+    def baselines(self, dataset: Any) -> list[Baseline]:
+        """Return no naive rows."""
+        return []

@@ -1,1 +1,1 @@
-"""Named measures by their published definitions."""
+"""Metrics by their published definitions."""

@@ -1,4 +1,4 @@
-"""How far attention's weights are from an alignment that is known."""
+"""The distance of attention weights from a known alignment."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from recollect.core.validate import ContractError
 
 
 def alignment_error_rate(weights: Tensor, sure: Tensor, possible: Tensor | None = None) -> float:
-    """Give the alignment error rate (Och & Ney 2003): 0 is perfect, 1 is wrong everywhere.
+    """Compute the alignment error rate (Och & Ney 2003): 0 is perfect, 1 has no correct link.
 
     AER = 1 − (|A ∩ S| + |A ∩ P|) / (|A| + |S|)
 
-    A links every target step to the source step of its largest weight; a target step without weight (padding) links
-    nothing. `sure` (S) and `possible` (P; the sure ones count as possible, None: only they do) are (B, T, S) bool, as
-    the weights' shape. Without a link in A and S there is nothing to get wrong: 0.
+    A links every target step to the source step of its largest weight; a target step without weight (padding) has no
+    link. `sure` (S) and `possible` (P, which includes S; None: S alone) are bool and, as the weights, (B, T, S).
+    Without a link in A and S the rate is 0.
     """
     possible = sure if possible is None else possible | sure
     for name, t in (("sure", sure), ("possible", possible)):

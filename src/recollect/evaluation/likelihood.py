@@ -1,8 +1,8 @@
-"""How well a language model predicts a text: one number per call, over the whole text, whatever the batch size.
+"""The likelihood of a text under a model: one number per call, over the whole text, independent of the batch size.
 
-Two ways to read, which differ: with the memory **carried** through each document from its beginning to its end, or in
-**cold** windows that each begin anew. A model whose memory grows without bound is only read in windows. A document's
-first symbol is not predicted; a text without ends is one document.
+Two variants, with different results: with the memory **carried** through each document from start to end, or in
+**cold** windows that each start without memory. A model whose memory grows without bound is only read in windows. A
+document's first symbol is not predicted; a text without ends is one document.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ NATS = Measure("nats", "−1/N Σ log p(symbol | what came before), in nats per 
 
 
 @dataclass(frozen=True)
-class Score:
+class Likelihood:
     """The summed negative log-probability of a text's symbols, each given those before it."""
 
-    nats: float  # in all
+    nats: float  # in total
     tokens: int  # symbols predicted
 
     @property
@@ -54,19 +54,19 @@ class Score:
         return math.exp(self.loss)
 
     def bits_per(self, units: int) -> float:
-        """Bits per character or byte of a text that has so many."""
+        """Bits per character or byte, for a text of `units` of them."""
         return self.nats / math.log(2) / units if units else math.nan
 
 
 def score_carried(
     model: SequenceLayer[Any], ids: NDArray[Any], steps: int = 256, batch_size: int = 32, ends: Ends = None
-) -> Score:
+) -> Likelihood:
     """Predict every symbol but a document's first, reading each document once with its memory carried along."""
     documents = Documents(ids, ends)
     with _reading(model):
         groups = documents.by_length(batch_size)
         nats = sum(_read_carried(model, ids, starts, lengths - 1, steps) for starts, lengths in groups)
-    return Score(nats, documents.predicted)
+    return Likelihood(nats, documents.predicted)
 
 
 def validation_scores(model: LanguageModel, ids: NDArray[Any], steps: int, ends: Ends = None) -> Scores:
@@ -76,7 +76,7 @@ def validation_scores(model: LanguageModel, ids: NDArray[Any], steps: int, ends:
 
 
 def _read_carried(model: SequenceLayer[Any], ids: NDArray[Any], places: Places, counts: Places, steps: int) -> float:
-    """Read documents side by side, longest first: those that are through are left out from then on."""
+    """Return the nats of documents that are read in one batch, longest first; finished ones are dropped from it."""
     nats, memory = 0.0, None
     for done in range(0, int(counts[0]), steps):
         rows = slice(int((counts > done).sum()))
@@ -90,8 +90,8 @@ def _read_carried(model: SequenceLayer[Any], ids: NDArray[Any], places: Places, 
 
 def score_windows(
     model: SequenceLayer[Any], ids: NDArray[Any], steps: int = 256, batch_size: int = 32, ends: Ends = None
-) -> Score:
-    """Predict every symbol but a document's first, in windows of `steps` that begin with nothing remembered.
+) -> Likelihood:
+    """Predict every symbol but a document's first, in windows of `steps` that start without memory.
 
     A document's last window may be shorter; it is padded, never dropped.
     """
@@ -100,12 +100,12 @@ def score_windows(
         for starts, counts in _groups(documents.cold_windows(steps), batch_size):
             x, y, valid = _on(model, gather(ids, starts, counts))
             nats += float(_losses(model(x, valid=valid)[0], y, valid).sum())
-    return Score(nats, documents.predicted)
+    return Likelihood(nats, documents.predicted)
 
 
 def score_targets(
     model: Any, part: PairPart, begin: int, end: int, tokens: int = 8192, limit: int | None = None
-) -> Score:
+) -> Likelihood:
     """Predict every symbol of the targets, and their ends, each target given its source and what came before in it.
 
     `limit`: of the first so many pairs.
@@ -119,12 +119,12 @@ def score_targets(
             logits, _ = model(x, model.remember(source, source_valid), valid=valid)
             nats += float(_losses(logits, y, valid).sum())
             count += int(y.numel() if valid is None else valid.sum())
-    return Score(nats, count)
+    return Likelihood(nats, count)
 
 
 def score_captions(
     model: Captioner, part: CaptionPart, begin: int, end: int, batch_size: int = 256, limit: int | None = None
-) -> Score:
+) -> Likelihood:
     """Predict every symbol of the captions, and their ends, each given its picture and what came before in it.
 
     `limit`: of the first so many captions.
@@ -135,7 +135,7 @@ def score_captions(
         found = score(model, batch.y, batch.valid, remember(model, part.pictures_of(numbers)), begin=begin)
         nats -= float(found.double().sum())
         count += int(batch.y.numel() if batch.valid is None else batch.valid.sum())
-    return Score(nats, count)
+    return Likelihood(nats, count)
 
 
 def loss_by_position(
@@ -146,9 +146,9 @@ def loss_by_position(
     batch_size: int = 32,
     ends: Ends = None,
 ) -> list[float]:
-    """Give the mean nats at each place of a cold window: how much the model gains from what came before.
+    """Return the mean nats at each position of a cold window: how much the model gains from its context.
 
-    Where no document is so long, there are fewer than `steps` places.
+    Where no document is that long, there are fewer than `steps` positions.
     """
     documents = Documents(ids, ends)
     if not documents.predicted:
@@ -172,8 +172,8 @@ def _groups(windows: Iterable[tuple[int, int]], size: int) -> Iterator[tuple[Pla
 
 
 def _losses(logits: Tensor, y: Tensor, valid: Tensor | None) -> Tensor:
-    """Give the nats of each symbol (B, T), zero where there is none."""
-    # In float64: over millions of symbols float32 would lose the last digits that are shown.
+    """Return the nats of each symbol (B, T), zero where it is not valid."""
+    # In float64: over millions of symbols a sum in float32 would lose the last digits that are shown.
     logits = logits.float() if logits.dtype in (torch.float16, torch.bfloat16) else logits
     losses = F.cross_entropy(logits.flatten(0, -2), y.flatten(), reduction="none").double().view_as(y)
     return losses if valid is None else losses.masked_fill(~valid, 0)
@@ -181,18 +181,14 @@ def _losses(logits: Tensor, y: Tensor, valid: Tensor | None) -> Tensor:
 
 def _on(model: SequenceLayer[Any], batch: tuple[Tensor, Tensor, Tensor | None]) -> tuple[Tensor, Tensor, Tensor | None]:
     """Move a batch to the model's device."""
-    device = _device(model)
+    device = model._home()[1] or torch.device("cpu")
     x, y, valid = batch
     return x.to(device), y.to(device), None if valid is None else valid.to(device)
 
 
-def _device(model: SequenceLayer[Any]) -> torch.device:
-    return model._home()[1] or torch.device("cpu")
-
-
 @contextmanager
 def _reading(model: SequenceLayer[Any]) -> Iterator[None]:
-    """Eval mode without gradients, and the mode put back afterwards."""
+    """Switch to eval mode without gradients, and restore the mode afterwards."""
     was_training = model.training
     model.eval()
     try:

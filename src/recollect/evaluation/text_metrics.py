@@ -1,26 +1,38 @@
-"""How good written answers are: BLEU and chrF (by sacrebleu), ROUGE-L, and what matches exactly.
+"""Metrics of generated text: BLEU and chrF (by sacrebleu), ROUGE-L, exact match and token accuracy.
 
-Every number comes with its definition; BLEU and chrF with sacrebleu's signature, without which they mean little.
+BLEU and chrF come with sacrebleu's signature, without which they are not comparable.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Hashable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, TypedDict
 
 from recollect.data.text.line_tokenizer import HAN_LETTER, is_mostly_han
 
-TOKENS = re.compile(rf"{HAN_LETTER}|(?:(?!{HAN_LETTER})\w)+")
+if TYPE_CHECKING:
+    from sacrebleu.metrics.base import Metric
+
+# Latin letters beyond a–z are no part of a word, as in rouge-score; letters of other scripts, which it drops, are.
+LATIN_BLOCKS = "\\x00-\u036f\u1d00-\u1dbf\u1e00-\u1eff\u2000-\u218f\u2c60-\u2c7f\ua720-\ua7ff\ufb00-\ufb06"
+ROUGE_TOKENS = re.compile(rf"[a-z0-9]+|{HAN_LETTER}|(?:(?!{HAN_LETTER})[^\W{LATIN_BLOCKS}])+")
+
+
+class CorpusScore(TypedDict):
+    """A score of sacrebleu, 0 to 100, and the signature of its settings."""
+
+    score: float
+    signature: str
 
 
 def bleu(
     hypotheses: Sequence[str], references: Sequence[str], *, lowercase: bool = False, chinese: bool | None = None
-) -> dict[str, Any]:
-    """Give corpus BLEU, 0 to 100, and its signature (Papineni et al. 2002; Post 2018).
+) -> CorpusScore:
+    """Compute corpus BLEU, 0 to 100, and its signature (Papineni et al. 2002; Post 2018).
 
-    Cut by `13a`, and by `zh` where the references are mostly Han: 13a takes a Chinese sentence for one word and its
-    BLEU is 0. `chinese` says so instead of the references.
+    Tokenised by `13a`, and by `zh` where the references are mostly Han: for 13a a Chinese sentence is one word, and
+    its BLEU is 0. `chinese` overrides what the references suggest.
     """
     _check(hypotheses, references)
     from sacrebleu.metrics.bleu import BLEU
@@ -31,45 +43,47 @@ def bleu(
     )
 
 
-def chrf(hypotheses: Sequence[str], references: Sequence[str], *, lowercase: bool = False) -> dict[str, Any]:
-    """Give corpus chrF2, 0 to 100, and its signature: character n-grams up to six, recall twice (Popović 2015)."""
+def chrf(hypotheses: Sequence[str], references: Sequence[str], *, lowercase: bool = False) -> CorpusScore:
+    """Compute corpus chrF2, 0 to 100, and its signature: character n-grams up to 6, β = 2 (Popović 2015)."""
     _check(hypotheses, references)
     from sacrebleu.metrics.chrf import CHRF
 
     return _scored(CHRF(lowercase=lowercase), hypotheses, references)
 
 
-def _scored(metric: Any, hypotheses: Sequence[str], references: Sequence[str]) -> dict[str, Any]:
+def _scored(metric: Metric, hypotheses: Sequence[str], references: Sequence[str]) -> CorpusScore:
     score = metric.corpus_score(list(hypotheses), [list(references)]).score
     return {"score": float(score), "signature": metric.get_signature().format()}
 
 
 def exact_match(hypotheses: Sequence[str], references: Sequence[str]) -> float:
-    """Give the share of hypotheses that are their reference, but for white space."""
+    """Compute the share of hypotheses that equal their reference, white space aside."""
     _check(hypotheses, references)
     pairs = zip(hypotheses, references, strict=True)
     return sum(one.split() == other.split() for one, other in pairs) / len(references)
 
 
 def rouge_l(hypotheses: Sequence[str], references: Sequence[str]) -> float:
-    """Give the mean F1 of the longest common subsequence, 0 to 1 (Lin 2004).
+    """Compute the mean F1 of the longest common subsequence, 0 to 1 (Lin 2004).
 
-    P = L / |hypothesis|, R = L / |reference|, F1 = 2 P R / (P + R), over words in small letters without signs; a Han
-    character is a word. Two empty sides agree.
+    P = L / |hypothesis|, R = L / |reference|, F1 = 2 P R / (P + R); 0 where a side has no token
+
+    Tokens are runs of a–z and 0–9 after conversion to lower case, without stemming: for text in the Latin alphabet the
+    F-measure of the rouge-score package (`RougeScorer(["rougeL"])`). It drops all other letters; here a Han character
+    is a token, and so is a run of letters of any other script.
     """
     _check(hypotheses, references)
-    return sum(map(_rouge, hypotheses, references)) / len(references)
-
-
-def _rouge(hypothesis: str, reference: str) -> float:
-    one, other = TOKENS.findall(hypothesis.lower()), TOKENS.findall(reference.lower())
-    if not one and not other:
-        return 1.0
-    return 2 * longest_common(one, other) / (len(one) + len(other))  # = 2 P R / (P + R)
+    total = 0.0
+    for hypothesis, reference in zip(hypotheses, references, strict=True):
+        one = ROUGE_TOKENS.findall(hypothesis.lower())
+        other = ROUGE_TOKENS.findall(reference.lower())
+        if one and other:
+            total += 2 * longest_common(one, other) / (len(one) + len(other))  # = 2 P R / (P + R)
+    return total / len(references)
 
 
 def longest_common(one: Sequence[Hashable], other: Sequence[Hashable]) -> int:
-    """Give the length of the longest common subsequence, a column of the table in one whole number.
+    """Compute the length of the longest common subsequence, with a column of the table as the bits of one integer.
 
     A bit of `column` is 0 where the length grows by one (Hyyrö 2004).
     """
@@ -85,7 +99,7 @@ def longest_common(one: Sequence[Hashable], other: Sequence[Hashable]) -> int:
 
 
 def token_accuracy(hypotheses: Sequence[Sequence[Hashable]], references: Sequence[Sequence[Hashable]]) -> float:
-    """Give the share of places at which both have the same symbol, of the places that either has."""
+    """Compute the share of positions at which both have the same symbol, of the positions that either has."""
     _check(hypotheses, references)
     same = places = 0
     for one, other in zip(hypotheses, references, strict=True):
@@ -94,7 +108,7 @@ def token_accuracy(hypotheses: Sequence[Sequence[Hashable]], references: Sequenc
     return same / places if places else 1.0
 
 
-def _check(hypotheses: Sequence[Any], references: Sequence[Any]) -> None:
+def _check(hypotheses: Sequence[object], references: Sequence[object]) -> None:
     if len(hypotheses) != len(references):
         raise ValueError(f"hypotheses: got {len(hypotheses)}, expected {len(references)}, one for each reference")
     if not references:

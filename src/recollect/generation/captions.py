@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from recollect.data.images.png import Pixels
+from recollect.data.images.pictures import Pixels
 from recollect.data.text.line_tokenizer import LineTokenizer
 from recollect.generation.beam import beam
 from recollect.generation.settings import Search

@@ -20,7 +20,7 @@ from recollect.generation.sampling import Generation, Step, Stream, collect
 from recollect.generation.settings import Settings
 
 
-class Decoding(Protocol):
+class TextDecoder(Protocol):
     """A text that is decoded id by id."""
 
     def step(self, id: int, /) -> str | None:
@@ -28,14 +28,14 @@ class Decoding(Protocol):
         ...
 
 
-class Tokenizer(Protocol):
+class TextCodec(Protocol):
     """What is asked of a tokenizer."""
 
     def encode(self, text: str, /) -> Any:
         """Give a text's ids."""
         ...
 
-    def stream(self, after: str = "", /) -> Decoding:
+    def stream(self, after: str = "", /) -> TextDecoder:
         """Begin to decode what comes after a text."""
         ...
 
@@ -91,7 +91,7 @@ class Passage:
 class TextStream(Iterator[list[str]]):
     """An iterator over pieces of text, one for each row, empty where there is nothing new; see `stream_text`."""
 
-    def __init__(self, steps: Stream, decodings: list[Decoding], stop: Sequence[str] = ()) -> None:
+    def __init__(self, steps: Stream, decodings: list[TextDecoder], stop: Sequence[str] = ()) -> None:
         count = len(steps.reasons)
         self._steps, self._said, self._decodings, self._may_halt = steps, list[Step](), decodings, bool(stop)
         self._watches = [StopStrings(stop) for _ in range(count)]
@@ -125,7 +125,7 @@ class TextStream(Iterator[list[str]]):
 
 def stream_text(
     model: Model,
-    tokenizer: Tokenizer,
+    tokenizer: TextCodec,
     prompts: Sequence[str],
     settings: Settings | None = None,
     memory: Memory | None = None,
@@ -148,7 +148,7 @@ def stream_text(
 
 def generate_text(
     model: Model,
-    tokenizer: Tokenizer,
+    tokenizer: TextCodec,
     prompts: Sequence[str],
     settings: Settings | None = None,
     memory: Memory | None = None,

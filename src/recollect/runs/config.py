@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
-from recollect.core.settings import SettingError, Settings, check_against, differing, setting, share_out
+from recollect.core.settings import CheckedSettings, SettingError, check_against, differing, setting, share_out
 from recollect.core.task import Task
 from recollect.core.validate import check_choice, nearest
 from recollect.models.own import is_own
@@ -34,7 +34,7 @@ OPTIMIZER = ("rate", "schedule", "warmup", "stages", "first_stages", "decay", "w
 
 
 @dataclass(frozen=True)
-class TrainingOptions(Settings):
+class TrainingOptions(CheckedSettings):
     """Settings of the training itself, whatever the task."""
 
     max_steps: int | None = setting(None, least=1, help="budget in updates")

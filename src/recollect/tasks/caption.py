@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import torch
 
 from recollect.core.serialize import write_file
-from recollect.core.settings import Settings, setting
+from recollect.core.settings import CheckedSettings, setting
 from recollect.core.task import About, Assets, Baseline, Batches, Prediction, Scores
 from recollect.data.images.caption_batches import CaptionBatches
 from recollect.data.images.captions import Captions, load_captions, read_caption_part, reopen_captions
@@ -27,7 +27,7 @@ from recollect.training.objective import NextSymbol
 
 
 @dataclass(frozen=True)
-class CaptionOptions(Settings):
+class CaptionOptions(CheckedSettings):
     """Settings of a captioning run."""
 
     tokenizer: str | None = setting(

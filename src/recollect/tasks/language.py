@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from recollect.core.settings import Settings, setting
+from recollect.core.settings import CheckedSettings, setting
 from recollect.core.task import About, Assets, Baseline, Batches, Measure, Scores
 from recollect.data.error import DataError
 from recollect.data.text.batches import Streams, Windows, gather
@@ -22,14 +22,14 @@ from recollect.data.text.tokenizer import Tokenizer
 from recollect.evaluation.baselines import unigram_loss
 from recollect.evaluation.likelihood import (
     NATS,
-    Score,
+    Likelihood,
     loss_by_position,
     score_carried,
     score_windows,
     validation_scores,
 )
 from recollect.generation.continuation import generate_text, stream_text
-from recollect.generation.settings import Settings as GenerationSettings
+from recollect.generation.settings import Settings
 from recollect.layers.ngram.markov import Markov
 from recollect.models.language import FAMILIES, LanguageConfig, LanguageModel, settings_of
 from recollect.models.sizes import sized
@@ -50,7 +50,7 @@ MEASURES = {
 
 
 @dataclass(frozen=True)
-class LanguageOptions(Settings):
+class LanguageOptions(CheckedSettings):
     """Settings of a language run."""
 
     tokenizer: str | None = setting(
@@ -155,7 +155,7 @@ class LanguageTask:
         """Return an iterator over the text that follows a prompt, as it becomes certain; all is checked before."""
         tokenizer: Tokenizer = assets["tokenizer"]
         tokenizer.encode(prompt, strict=True)  # refuses unknown symbols
-        how = GenerationSettings(prohibited=tokenizer.unseen, **settings)
+        how = Settings(prohibited=tokenizer.unseen, **settings)
         return (pieces[0] for pieces in stream_text(model, tokenizer, [prompt], how, stop=stop))
 
     def baselines(self, dataset: Corpus) -> list[Baseline]:
@@ -173,7 +173,7 @@ class LanguageTask:
         table = model.config.max_length  # of learned positions
         left = SAMPLE if table is None else max(table - len(tokenizer.encode(prompt)), 0)
         # Draws come from a generator of their own, so that training is not moved.
-        settings = GenerationSettings(tokens=min(SAMPLE, left), temperature=0.8, prohibited=tokenizer.unseen)
+        settings = Settings(tokens=min(SAMPLE, left), temperature=0.8, prohibited=tokenizer.unseen)
         return prompt, generate_text(model, tokenizer, [prompt], settings)[0].text
 
     def about(self, dataset: Corpus, model: LanguageModel) -> About:
@@ -226,7 +226,7 @@ def bytes_after(model: LanguageModel, steps: int) -> int:
     return memory.nbytes
 
 
-def _figures(score: Score, text: str) -> dict[str, float]:
+def _figures(score: Likelihood, text: str) -> dict[str, float]:
     return {
         "loss": score.loss,
         "perplexity": score.perplexity if score.loss < 700 else math.inf,

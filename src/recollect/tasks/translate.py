@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import torch
 
-from recollect.core.settings import Settings, setting
+from recollect.core.settings import CheckedSettings, setting
 from recollect.core.task import About, Answer, Assets, Baseline, Batches, Measure, Prediction, Scores
 from recollect.data.pairs.pair_batches import PairBatches
 from recollect.data.pairs.pairs import Pairs, load_pairs, read_part, reopen_pairs
@@ -39,7 +39,7 @@ MEASURES = {
 
 
 @dataclass(frozen=True)
-class PairOptions(Settings):
+class PairOptions(CheckedSettings):
     """Settings of a run on pairs."""
 
     tokenizer: str | None = setting(

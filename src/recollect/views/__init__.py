@@ -1,1 +1,1 @@
-"""What is shown: tables on a terminal, figures, and pages that need nothing but a browser."""
+"""Tables on a terminal, figures, and pages that need nothing but a browser."""

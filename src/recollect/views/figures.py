@@ -1,7 +1,8 @@
 """Figures: plain functions from data to what plotly draws, `data` and `layout`, as plain data.
 
-A page resolves two things when it draws, because the reader may change them: a colour `var(--name)` is that of the
-page's style, light or dark, and a text {"en": …, "zh": …} is in the page's language.
+`plotly.graph_objects.Figure(**figure)` shows a figure in English and in the colours of a light page. A page replaces
+both when it draws, because the reader may change them: a colour of `COLOURS` by that of the page's style, light or
+dark, and a text by the one that `layout.meta` has for the page's language.
 """
 
 from __future__ import annotations
@@ -12,14 +13,32 @@ from typing import Any, TypeAlias
 
 Points: TypeAlias = Sequence[tuple[float, float]]
 Figure: TypeAlias = dict[str, Any]
+Attributes: TypeAlias = dict[str, Any]  # of a trace, an axis, an annotation: plotly's names and their values
+Text: TypeAlias = tuple[str, str]  # English, Chinese
+
+COLOURS = {  # by their names in templates/style.css
+    "paper": "#fcfbf8",
+    "ink": "#1f2328",
+    "soft": "#5f6670",
+    "grid": "#e6e3dc",
+    "series-1": "#5f6b7a",
+    "series-2": "#0072b2",
+    "series-3": "#c24e00",
+    "series-4": "#8a6d00",
+    "series-5": "#008a64",
+    "series-6": "#a32a6d",
+    "series-7": "#2183b4",
+    "series-8": "#4a3aa8",
+    "series-9": "#c2556a",
+}
 
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "x", "star", "triangle-down", "pentagon", "cross")
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'PingFang SC', 'Noto Sans CJK SC', sans-serif"
-LABEL_GAP = 0.045  # of the figure's height, between two labels
+LABEL_GAP = 0.045  # between two labels, as a share of the figure's height
 
 
 def loss_curves(curves: Mapping[str, Points], baseline: float, seconds: float) -> Figure:
-    """Draw held-out loss against learning seconds; what stops learning early keeps its last loss to the end."""
+    """Return a figure of held-out loss against training seconds; a curve that ends early keeps its last loss."""
     ends = [points[-1][1] for points in curves.values()]
     low, high = min(ends) - 0.1, max(baseline, *ends) + 0.25
     traces = [_trace(i, name, points) for i, (name, points) in enumerate(curves.items())]
@@ -27,27 +46,30 @@ def loss_curves(curves: Mapping[str, Points], baseline: float, seconds: float) -
     for trace in traces:
         trace["x"], trace["y"] = [*trace["x"], last], [*trace["y"], trace["y"][-1]]
         trace["hovertemplate"] = "%{y:.3f}, %{x:.1f} s"
-    layout = _layout({"en": "learning seconds", "zh": "学习秒数"}, {"en": "nats per character", "zh": "每字符奈特数"})
+    unigram = ("unigram", "一元模型")
+    layout = _layout(("training seconds", "训练秒数"), ("nats per character", "每字符奈特数"), unigram)
     layout["xaxis"] |= {"range": [0, last], "ticksuffix": " s"}
     layout["yaxis"] |= {"range": [low, high]}
-    layout["shapes"] = [_dashed(baseline)]
-    names = [_name(trace) for trace in traces] + [({"en": "unigram", "zh": "一元模型"}, "var(--soft)")]
+    line = {"color": COLOURS["soft"], "width": 1, "dash": "dot"}
+    shape = {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": baseline, "y1": baseline, "line": line}
+    layout["shapes"] = [shape]
+    names = [_name(trace) for trace in traces] + [(unigram[0], COLOURS["soft"])]
     layout["annotations"] = _labels(names, [*ends, baseline], LABEL_GAP * (high - low))
     return {"data": traces, "layout": layout}
 
 
 def memory_growth(sizes: Mapping[str, Points]) -> Figure:
-    """Draw bytes of memory against symbols read, both logarithmic."""
+    """Return a figure of bytes of memory against symbols read, both axes logarithmic."""
     traces = [_trace(i, name, points) for i, (name, points) in enumerate(sizes.items())]
     for trace in traces:
         trace["hovertemplate"] = "%{y:,} B, %{x:,}"
     values = [math.log10(y) for points in sizes.values() for _, y in points]
     steps = sorted({x for points in sizes.values() for x, _ in points})
     low, high = min(values) - 0.3, max(values) + 0.3
-    layout = _layout({"en": "characters read", "zh": "已读字符数"}, {"en": "bytes remembered", "zh": "记忆字节数"})
+    layout = _layout(("characters read", "已读字符数"), ("bytes remembered", "记忆字节数"))
     layout["xaxis"] |= {
         "tickvals": steps,
-        "ticktext": [_short(n) for n in steps],
+        "ticktext": [f"{n / 1024:g}k" if n >= 1024 else f"{n:g}" for n in steps],
         "type": "log",
         "range": [math.log10(steps[0]) - 0.05, math.log10(steps[-1])],
     }
@@ -59,11 +81,11 @@ def memory_growth(sizes: Mapping[str, Points]) -> Figure:
 
 
 def attention_map(weights: Sequence[Sequence[float]], sources: Sequence[str], targets: Sequence[str]) -> Figure:
-    """Draw how much each target symbol (a row) looks at each source symbol (a column)."""
-    scale = [[0, "var(--paper)"], [1, "var(--series-1)"]]
+    """Return a heat map of attention weights: a row for each target symbol, a column for each source symbol."""
+    scale = [[0, COLOURS["paper"]], [1, COLOURS["series-1"]]]
     trace = {"type": "heatmap", "z": [list(row) for row in weights], "zmin": 0, "zmax": 1, "colorscale": scale}
     trace |= {"showscale": False, "xgap": 1, "ygap": 1, "hovertemplate": "%{z:.3f}<extra></extra>"}
-    layout = _layout({"en": "source", "zh": "源"}, {"en": "target", "zh": "目标"})
+    layout = _layout(("source", "源"), ("target", "目标"))
     layout["xaxis"] |= {"tickvals": list(range(len(sources))), "ticktext": list(sources), "side": "top"}
     layout["yaxis"] |= {"tickvals": list(range(len(targets))), "ticktext": list(targets), "autorange": "reversed"}
     layout |= {"height": 120 + 26 * len(targets), "margin": {"l": 0, "r": 12, "t": 96, "b": 12}}
@@ -71,7 +93,7 @@ def attention_map(weights: Sequence[Sequence[float]], sources: Sequence[str], ta
 
 
 def spread(values: Sequence[float], gap: float) -> list[float]:
-    """Move values apart to at least `gap`; those that were too close stay around their own middle."""
+    """Return the values moved apart to at least `gap`; those that were too close keep their mean."""
     groups: list[list[float]] = []
     for value in sorted(values):
         groups.append([value])
@@ -87,8 +109,8 @@ def _places(group: list[float], gap: float) -> list[float]:
     return [middle + gap * (i - (len(group) - 1) / 2) for i in range(len(group))]
 
 
-def _trace(index: int, name: str, points: Points) -> dict[str, Any]:
-    colour = f"var(--series-{index % len(SYMBOLS) + 1})"
+def _trace(index: int, name: str, points: Points) -> Attributes:
+    colour = COLOURS[f"series-{index % len(SYMBOLS) + 1}"]
     return {
         "name": name,
         "x": [x for x, _ in points],
@@ -100,12 +122,12 @@ def _trace(index: int, name: str, points: Points) -> dict[str, Any]:
     }
 
 
-def _name(trace: dict[str, Any]) -> tuple[Any, str]:
+def _name(trace: Attributes) -> tuple[str, str]:
     return trace["name"], trace["line"]["color"]
 
 
-def _labels(names: list[tuple[Any, str]], ends: list[float], gap: float) -> list[dict[str, Any]]:
-    """Write each line's name, in its colour, at its right end."""
+def _labels(names: list[tuple[str, str]], ends: list[float], gap: float) -> list[Attributes]:
+    """Return the annotations: each line's name, in its colour, at its right end."""
     shared = {"xref": "paper", "x": 1, "xanchor": "left", "xshift": 8, "showarrow": False}
     return [
         shared | {"y": place, "text": text, "font": {"color": colour, "size": 12}}
@@ -113,29 +135,22 @@ def _labels(names: list[tuple[Any, str]], ends: list[float], gap: float) -> list
     ]
 
 
-def _dashed(y: float) -> dict[str, Any]:
-    line = {"color": "var(--soft)", "width": 1, "dash": "dot"}
-    return {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": y, "y1": y, "line": line}
-
-
-def _layout(x_title: dict[str, str], y_title: dict[str, str]) -> dict[str, Any]:
-    axis = {"gridcolor": "var(--grid)", "zeroline": False, "linecolor": "var(--grid)", "fixedrange": True}
-    hover = {"bgcolor": "var(--paper)", "bordercolor": "var(--grid)", "font": {"color": "var(--ink)"}}
+def _layout(x_title: Text, y_title: Text, *others: Text) -> Attributes:
+    """Return the layout that all figures share; `others` are further texts to be translated."""
+    axis = {"gridcolor": COLOURS["grid"], "zeroline": False, "linecolor": COLOURS["grid"], "fixedrange": True}
+    hover = {"bgcolor": COLOURS["paper"], "bordercolor": COLOURS["grid"], "font": {"color": COLOURS["ink"]}}
     return {
-        "xaxis": axis | {"title": {"text": x_title}},
-        "yaxis": axis | {"title": {"text": y_title, "standoff": 12}, "automargin": True},
-        "font": {"family": FONT, "size": 12, "color": "var(--soft)"},
+        "xaxis": axis | {"title": {"text": x_title[0]}},
+        "yaxis": axis | {"title": {"text": y_title[0], "standoff": 12}, "automargin": True},
+        "font": {"family": FONT, "size": 12, "color": COLOURS["soft"]},
         "paper_bgcolor": "rgba(0,0,0,0)",
         "plot_bgcolor": "rgba(0,0,0,0)",
         "margin": {"l": 0, "r": 112, "t": 12, "b": 48},
         "height": 440,
         "showlegend": False,
         "hoverlabel": hover,
+        "meta": {"zh": dict([x_title, y_title, *others])},
     }
-
-
-def _short(count: float) -> str:
-    return f"{count / 1024:g}k" if count >= 1024 else f"{count:g}"
 
 
 def _bytes(count: int) -> str:

@@ -1,4 +1,4 @@
-"""Captions to train on, again and again: those of like length side by side, with their pictures."""
+"""Batches of captions of similar length, with their pictures, epoch after epoch."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from recollect.data.pairs.pair_batches import Numbers, PairBatch, PairBatches, g
 
 
 class CaptionBatches:
-    """Every caption once a round, as `PairBatches` deals them; a batch's source is pictures (B, h, w, c)."""
+    """Every caption once an epoch, in the order of `PairBatches`; a batch's source is pictures (B, h, w, c)."""
 
     def __init__(self, part: CaptionPart, *, begin: int, end: int, batch_size: int, seed: int = 0) -> None:
         self.part = part
@@ -21,27 +21,27 @@ class CaptionBatches:
 
     @property
     def predicted(self) -> int:
-        """Symbols that one round predicts: the captions, and the end of each."""
+        """Number of symbols predicted in one epoch: the captions, and the end of each."""
         return self.pairs.predicted
 
     def __iter__(self) -> Iterator[PairBatch]:
-        """Go on from the place, round after round."""
+        """Yield batches from the current position on, epoch after epoch."""
         return (_with_pictures(self.part, batch) for batch in self.pairs)
 
     def state(self) -> dict[str, Any]:
-        """Give the place."""
+        """Return the position, for `load_state`."""
         return self.pairs.state()
 
     def load_state(self, state: dict[str, Any]) -> None:
-        """Go on from a place."""
+        """Resume from a position."""
         self.pairs.load_state(state)
 
 
 def gather_captions(part: CaptionPart, numbers: Numbers, begin: int, end: int) -> PairBatch:
-    """Give some captions and their pictures as a batch."""
+    """Return the captions of these numbers and their pictures as a batch."""
     return _with_pictures(part, gather_pairs(part.pairs, numbers, begin, end))
 
 
 def _with_pictures(part: CaptionPart, batch: PairBatch) -> PairBatch:
-    """Put the pictures themselves where their numbers stand."""
+    """Return the batch with the numbers of pictures replaced by the pictures."""
     return replace(batch, source=torch.from_numpy(part.pictures[batch.source[:, 0].numpy()]))

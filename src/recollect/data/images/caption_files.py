@@ -1,22 +1,20 @@
 """Where captions come from: a folder of pictures with captions.tsv, a .npz with a .tsv, or the generated shapes.
 
-A line of the .tsv is a picture's name and a caption; several lines may name the same picture. What is wrong with a line
-is said with its file and number.
+A line of the .tsv is a picture's name and a caption; several lines may name the same picture. Errors name the file and
+the line.
 """
 
 from __future__ import annotations
 
 import hashlib
-import io
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from recollect.core.validate import nearest
-from recollect.data.error import DataError
+from recollect.data.error import DataError, did_you_mean
 from recollect.data.images.pictures import Pictures, generated, is_generated, read_pictures, read_rows
-from recollect.data.text.encoding import UNREADABLE, find_encoding, open_bytes
+from recollect.data.text.encoding import find_encoding, numbered_lines
 from recollect.data.text.formats import format_of
 
 TABLES = ("captions.tsv", "captions.tsv.gz")
@@ -25,7 +23,7 @@ FIELDS = "file,caption"
 
 
 class Captioned(NamedTuple):
-    """One caption: of which picture, and what must not be divided from it when parts are held out."""
+    """One caption: the number of its picture, and the group that must not be divided when parts are held out."""
 
     picture: int
     caption: str
@@ -42,11 +40,11 @@ class CaptionSource:
 
     @property
     def size(self) -> tuple[int, ...]:
-        """Height, breadth and channels of every picture."""
+        """Height, width and channels of every picture."""
         return self.pictures.pixels.shape[1:]
 
     def digests(self) -> list[str]:
-        """Give a name to each picture that says what is on it: the same for the same pixels."""
+        """Return a hash of each picture, the same for the same pixels."""
         return [hashlib.sha256(picture.tobytes()).hexdigest() for picture in self.pictures.pixels]
 
 
@@ -60,8 +58,9 @@ class _Line(NamedTuple):
 def open_captions(data: str, field: str | None = None) -> CaptionSource:
     """Read the pictures and captions that DATA names.
 
-    `field` says that the .tsv begins with a line of names, and which two hold a picture and its caption; a third one is
-    what parts are held out by. Without it the first two are meant, and parts are held out by what is on the picture.
+    `field` means that the .tsv begins with a line of column names, and names the columns of a picture and its caption;
+    a third one is the group by which parts are held out. Without it the first two columns are read, and parts are held
+    out by the pixels of the picture.
     """
     if is_generated(data) and not Path(data).exists():
         pixels, captions = generated(data)
@@ -75,7 +74,7 @@ def open_captions(data: str, field: str | None = None) -> CaptionSource:
         pixels = read_rows(rows)
         lines = [line._replace(picture=str(_row(table, line, len(pixels)))) for line in lines]
         return _source(data, Pictures([f"{rows}#{number}" for number in range(len(pixels))], pixels), lines)
-    first = {line.picture: line for line in reversed(lines)}  # by name: where it is named first
+    first = {line.picture: line for line in reversed(lines)}  # the line that names a picture first
     names = list(dict.fromkeys(line.picture for line in lines))
     paths = [_beside(table, first[name]) for name in names]
     number = {name: str(place) for place, name in enumerate(names)}
@@ -94,7 +93,7 @@ def _source(data: str, pictures: Pictures, lines: list[_Line]) -> CaptionSource:
 
 
 def _find(data: str) -> tuple[Path, Path | None]:
-    """Give the table, and the .npz whose rows it names where there is one."""
+    """Return the table, and the .npz whose rows it names, if any."""
     path, parts = Path(data), data.split(",")
     if path.is_dir():
         table = next((path / name for name in TABLES if (path / name).is_file()), None)
@@ -106,30 +105,26 @@ def _find(data: str) -> tuple[Path, Path | None]:
         rows_path, table = Path(parts[0]), Path(parts[1])
         for part in (rows_path, table):
             if not part.is_file():
-                raise DataError(f"{part}: no such file{_near(part)}; captions are {FORMS}")
+                raise DataError(f"{part}: no such file{did_you_mean(part)}; captions are {FORMS}")
         return table, rows_path
     if path.is_file() and format_of(path) == "tsv":
         return path, None
-    what = "not a table of captions" if path.is_file() else f"no such file or folder{_near(path)}"
+    what = "not a table of captions" if path.is_file() else f"no such file or folder{did_you_mean(path)}"
     raise DataError(f"{data}: {what}; captions are {FORMS}")
-
-
-def _near(path: Path) -> str:
-    return nearest(path.name, [p.name for p in path.parent.iterdir()]) if path.parent.is_dir() else ""
 
 
 def _beside(table: Path, line: _Line) -> Path:
     path = table.parent / line.picture
     if not path.is_file():
         where = f"{table}, line {line.number}"
-        raise DataError(f"{where}: no picture {path}{_near(path)}; put it there or take the line out")
+        raise DataError(f"{where}: no picture {path}{did_you_mean(path)}; put it there or remove the line")
     return path
 
 
 def _row(table: Path, line: _Line, count: int) -> int:
     if not line.picture.isdecimal() or int(line.picture) >= count:
-        where, seen = f"{table}, line {line.number}", repr(line.picture)
-        raise DataError(f"{where}: got {seen} for a picture, expected the number of a row, 0 to {count - 1}")
+        expected = f"expected the number of a row, 0 to {count - 1}"
+        raise DataError(f"{table}, line {line.number}: got {line.picture!r} for a picture, {expected}")
     return int(line.picture)
 
 
@@ -137,38 +132,28 @@ def _row(table: Path, line: _Line, count: int) -> int:
 
 
 def _lines(table: Path, field: str | None) -> Iterator[_Line]:
-    """Give the table's lines; the first one's names decide on the columns where `field` names some."""
+    """Yield the table's lines; where `field` is given, the first line has the names of the columns."""
     columns = [0, 1]
-    for number, line in _numbered(table):
+    for number, line in numbered_lines(table, find_encoding(table)):
         cells = line.split("\t")
         if number == 1 and field is not None:
             columns = _columns(table, cells, field)
         elif line.strip():
             if len(cells) <= max(columns):
-                seen = f"{len(cells)} columns, expected {max(columns) + 1}"
-                raise DataError(f"{table}, line {number}: {seen}: a picture's name, a tab and a caption")
+                columns_needed = f"got {len(cells)} columns, expected {max(columns) + 1}"
+                raise DataError(f"{table}, line {number}: {columns_needed}: a picture's name, a tab and a caption")
             picture, caption, *group = (cells[column].strip() for column in columns)
             if not caption:
-                raise DataError(f"{table}, line {number}: the caption is empty; write one or take the line out")
+                raise DataError(f"{table}, line {number}: the caption is empty; write one or remove the line")
             yield _Line(number, picture, caption, group[0] if group else None)
 
 
 def _columns(table: Path, names: list[str], field: str) -> list[int]:
-    """Find the columns of a picture, its caption and perhaps its group by their names."""
-    wanted = [name.strip() for name in field.split(",")]
-    if len(wanted) not in (2, 3):
+    """Return the columns of a picture, its caption and, where it is named, its group."""
+    chosen = [name.strip() for name in field.split(",")]
+    if len(chosen) not in (2, 3):
         raise DataError(f"field: got {field!r}, expected two names, or three with a group; write --set field={FIELDS}")
-    for name in wanted:
+    for name in chosen:
         if name not in names:
             raise DataError(f"{table}: no column {name!r}; its first line has: {', '.join(names)}")
-    return [names.index(name) for name in wanted]
-
-
-def _numbered(table: Path) -> Iterator[tuple[int, str]]:
-    encoding = find_encoding(table)
-    try:
-        with io.TextIOWrapper(open_bytes(table), encoding=encoding, newline="\n") as text:
-            for number, line in enumerate(text, 1):
-                yield number, line.rstrip("\r\n")
-    except UNREADABLE as error:
-        raise DataError(f"{table}: cannot be read to its end ({error}); take another copy") from error
+    return [names.index(name) for name in chosen]

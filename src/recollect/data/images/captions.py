@@ -1,7 +1,7 @@
 """Pictures and their captions: pixels and ids on disk, in three parts that share no picture.
 
 Built once and kept in a cache under the hash of the pictures, the captions and everything that decides their ids.
-Behind the tokenizer's own ids stand two more, `begin` and `end` of a caption.
+The tokenizer's ids are followed by two more, `begin` and `end` of a caption.
 """
 
 from __future__ import annotations
@@ -15,19 +15,20 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from recollect.core.cache import build_folder, cache_folder, is_whole, read_record
 from recollect.data.error import DataError
 from recollect.data.images.caption_files import Captioned, CaptionSource, open_captions
-from recollect.data.images.pictures import size_in_words
-from recollect.data.images.png import Pixels
-from recollect.data.pairs.pair_rows import Encoded, PairPart, open_part, part_in_memory, smallest_dtype, write_part
+from recollect.data.images.pictures import Pixels, size_in_words
+from recollect.data.pairs.pair_rows import Encoded, PairPart, open_part, part_in_memory, write_part
 from recollect.data.text.line_tokenizer import LineTokenizer
 from recollect.data.text.source import to_stderr
+from recollect.data.text.tokenizer import IdType, smallest_dtype
 
 PARTS = ("train", "valid", "test")
 VERSION = 1  # of the files in the cache and of how captions become ids
-SHARE = 20  # one group in so many for each part that is held out
+SHARE = 20  # one group in SHARE is held out for each part
 LEAST = 3  # groups, one for each part
 
 
@@ -36,43 +37,46 @@ class CaptionPart:
     """Pictures, and the captions of each."""
 
     pictures: Pixels  # (n, h, w, c)
-    pairs: PairPart  # as a source the number of a picture and its name, as a target a caption
+    pairs: PairPart  # source: the number and the name of a picture; target: a caption
 
     def __len__(self) -> int:
         return len(self.pairs)
 
-    def pictures_of(self, numbers: Any) -> Pixels:
-        """Give the pictures (B, h, w, c) of some captions, by their numbers in the part."""
-        return np.asarray(self.pictures[np.asarray(self.pairs.sources.flat)[numbers]])
+    def pictures_of(self, numbers: ArrayLike) -> Pixels:
+        """Return the pictures (B, h, w, c) of the captions with these numbers in the part."""
+        return np.asarray(self.pictures[np.asarray(self.pairs.sources.flat)[np.asarray(numbers)]])
 
 
 @dataclass(frozen=True)
 class Captions:
-    """A tokenizer, which has seen the first part alone, and three parts; a vocabulary is its own and two ids more."""
+    """A tokenizer, learned from the training part alone, and three parts.
+
+    A model's vocabulary is the tokenizer's and two ids more.
+    """
 
     tokenizer: LineTokenizer
     train: CaptionPart
     valid: CaptionPart
     test: CaptionPart
-    name: str  # of its place in the cache, for `reopen_captions`
+    name: str  # of its folder in the cache, for `reopen_captions`
 
     @property
     def begin(self) -> int:
-        """The id that a caption is begun with."""
+        """The id that is read before a caption."""
         return self.tokenizer.begin
 
     @property
     def end(self) -> int:
-        """The id that says a caption is at its end."""
+        """The id that ends a caption."""
         return self.tokenizer.end
 
     @property
     def size(self) -> tuple[int, ...]:
-        """Height, breadth and channels of every picture."""
+        """Height, width and channels of every picture."""
         return self.train.pictures.shape[1:]
 
 
-class Making(NamedTuple):
+class CaptionSettings(NamedTuple):
     """What decides how captions become ids."""
 
     kind: str
@@ -91,29 +95,29 @@ def load_captions(
     test: str | None = None,
     cache: str | Path | None = None,
 ) -> Captions:
-    """Give DATA as pictures with captions, from the cache where they are there and whole.
+    """Return DATA as pictures with captions, from the cache if it holds them complete.
 
-    `valid` and `test` are data of their own, kept as they are. For each that is not given one group in 20 is held out,
-    chosen by the hash of its name: a picture with all its captions, or what a third `field` says belongs together.
-    Symbols are words, and single Han characters, unless `tokenizer` says otherwise.
+    `valid` and `test` are data of their own, kept unchanged. For each that is not given one group in 20 is held out,
+    chosen by the hash of its name: a picture with all its captions, or the rows with one value of the third `field`.
+    Symbols are words and single Han characters unless `tokenizer` names another kind.
     """
     given = {part: text for part, text in zip(PARTS, (data, valid, test), strict=True) if text is not None}
     read = {part: open_captions(text, field) for part, text in given.items()}
     for source in read.values():
         _check_size(source, read["train"].size, f"as in {data}")
-    making = Making(tokenizer or "word", vocab_size, lowercase)
+    settings = CaptionSettings(tokenizer or "word", vocab_size, lowercase)
     keys = [f"{part} {_digest(source)}" for part, source in read.items()]
-    name = hashlib.sha256(f"captions {VERSION} {tuple(making)} {keys}".encode()).hexdigest()[:24]
+    name = hashlib.sha256(f"captions {VERSION} {tuple(settings)} {keys}".encode()).hexdigest()[:24]
     folder = cache_folder(cache) / name
     if not is_whole(folder):
-        build_folder(folder, partial(_fill, read=read, making=making))
+        build_folder(folder, partial(_fill, read=read, settings=settings))
     for notice in read_record(folder)["notices"]:
         to_stderr(notice)
     return _open(folder)
 
 
 def reopen_captions(name: str, cache: str | Path | None = None) -> Captions | None:
-    """Give captions by their name in the cache; None where they are no longer there or not whole."""
+    """Return captions by their name in the cache; None if they are missing or incomplete."""
     folder = cache_folder(cache) / name
     return _open(folder) if is_whole(folder) else None
 
@@ -121,18 +125,19 @@ def reopen_captions(name: str, cache: str | Path | None = None) -> Captions | No
 def read_caption_part(
     data: str, tokenizer: LineTokenizer, size: tuple[int, ...], field: str | None = None
 ) -> CaptionPart:
-    """Give all of DATA as one part, without the cache, to test on; pictures of another `size` are refused."""
+    """Read all of DATA as one part to test on, without the cache; pictures of another `size` are refused."""
     source = open_captions(data, field)
     _check_size(source, size, "as what was trained on")
     dtype = _dtype(tokenizer, source)
     return CaptionPart(source.pictures.pixels, part_in_memory(_encoded(source, source.rows, tokenizer), dtype))
 
 
-def _check_size(source: CaptionSource, wanted: tuple[int, ...], why: str) -> None:
-    if source.size != wanted:
-        first, seen = source.pictures.names[0], f"{size_in_words(source.size)}, expected {size_in_words(wanted)}, {why}"
-        resize = f"magick mogrify -resize {wanted[1]}x{wanted[0]}! *.png"
-        raise DataError(f"{source.name}: pictures of {seen}, the first is {first}; resize them: {resize}")
+def _check_size(source: CaptionSource, expected: tuple[int, ...], why: str) -> None:
+    if source.size != expected:
+        sizes = f"{size_in_words(source.size)}, expected {size_in_words(expected)}, {why}"
+        resize = f"magick mogrify -resize {expected[1]}x{expected[0]}! *.png"
+        first = source.pictures.names[0]
+        raise DataError(f"{source.name}: got pictures of {sizes}, the first is {first}; resize them: {resize}")
 
 
 def _digest(source: CaptionSource) -> str:
@@ -146,25 +151,26 @@ def _digest(source: CaptionSource) -> str:
 # ---- building ------------------------------------------------------------------------------------------
 
 
-def _fill(folder: Path, read: dict[str, CaptionSource], making: Making) -> dict[str, Any]:
-    """Divide, learn the tokenizer, write part after part; give what is to be kept beside them."""
+def _fill(folder: Path, read: dict[str, CaptionSource], settings: CaptionSettings) -> dict[str, Any]:
+    """Divide, learn the tokenizer, write part after part; return the record to be saved with them."""
     rows, notices = divide(read)
     lines = (row.caption for row in rows["train"])
-    tokenizer = LineTokenizer.train(making.kind, lines, making.vocab_size, making.lowercase)
+    tokenizer = LineTokenizer.train(settings.kind, lines, settings.vocab_size, settings.lowercase)
     tokenizer.save(folder / "tokenizer.json")
     dtype = _dtype(tokenizer, *read.values())
     for part in PARTS:
         source = read.get(part, read["train"])
-        kept, renumbered = _used(rows[part])
-        np.save(folder / f"{part}.npy", source.pictures.pixels[kept])
+        used = list(dict.fromkeys(row.picture for row in rows[part]))
+        renumbered = {picture: number for number, picture in enumerate(used)}
+        np.save(folder / f"{part}.npy", source.pictures.pixels[used])
         write_part(folder, part, _encoded(source, rows[part], tokenizer, renumbered), dtype)
     return {"dtype": dtype.name, "notices": notices}
 
 
 def divide(read: dict[str, CaptionSource]) -> tuple[dict[str, list[Captioned]], list[str]]:
-    """Give each part's captions, so that no group and no picture is in two parts, and what was left out for that.
+    """Return each part's captions, no group and no picture in two parts, and notices of what was left out for that.
 
-    What was given as a part stays whole, also where it holds a picture of another part.
+    A part that was given is kept unchanged, even where it holds a picture of another part.
     """
     train = read["train"]
     part_of = _groups(train, [part for part in PARTS if part not in read])
@@ -175,11 +181,11 @@ def divide(read: dict[str, CaptionSource]) -> tuple[dict[str, list[Captioned]], 
 
 
 def _groups(source: CaptionSource, held_out: list[str]) -> dict[str, str]:
-    """Say of each group to which part it goes: the first by hash to those that are held out."""
+    """Return the part of each group: the first groups by hash are held out."""
     names = list(dict.fromkeys(row.group for row in source.rows))
     if len(names) < LEAST:
-        what = f"got {len(names)} different pictures or groups, expected {LEAST} or more to train, validate and test on"
-        raise DataError(f"{source.name}: {what}")
+        expected = f"expected {LEAST} or more to train, validate and test on"
+        raise DataError(f"{source.name}: got {len(names)} different pictures or groups, {expected}")
     names.sort(key=lambda name: hashlib.sha256(name.encode()).digest())
     count = max(round(len(names) / SHARE), 1)
     parts = [part for part in held_out for _ in range(count)]
@@ -189,7 +195,7 @@ def _groups(source: CaptionSource, held_out: list[str]) -> dict[str, str]:
 def _without_known(
     rows: dict[str, list[Captioned]], read: dict[str, CaptionSource]
 ) -> tuple[dict[str, list[Captioned]], list[str]]:
-    """Leave out of what is held out the pictures whose pixels came before, whatever their group says."""
+    """Return held-out parts without pictures whose pixels are in an earlier part, whatever their group."""
     known, counts = set[str](), Counter[str]()
     for part in PARTS:
         digests = read.get(part, read["train"]).digests()
@@ -206,12 +212,6 @@ def _without_known(
     return rows, [words % f"{n} {'caption' if n == 1 else 'captions'}" for words, n in counts.items()]
 
 
-def _used(rows: list[Captioned]) -> tuple[list[int], dict[int, int]]:
-    """Give the pictures that some captions are of, and each one's number among them."""
-    kept = list(dict.fromkeys(row.picture for row in rows))
-    return kept, {picture: number for number, picture in enumerate(kept)}
-
-
 def _encoded(
     source: CaptionSource, rows: Iterable[Captioned], tokenizer: LineTokenizer, numbers: dict[int, int] | None = None
 ) -> Iterator[Encoded]:
@@ -220,7 +220,7 @@ def _encoded(
         yield np.array([number]), source.pictures.names[row.picture], tokenizer.encode(row.caption), row.caption
 
 
-def _dtype(tokenizer: LineTokenizer, *sources: CaptionSource) -> np.dtype[Any]:
+def _dtype(tokenizer: LineTokenizer, *sources: CaptionSource) -> IdType:
     return smallest_dtype(max(tokenizer.vocab_size, *(len(source.pictures.names) for source in sources)))
 
 

@@ -1,4 +1,4 @@
-"""Pairs to train on, again and again: those of like length side by side; the place can be kept and gone on from."""
+"""Batches of pairs of similar length, epoch after epoch; the position can be saved and resumed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from torch.utils._pytree import register_dataclass
 
 from recollect.core.memory import pad_axis
 from recollect.data.error import DataError
-from recollect.data.pairs.pair_rows import PairPart, Rows
+from recollect.data.pairs.pair_rows import PairPart, RaggedArray
 
 Numbers = NDArray[np.int64]
 
@@ -40,11 +40,11 @@ register_dataclass(PairBatch)
 
 
 class PairBatches:
-    """Every pair once a round, in an order that is drawn anew for each.
+    """Every pair once an epoch, in an order that is drawn for each epoch.
 
-    Batches have `batch_size` pairs, or as many as `tokens` symbols hold, both sides, `begin` and padding counted; a
-    longer pair comes alone. Pairs are sorted by length after they are shuffled, so that equal lengths meet others in
-    every round, and the batches are shuffled again.
+    Batches have `batch_size` pairs, or as many as fit into `tokens` symbols, with both sides, `begin` and padding
+    counted; a longer pair is a batch of its own. Pairs are shuffled and then sorted by length, so that pairs of equal
+    length are grouped differently in every epoch, and the batches are shuffled again.
     """
 
     def __init__(
@@ -62,17 +62,17 @@ class PairBatches:
         self.part, self.begin, self.end = part, begin, end
         self.tokens, self.batch_size = tokens, batch_size
         self.draw = np.random.default_rng(seed)
-        self.epoch, self.place = 0, 0  # rounds that are through, batches of this one that are
-        self.before = self.draw.bit_generator.state  # the random numbers' state when this round began
+        self.epoch, self.place = 0, 0  # finished epochs, and finished batches of this one
+        self.before = self.draw.bit_generator.state  # the random state at the start of this epoch
         self.round = self._begin_round()
 
     @property
     def predicted(self) -> int:
-        """Symbols that one round predicts: the targets, and the end of each."""
+        """Number of symbols predicted in one epoch: the targets, and the end of each."""
         return int(self.part.targets.lengths.sum()) + len(self.part)
 
     def __iter__(self) -> Iterator[PairBatch]:
-        """Go on from the place, round after round."""
+        """Yield batches from the current position on, epoch after epoch."""
         while True:
             if self.place == len(self.round):
                 self.epoch, self.place = self.epoch + 1, 0
@@ -88,11 +88,11 @@ class PairBatches:
         return [groups[number] for number in self.draw.permutation(len(groups))]
 
     def state(self) -> dict[str, Any]:
-        """Give the place: the round, how far it is, and the random numbers' state when it began."""
+        """Return the position: the epoch, its finished batches, and the random state at its start."""
         return {"epoch": self.epoch, "place": self.place, "draw": self.before}
 
     def load_state(self, state: dict[str, Any]) -> None:
-        """Go on from a place."""
+        """Resume from a position."""
         self.epoch, self.place, self.before = state["epoch"], state["place"], state["draw"]
         self.draw.bit_generator.state = self.before
         self.round = self._begin_round()
@@ -101,7 +101,7 @@ class PairBatches:
 def groups_by_length(
     part: PairPart, numbers: Numbers, tokens: int = 4096, batch_size: int | None = None
 ) -> list[Numbers]:
-    """Give the numbers in groups of like length, shortest first; among equals in the order given."""
+    """Return the numbers in groups of similar length, shortest first; equal lengths keep the given order."""
     sources, targets = part.sources.lengths[numbers], part.targets.lengths[numbers] + 1
     order = np.lexsort((sources, targets))
     if batch_size is not None:
@@ -112,7 +112,7 @@ def groups_by_length(
 
 
 def _borders(sources: list[int], targets: list[int], tokens: int) -> list[int]:
-    """Begin a group where one pair more would not fit, padded as the longest of each side."""
+    """Return where groups begin: where one more pair, padded to the longest of each side, would not fit."""
     borders, first, longest = [], 0, 0
     for place, (source, target) in enumerate(zip(sources, targets, strict=True)):
         longest = max(longest, source)
@@ -123,7 +123,7 @@ def _borders(sources: list[int], targets: list[int], tokens: int) -> list[int]:
 
 
 def gather_pairs(part: PairPart, numbers: Numbers, begin: int, end: int) -> PairBatch:
-    """Give some pairs as a batch; zeros stand where a row is through."""
+    """Return the pairs of these numbers as a batch, padded with zeros."""
     source, lengths = _padded(part.sources, numbers)
     target, counts = _padded(part.targets, numbers)
     edge = torch.zeros(len(numbers), 1, dtype=torch.int64)
@@ -132,8 +132,8 @@ def gather_pairs(part: PairPart, numbers: Numbers, begin: int, end: int) -> Pair
     return PairBatch(source, _valid(lengths, source.shape[1]), x, y, _valid(counts + 1, x.shape[1]))
 
 
-def _padded(rows: Rows, numbers: Numbers) -> tuple[Tensor, Tensor]:
-    """Give rows (B, L) and their lengths (B,), by one look into the file."""
+def _padded(rows: RaggedArray, numbers: Numbers) -> tuple[Tensor, Tensor]:
+    """Return rows (B, L) and their lengths (B,), by one read of the file."""
     starts = np.where(numbers > 0, rows.ends[numbers - 1], 0)
     lengths = np.asarray(rows.ends[numbers] - starts)
     steps = np.arange(lengths.max(initial=0))
@@ -151,8 +151,8 @@ def _valid(lengths: Tensor, longest: int) -> Tensor | None:
 def pad_batch(batch: PairBatch, rows: int = 16, steps: int = 8) -> PairBatch:
     """Pad the batch to a multiple of `rows`, both its sides to one of `steps`, so that few shapes occur.
 
-    Padding is never valid, and masks are always given, so that batches differ by their shapes alone. Pictures are
-    padded by empty ones: all of a picture can be seen, and what is said of an empty one does not count.
+    Padding is never valid, and masks are always present, so that batches differ by their shapes alone. Pictures are
+    padded by empty ones, which are fully visible; the captions of empty pictures do not count.
     """
     source_valid = batch.source_valid
     if source_valid is None and batch.source.dim() == 2:
@@ -173,5 +173,5 @@ def pad_batch(batch: PairBatch, rows: int = 16, steps: int = 8) -> PairBatch:
 
 
 def _up_to(count: int, multiple: int) -> int:
-    """Give the next multiple, at least one."""
+    """Round up to a multiple, at least to one."""
     return max(1, -(-count // multiple)) * multiple

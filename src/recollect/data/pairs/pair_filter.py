@@ -1,4 +1,4 @@
-"""Which pairs come into which part: none that cannot be learned from in training, none twice across a border."""
+"""Which pairs enter which part: none that is useless for training, and none in two parts."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from recollect.data.pairs.pair_rows import Encoded
 
 
 class Sieve:
-    """Lets pairs through to their part, and counts those it does not."""
+    """Filters pairs for each part, and counts those that it drops."""
 
     def __init__(self, limit: int | None, lowercase: bool) -> None:
         self.limit, self.lowercase = limit, lowercase
-        self.seen = set[bytes]()  # hashes of the pairs that went through
-        self.counts = dict[str, int]()  # by what is to be said
+        self.seen = set[bytes]()  # hashes of the pairs that were kept
+        self.counts = dict[str, int]()  # by the text of the notice
 
     def training(self, pairs: Iterator[Encoded]) -> Iterator[Encoded]:
-        """Leave out pairs with an empty side, and those that are too long."""
+        """Yield all pairs but those with an empty side and those that are too long."""
         for pair in pairs:
             if not (pair[1].strip() and pair[3].strip()):
                 self._count("left out, one side is empty")
@@ -28,8 +28,8 @@ class Sieve:
                 yield pair
 
     def held_out(self, pairs: Iterator[Encoded], is_given: bool) -> Iterator[Encoded]:
-        """Leave out pairs that came before, but not from a file that was given: its numbers would be no one else's."""
-        new = set[bytes]()  # within a part a pair may come again
+        """Yield all pairs but those of an earlier part; a given file is kept whole, so that scores compare."""
+        new = set[bytes]()  # within a part a pair may be repeated
         for pair in pairs:
             if self._hash(pair) in self.seen:
                 self._count("also in what came before, kept as given" if is_given else "left out, came before")
@@ -42,7 +42,7 @@ class Sieve:
         self.seen |= new
 
     def notices(self) -> list[str]:
-        """Give what there is to say, and begin to count anew."""
+        """Return the notices, and reset the counts."""
         counts, self.counts = self.counts, {}
         return [f"{count} {'pair' if count == 1 else 'pairs'} {what}" for what, count in counts.items()]
 

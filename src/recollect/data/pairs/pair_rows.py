@@ -2,90 +2,85 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import BinaryIO
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from recollect.data.text.tokenizer import Ids
+from recollect.data.text.tokenizer import IdArray, Ids, IdType
 
-FILES = ("source.ids", "source.text", "target.ids", "target.text")  # each with its ends beside it
+FILES = ("source.ids", "source.text", "target.ids", "target.text")  # each with a file of its ends
 
 
 @dataclass(frozen=True)
-class Rows:
+class RaggedArray:
     """One flat array, and the index after each row's last element."""
 
-    flat: NDArray[Any]
+    flat: IdArray  # of ids or of bytes
     ends: NDArray[np.int64]
 
     def __len__(self) -> int:
         return len(self.ends)
 
-    def __getitem__(self, number: int) -> NDArray[Any]:
-        number = range(len(self))[number]  # from the back too, and out of range is refused
+    def __getitem__(self, number: int) -> IdArray:
+        number = range(len(self))[number]  # negative numbers count from the end; others out of range are refused
         return self.flat[self.ends[number - 1] if number else 0 : self.ends[number]]
 
     @property
     def lengths(self) -> NDArray[np.int64]:
-        """How long each row is."""
+        """Length of each row."""
         return np.diff(self.ends, prepend=0)
 
 
 @dataclass(frozen=True)
 class PairPart:
-    """Sources and targets, number by number: the ids that are read, and the lines that they were made from."""
+    """Sources and targets by number: the ids, and the lines that they were made from."""
 
-    sources: Rows
-    targets: Rows
-    source_text: Rows  # UTF-8
-    target_text: Rows
+    sources: RaggedArray
+    targets: RaggedArray
+    source_text: RaggedArray  # UTF-8
+    target_text: RaggedArray
 
     def __len__(self) -> int:
         return len(self.sources)
 
-    def source(self, number: int) -> NDArray[Any]:
-        """Give a source's ids."""
+    def source(self, number: int) -> IdArray:
+        """Return a source's ids."""
         return self.sources[number]
 
-    def target(self, number: int) -> NDArray[Any]:
-        """Give a target's ids, without `begin` and `end`."""
+    def target(self, number: int) -> IdArray:
+        """Return a target's ids, without `begin` and `end`."""
         return self.targets[number]
 
     def source_line(self, number: int) -> str:
-        """Give a source as it was written."""
+        """Return the text of a source."""
         return bytes(self.source_text[number]).decode()
 
     def target_line(self, number: int) -> str:
-        """Give a target as it was written."""
+        """Return the text of a target."""
         return bytes(self.target_text[number]).decode()
 
     @property
     def source_lines(self) -> list[str]:
-        """The sources as they were written."""
+        """The text of every source."""
         return [self.source_line(number) for number in range(len(self))]
 
     @property
     def target_lines(self) -> list[str]:
-        """The targets as they were written, for the metrics."""
+        """The text of every target, for the metrics."""
         return [self.target_line(number) for number in range(len(self))]
 
 
 Encoded = tuple[Ids, str, Ids, str]  # a source and its line, a target and its line
 
 
-def smallest_dtype(vocab_size: int) -> np.dtype[Any]:
-    """Give the smallest type that holds every id."""
-    return np.dtype(next(t for t in (np.uint8, np.uint16, np.uint32) if vocab_size <= np.iinfo(t).max + 1))
-
-
-def write_part(folder: Path, part: str, pairs: Iterable[Encoded], dtype: np.dtype[Any]) -> int:
-    """Write a part's eight files; give the number of pairs."""
+def write_part(folder: Path, part: str, pairs: Iterable[Encoded], dtype: IdType) -> int:
+    """Write a part's eight files; return the number of pairs."""
     with ExitStack() as stack:
         files = [stack.enter_context((folder / f"{part}.{name}").open("wb")) for name in _names()]
         return _write(pairs, files, dtype)
@@ -94,7 +89,7 @@ def write_part(folder: Path, part: str, pairs: Iterable[Encoded], dtype: np.dtyp
 def open_part(folder: Path, part: str, dtype: DTypeLike) -> PairPart:
     """Map a part's files into memory."""
 
-    def opened(name: str, dtype: DTypeLike) -> NDArray[Any]:
+    def opened(name: str, dtype: DTypeLike) -> IdArray:
         path = folder / f"{part}.{name}"
         # An empty file cannot be mapped.
         return np.memmap(path, dtype=dtype, mode="r") if path.stat().st_size else np.empty(0, dtype=dtype)
@@ -102,8 +97,8 @@ def open_part(folder: Path, part: str, dtype: DTypeLike) -> PairPart:
     return _part([opened(name, kind) for name, kind in zip(_names(), _dtypes(dtype), strict=True)])
 
 
-def part_in_memory(pairs: Iterable[Encoded], dtype: np.dtype[Any]) -> PairPart:
-    """Give pairs as a part that is nowhere on disk."""
+def part_in_memory(pairs: Iterable[Encoded], dtype: IdType) -> PairPart:
+    """Return pairs as a part in memory, without files."""
     files = [BytesIO() for _ in _names()]
     _write(pairs, files, dtype)
     return _part([np.frombuffer(file.getvalue(), dtype=kind) for file, kind in zip(files, _dtypes(dtype), strict=True)])
@@ -117,23 +112,20 @@ def _dtypes(ids: DTypeLike) -> list[DTypeLike]:
     return [ids, np.int64, np.uint8, np.int64] * 2
 
 
-def _part(arrays: list[NDArray[Any]]) -> PairPart:
-    rows = [Rows(flat, ends) for flat, ends in zip(arrays[::2], arrays[1::2], strict=True)]
+def _part(arrays: list[IdArray]) -> PairPart:
+    rows = [RaggedArray(flat, ends) for flat, ends in zip(arrays[::2], arrays[1::2], strict=True)]
     sources, source_text, targets, target_text = rows
     return PairPart(sources, targets, source_text, target_text)
 
 
-def _write(pairs: Iterable[Encoded], files: list[Any], dtype: np.dtype[Any]) -> int:
+def _write(pairs: Iterable[Encoded], files: Sequence[BinaryIO], dtype: IdType) -> int:
     places, count = [0] * len(FILES), 0
     for source, source_line, target, target_line in pairs:
         count += 1
-        rows = (source.astype(dtype), _bytes(source_line), target.astype(dtype), _bytes(target_line))
+        text, target_text = (np.frombuffer(line.encode(), dtype=np.uint8) for line in (source_line, target_line))
+        rows: tuple[IdArray, ...] = (source.astype(dtype), text, target.astype(dtype), target_text)
         for number, row in enumerate(rows):
             places[number] += len(row)
             files[2 * number].write(row.tobytes())
             files[2 * number + 1].write(np.int64(places[number]).tobytes())
     return count
-
-
-def _bytes(line: str) -> NDArray[Any]:
-    return np.frombuffer(line.encode(), dtype=np.uint8)

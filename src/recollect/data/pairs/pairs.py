@@ -1,7 +1,7 @@
 """Pairs of sequences: sources and targets as ids on disk, in three parts that share no pair.
 
 Built once and kept in a cache under the hash of the lines and of everything that decides their ids, so that the second
-run starts at once. Behind the tokenizers' own ids stand two more, `begin` and `end` of a target.
+run starts at once. The tokenizers' ids are followed by two more, `begin` and `end` of a target.
 """
 
 from __future__ import annotations
@@ -19,22 +19,23 @@ from recollect.core.cache import build_folder, cache_folder, is_whole, read_reco
 from recollect.data.error import DataError
 from recollect.data.pairs.pair_files import PairSource, open_pairs
 from recollect.data.pairs.pair_filter import Sieve
-from recollect.data.pairs.pair_rows import Encoded, PairPart, open_part, part_in_memory, smallest_dtype, write_part
+from recollect.data.pairs.pair_rows import Encoded, PairPart, open_part, part_in_memory, write_part
 from recollect.data.synthetic.pair_generators import PAIR_TASKS, Lines
 from recollect.data.text.line_tokenizer import LineTokenizer, is_mostly_han, main_scripts
 from recollect.data.text.source import to_stderr
+from recollect.data.text.tokenizer import smallest_dtype
 
 PARTS = ("train", "valid", "test")
 VERSION = 1  # of the files in the cache and of how lines become ids
-SHARE = 20  # one pair in so many for each part that is held out
+SHARE = 20  # one pair in SHARE is held out for each part
 LEAST = 3  # pairs, one for each part
 SMALL = 500_000  # characters below which there is too little to learn byte pairs from
-SAMPLE = 1000  # pairs by which the script is told
+SAMPLE = 1000  # pairs from which the script is found
 
 
 @dataclass(frozen=True)
 class Pairs:
-    """Two tokenizers, of the same symbols where they were learned jointly, and three parts; they saw the first alone.
+    """Two tokenizers, learned from the training part alone, jointly or one for each side, and three parts.
 
     A model's vocabularies are the tokenizers' and two ids more.
     """
@@ -44,20 +45,20 @@ class Pairs:
     train: PairPart
     valid: PairPart
     test: PairPart
-    name: str  # of its place in the cache, for `reopen_pairs`
+    name: str  # of its folder in the cache, for `reopen_pairs`
 
     @property
     def begin(self) -> int:
-        """The id that a target is begun with."""
+        """The id that is read before a target."""
         return self.target_tokenizer.begin
 
     @property
     def end(self) -> int:
-        """The id that says a target is at its end."""
+        """The id that ends a target."""
         return self.target_tokenizer.end
 
 
-class Making(NamedTuple):
+class PairSettings(NamedTuple):
     """What decides how lines become ids."""
 
     kind: str
@@ -67,8 +68,8 @@ class Making(NamedTuple):
     limit: int | None
 
 
-class _Read(NamedTuple):
-    """Pairs that were read through once."""
+class _Surveyed(NamedTuple):
+    """Pairs that have been read once."""
 
     source: PairSource
     digest: str
@@ -89,10 +90,10 @@ def load_pairs(
     test: str | None = None,
     cache: str | Path | None = None,
 ) -> Pairs:
-    """Give DATA as pairs, from the cache where they are there and whole.
+    """Return DATA as pairs, from the cache if it holds them complete.
 
-    `valid` and `test` are pairs of their own, found as DATA is, and kept as they are. For each that is not given the
-    last 5 % of DATA are held out, test behind valid, without pairs that came before. Training leaves out pairs with an
+    `valid` and `test` are pairs of their own, named as DATA is, and kept unchanged. For each that is not given the last
+    5 % of DATA are held out, test after valid, without pairs of an earlier part. Training leaves out pairs with an
     empty side and those in which one side has more than `limit` symbols.
     """
     given = {part: text for part, text in zip(PARTS, (data, valid, test), strict=True) if text is not None}
@@ -100,25 +101,25 @@ def load_pairs(
     train = read["train"]
     if train.pairs < LEAST:
         raise DataError(f"{data}: got {train.pairs} pairs, expected {LEAST} or more to train, validate and test on")
-    making = Making(tokenizer or choose_kind(train.source, train.size), joint, vocab_size, lowercase, limit)
+    settings = PairSettings(tokenizer or choose_kind(train.source, train.size), joint, vocab_size, lowercase, limit)
     keys = [f"{part} {one.digest}" for part, one in read.items()]
-    name = hashlib.sha256(f"pairs {VERSION} {tuple(making)} {keys}".encode()).hexdigest()[:24]
+    name = hashlib.sha256(f"pairs {VERSION} {tuple(settings)} {keys}".encode()).hexdigest()[:24]
     folder = cache_folder(cache) / name
     if not is_whole(folder):
-        build_folder(folder, partial(_fill, read=read, making=making))
+        build_folder(folder, partial(_fill, read=read, settings=settings))
     for notice in read_record(folder)["notices"]:
         to_stderr(notice)
     return _open(folder)
 
 
 def reopen_pairs(name: str, cache: str | Path | None = None) -> Pairs | None:
-    """Give pairs by their name in the cache, without their text; None where they are no longer there or not whole."""
+    """Return pairs by their name in the cache, without their text; None if they are missing or incomplete."""
     folder = cache_folder(cache) / name
     return _open(folder) if is_whole(folder) else None
 
 
 def read_part(data: str, source: LineTokenizer, target: LineTokenizer, field: str | None = None) -> PairPart:
-    """Give all of DATA as one part, without the cache: pairs to test on, of which none is left out."""
+    """Read all of DATA as one part to test on, without the cache; no pair is left out."""
     pairs = open_pairs(data, field=field, notify=to_stderr)
     _survey(pairs)
     dtype = smallest_dtype(max(source.vocab_size, target.vocab_size))
@@ -126,15 +127,15 @@ def read_part(data: str, source: LineTokenizer, target: LineTokenizer, field: st
 
 
 def choose_kind(source: PairSource, size: int) -> str:
-    """Take what suits a generated task; else characters for Han or few lines, and byte pairs for the rest."""
+    """Return the kind of a generated task; else characters for Han or little text, and byte pairs for the rest."""
     if source.task is not None:
         return PAIR_TASKS[source.task.partition(":")[0]].kind
     sample = "".join(line for lines in islice(source.pairs(), SAMPLE) for line in lines)
     return "char" if size < SMALL or is_mostly_han(sample) else "bpe"
 
 
-def _survey(source: PairSource) -> _Read:
-    """Hash, count and refuse: lines that cannot be read, and a side on which nothing stands."""
+def _survey(source: PairSource) -> _Surveyed:
+    """Hash and count the pairs; refuse lines that cannot be read, and a side that is always empty."""
     digest, count, sizes = hashlib.sha256(), 0, [0, 0]
     for lines in source.pairs():
         count += 1
@@ -145,19 +146,19 @@ def _survey(source: PairSource) -> _Read:
             where = source.files[side].path if len(source.files) == 2 else source.name
             every = f"each of the {count} {('sources', 'targets')[side]} is empty" if count else "no pair in it"
             raise DataError(f"{where}: {every}; give a file with text in it")
-    return _Read(source, digest.hexdigest(), count, sum(sizes))
+    return _Surveyed(source, digest.hexdigest(), count, sum(sizes))
 
 
 # ---- building ------------------------------------------------------------------------------------------
 
 
-def _fill(folder: Path, read: dict[str, _Read], making: Making) -> dict[str, Any]:
-    """Learn the tokenizers, write part after part; give what is to be kept beside them."""
+def _fill(folder: Path, read: dict[str, _Surveyed], settings: PairSettings) -> dict[str, Any]:
+    """Learn the tokenizers, write part after part; return the record to be saved with them."""
     spans, notices = _spans(read), list[str]()
-    source, target = _learn(partial(_stretch, read, "train", spans), making)
+    source, target = _learn(partial(_stretch, read, "train", spans), settings)
     source.save(folder / "source.json")
     target.save(folder / "target.json")
-    dtype, sieve = smallest_dtype(max(source.vocab_size, target.vocab_size)), Sieve(making.limit, making.lowercase)
+    dtype, sieve = smallest_dtype(max(source.vocab_size, target.vocab_size)), Sieve(settings.limit, settings.lowercase)
     for part in PARTS:
         lines = _stretch(read, part, spans)
         encoded = (_encoded(pair, source, target) for pair in lines)
@@ -165,20 +166,16 @@ def _fill(folder: Path, read: dict[str, _Read], making: Making) -> dict[str, Any
         count = write_part(folder, part, pairs, dtype)
         notices += [f"{part}: {notice}" for notice in sieve.notices()]
         if not count:
-            raise DataError(f"{_name(read, part)}: {part}: no pair is left ({'; '.join(notices)}); {_advice(part)}")
+            name = read.get(part, read["train"]).source.name
+            advice = (
+                "give more pairs or a larger limit" if part == "train" else f"give pairs of their own with --{part}"
+            )
+            raise DataError(f"{name}: {part}: no pair is left ({'; '.join(notices)}); {advice}")
     return {"dtype": dtype.name, "notices": notices}
 
 
-def _advice(part: str) -> str:
-    return "give more pairs or a larger limit" if part == "train" else f"give pairs of their own with --{part}"
-
-
-def _name(read: dict[str, _Read], part: str) -> str:
-    return read.get(part, read["train"]).source.name
-
-
-def _spans(read: dict[str, _Read]) -> dict[str, tuple[int, int]]:
-    """Give first and behind the last of each part, in pairs of where it comes from."""
+def _spans(read: dict[str, _Surveyed]) -> dict[str, tuple[int, int]]:
+    """Return start and stop of each part, in pairs of the source that it comes from."""
     count = read["train"].pairs
     spans = {part: (0, one.pairs) for part, one in read.items()}
     for part in reversed([part for part in PARTS if part not in read]):
@@ -187,11 +184,11 @@ def _spans(read: dict[str, _Read]) -> dict[str, tuple[int, int]]:
     return {**spans, "train": (0, count)}
 
 
-def _stretch(read: dict[str, _Read], part: str, spans: dict[str, tuple[int, int]]) -> Iterator[Lines]:
+def _stretch(read: dict[str, _Surveyed], part: str, spans: dict[str, tuple[int, int]]) -> Iterator[Lines]:
     return islice(read.get(part, read["train"]).source.pairs(), *spans[part])
 
 
-def _learn(pairs: Callable[[], Iterator[Lines]], making: Making) -> tuple[LineTokenizer, LineTokenizer]:
+def _learn(pairs: Callable[[], Iterator[Lines]], settings: PairSettings) -> tuple[LineTokenizer, LineTokenizer]:
     """Learn one tokenizer from both sides, or one from each, of pairs whose sides both have text."""
     letters: tuple[Counter[str], Counter[str]] = Counter(), Counter()
 
@@ -203,9 +200,9 @@ def _learn(pairs: Callable[[], Iterator[Lines]], making: Making) -> tuple[LineTo
                     yield pair[side]
 
     def learn(*sides: int) -> LineTokenizer:
-        return LineTokenizer.train(making.kind, lines(sides), making.vocab_size, making.lowercase)
+        return LineTokenizer.train(settings.kind, lines(sides), settings.vocab_size, settings.lowercase)
 
-    source, target = [learn(0, 1)] * 2 if making.joint else [learn(0), learn(1)]
+    source, target = [learn(0, 1)] * 2 if settings.joint else [learn(0), learn(1)]
     return source.for_scripts(main_scripts(letters[0])), target.for_scripts(main_scripts(letters[1]))
 
 

@@ -1,1 +1,1 @@
-"""Data that the package makes itself."""
+"""Generated data, and texts that need no download."""

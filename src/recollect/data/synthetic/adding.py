@@ -1,4 +1,4 @@
-"""The adding problem: two numbers of a long sequence are marked, their sum is asked for at the end."""
+"""The adding problem: predict the sum of the two marked numbers of a long sequence."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from torch import Tensor
 
 
 def adding(count: int, length: int, seed: int = 0) -> tuple[Tensor, Tensor]:
-    """Give x (B, T, 2), numbers and marks, and y (B,), the sum of the two marked numbers.
+    """Return x (B, T, 2), numbers and marks, and y (B,), the sum of the two marked numbers.
 
     Numbers are uniform in [0, 1); one mark is 1 in each half of the sequence. Always answering 1 has a mean squared
     error of 1/6. After Hochreiter & Schmidhuber 1997.

@@ -1,7 +1,8 @@
-"""Texts that need no download: the reference that every CPython carries, and generators of synthetic tasks.
+"""Texts that need no download: the reference that comes with CPython, and generators of synthetic tasks.
 
-A generator writes one example a line, each a document; the same arguments give the same text everywhere. No example
-occurs twice, so that no held-out one was seen in training. Arguments follow the name: `copy:length=20,seed=1`.
+A generator writes one example a line, each a document; the same arguments give the same text on every machine. No
+example occurs twice, so that no held-out one is in the training part. Arguments follow the name:
+`copy:length=20,seed=1`.
 """
 
 from __future__ import annotations
@@ -15,14 +16,14 @@ from recollect.core.validate import nearest
 from recollect.data.error import DataError, Notify
 from recollect.data.synthetic.draw import arguments, below, check_size, distinct, pick
 
-INSTEAD = "recall"  # of the Python docs, where they are missing
+INSTEAD = "recall"  # read where the Python docs are missing
 LETTERS, DIGITS = "abcdefghijklmnopqrstuvwxyz", "0123456789"
-LONG = 40  # characters from which a paragraph that comes again is a copy and not a phrase
+LONG = 40  # characters from which a repeated paragraph is a copy and not a phrase
 
 
 @dataclass(frozen=True)
 class Builtin:
-    """A named text: what it is, and the function that gives its documents."""
+    """A named text: what it is, and the function that yields its documents."""
 
     name: str
     summary: str
@@ -30,9 +31,9 @@ class Builtin:
 
 
 def python_docs() -> Iterator[str]:
-    """Give the topics of the Python reference, sorted by name, each paragraph only where it comes first.
+    """Yield the topics of the Python reference, sorted by name, without repeated paragraphs.
 
-    Whole chapters come twice in it (`while` alone and within `compound`); kept, the held-out text would be known.
+    Whole chapters occur twice in it (`while` alone and within `compound`), so that held-out text would be trained on.
     """
     try:
         from pydoc_data.topics import topics
@@ -60,23 +61,23 @@ def _without_repeats(text: str, seen: set[str]) -> str:
 
 
 def copy(length: int = 12, symbols: int = 10, count: int = 15_000, seed: int = 0) -> Iterator[str]:
-    """Give `abca=abca`: what stood before the sign, again."""
+    """Yield `abca=abca`: letters, and the same letters."""
     alphabet = _alphabet(symbols)
     return distinct(lambda rng: f"{(s := _draw(rng, alphabet, length))}={s}\n", count, seed)
 
 
 def reverse(length: int = 12, symbols: int = 10, count: int = 15_000, seed: int = 0) -> Iterator[str]:
-    """Give `abca=acba`: what stood before the sign, backwards."""
+    """Yield `abca=acba`: letters, and the letters in reverse."""
     alphabet = _alphabet(symbols)
     return distinct(lambda rng: f"{(s := _draw(rng, alphabet, length))}={s[::-1]}\n", count, seed)
 
 
 def recall(pairs: int = 6, count: int = 20_000, seed: int = 0) -> Iterator[str]:
-    """Give `c3 a7 f1 ?a=7`: letters with their digits, then one letter again, and its digit."""
+    """Yield `c3 a7 f1 ?a=7`: letters with their digits, then one of the letters and its digit."""
     check_size("pairs", pairs, len(LETTERS))
 
     def example(rng: Random) -> str:
-        keys = _shuffled(rng, LETTERS)[:pairs]
+        keys = sorted(LETTERS, key=lambda _: rng.random())[:pairs]
         values = _draw(rng, DIGITS, pairs)
         asked = below(rng, pairs)
         return " ".join(map("".join, zip(keys, values, strict=True))) + f" ?{keys[asked]}={values[asked]}\n"
@@ -85,7 +86,7 @@ def recall(pairs: int = 6, count: int = 20_000, seed: int = 0) -> Iterator[str]:
 
 
 def needle(distance: int = 64, count: int = 5_000, seed: int = 0) -> Iterator[str]:
-    """Give `7`, then `distance` letters that do not matter, then `?7`: one digit to keep for so long."""
+    """Yield `7`, then `distance` letters that do not matter, then `?7`: one digit to remember."""
     check_size("distance", distance)
 
     def example(rng: Random) -> str:
@@ -96,7 +97,7 @@ def needle(distance: int = 64, count: int = 5_000, seed: int = 0) -> Iterator[st
 
 
 def parity(length: int = 24, count: int = 15_000, seed: int = 0) -> Iterator[str]:
-    """Give `01101=1`: bits, then 1 where the number of ones is odd."""
+    """Yield `01101=1`: bits, then 1 where the number of ones is odd."""
     check_size("length", length)
     return distinct(lambda rng: f"{(s := _draw(rng, '01', length))}={s.count('1') % 2}\n", count, seed)
 
@@ -105,8 +106,8 @@ BUILTINS = {
     b.name: b
     for b in (
         Builtin("python-docs", "the Python language reference, from the running Python itself", python_docs),
-        Builtin("copy", "letters, a sign, the same letters", copy),
-        Builtin("reverse", "letters, a sign, the letters backwards", reverse),
+        Builtin("copy", "letters, =, the same letters", copy),
+        Builtin("reverse", "letters, =, the letters in reverse", reverse),
         Builtin("recall", "pairs of letter and digit, then a letter: which digit?", recall),
         Builtin("needle", "a digit, many letters, then: which digit?", needle),
         Builtin("parity", "bits, then whether the ones are odd", parity),
@@ -115,7 +116,7 @@ BUILTINS = {
 
 
 def settle_builtin(data: str, notify: Notify) -> str:
-    """Give the built-in to read: where this Python lacks its docs, a generator instead, with a notice."""
+    """Return the built-in to read: where this Python lacks its docs, a generator, with a notice."""
     try:
         if data == "python-docs":
             import pydoc_data.topics  # noqa: F401
@@ -126,12 +127,12 @@ def settle_builtin(data: str, notify: Notify) -> str:
 
 
 def is_builtin(data: str) -> bool:
-    """Tell whether DATA names a built-in, with or without arguments."""
+    """Return whether DATA names a built-in, with or without arguments."""
     return data.partition(":")[0] in BUILTINS
 
 
 def builtin_documents(data: str) -> Iterator[str]:
-    """Give the documents of `name` or `name:key=value,…`."""
+    """Yield the documents of `name` or `name:key=value,…`."""
     name, _, given = data.partition(":")
     if name not in BUILTINS:
         raise DataError(f"{name}: no such built-in{nearest(name, BUILTINS)}; built-ins are: {', '.join(BUILTINS)}")
@@ -146,7 +147,3 @@ def _alphabet(symbols: int) -> str:
 
 def _draw(rng: Random, alphabet: str, length: int) -> str:
     return "".join([pick(rng, alphabet) for _ in range(length)])
-
-
-def _shuffled(rng: Random, symbols: str) -> list[str]:
-    return sorted(symbols, key=lambda _: rng.random())

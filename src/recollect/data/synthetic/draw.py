@@ -1,6 +1,6 @@
-"""What every generator of examples does: draw, see that none comes twice, and read its arguments.
+"""What generators of examples share: random draws, distinct examples, and arguments.
 
-Only `Random.random()` is promised to give the same numbers in every version of Python; `choice` and `shuffle` are not.
+Only `Random.random()` is guaranteed to return the same numbers in every version of Python, not `choice` or `shuffle`.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ E = TypeVar("E", bound=Hashable)
 
 
 def below(rng: Random, bound: int) -> int:
-    """Draw a whole number from 0 to below a bound."""
+    """Draw an integer, 0 ≤ n < bound."""
     return int(rng.random() * bound)
 
 
 def pick(rng: Random, choices: Sequence[T]) -> T:
-    """Draw one of the choices, all alike."""
+    """Draw one of the choices, uniformly."""
     return choices[below(rng, len(choices))]
 
 
 def distinct(example: Callable[[Random], E], count: int, seed: int) -> Iterator[E]:
-    """Give `count` different examples, or say that there are not so many."""
+    """Yield `count` different examples; raise DataError if there are fewer."""
     check_size("count", count)
     rng, seen = Random(seed), set[E]()
     for _ in range(20 * count):
@@ -44,7 +44,7 @@ def distinct(example: Callable[[Random], E], count: int, seed: int) -> Iterator[
 
 
 def arguments(name: str, make: Callable[..., object], given: str) -> dict[str, int]:
-    """Read `key=value,…` as whole numbers for a function's parameters."""
+    """Read `key=value,…` as integers for a function's parameters."""
     known, found = list(inspect.signature(make).parameters), dict[str, int]()
     for part in filter(None, given.split(",")):
         key, _, value = part.partition("=")
@@ -54,11 +54,11 @@ def arguments(name: str, make: Callable[..., object], given: str) -> dict[str, i
         try:
             found[key] = int(value)
         except ValueError as error:
-            raise DataError(f"{name}: {key}={value!r} is not a whole number; write {name}:{key}=10") from error
+            raise DataError(f"{name}: {key}={value!r} is not an integer; write {name}:{key}=10") from error
     return found
 
 
 def check_size(name: str, size: int, most: int | None = None) -> None:
-    """Refuse a size below 1 or above the most."""
+    """Raise DataError for a size below 1 or above `most`."""
     if size < 1 or (most is not None and size > most):
         raise DataError(f"{name}={size}: expected 1 {f'to {most}' if most else 'or more'}")

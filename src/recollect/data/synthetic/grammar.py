@@ -1,13 +1,13 @@
-"""A small English–Chinese grammar of our own, in which it is known which word gave which.
+"""A small English–Chinese grammar with known word alignments.
 
-Three things happen in it that make translation more than a list of words:
+Three things in it make translation more than a list of words:
 
 - an ambiguous noun is decided by a later word: `the magazine is stuck in the gun` is 弹匣 卡 在 枪 里, but in the bag
   it is 杂志; a relative clause moves the two apart;
-- articles vanish: `a`, `an` and `the` have no word in Chinese here;
-- an intensifier must not: `very old` is 非常 旧, and leaving 非常 out says something else.
+- articles are dropped: `a`, `an` and `the` have no word in Chinese here;
+- an intensifier is not: `very old` is 非常 旧, and leaving 非常 out changes the meaning.
 
-Words of both languages stand between blanks, so that the symbols of `space` are the words that the links join.
+Words of both languages are separated by blanks, so that the symbols of `space` are the words that the links join.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Word = tuple[str, str]  # English, Chinese
 
 @dataclass(frozen=True)
 class Sense:
-    """One meaning of a noun, and the things near which it is meant."""
+    """One meaning of a noun, and the places that select it."""
 
     chinese: str
     places: tuple[Word, ...]
@@ -116,20 +116,20 @@ class Phrase:
     target: tuple[tuple[str, tuple[int, ...]], ...] = ()
 
     def moved(self, by: int) -> tuple[tuple[str, tuple[int, ...]], ...]:
-        """Give the target as seen from a sentence in which `by` words stand before this phrase."""
+        """Return the target with its source places moved by the `by` words before this phrase."""
         return tuple((word, tuple(place + by for place in places)) for word, places in self.target)
 
 
 def grammar(clauses: int = 1, count: int = 20_000, seed: int = 0) -> Iterator[tuple[str, str]]:
-    """Give `the bat is hidden in a cave .` and `蝙蝠 藏 在 山洞 里 。`: up to so many clauses, joined by `and`."""
+    """Yield `the bat is hidden in a cave .` and `蝙蝠 藏 在 山洞 里 。`: up to `clauses` clauses, joined by `and`."""
     return ((" ".join(pair.source), " ".join(pair.target)) for pair in aligned_grammar(clauses, count, seed))
 
 
 def aligned_grammar(clauses: int = 1, count: int = 20_000, seed: int = 0) -> Iterator[Aligned]:
-    """Give the pairs of `grammar` in words, with their links, against which attention can be held (AER).
+    """Yield the pairs of `grammar` in words, with their links, as the reference for the alignment error rate.
 
-    Words that have no counterpart stay without a link: articles, forms of `be`, 的 behind an adjective, and 很, which
-    Chinese puts before an adjective that nothing else comes before.
+    Words that have no counterpart have no link: articles, forms of `be`, 的 after an adjective, and 很, which Chinese
+    puts before an adjective without an intensifier.
 
     >>> pair = next(aligned_grammar(seed=1))
     >>> all(pair.source[i] not in ("a", "an", "the") for i, j in pair.links)
@@ -141,7 +141,7 @@ def aligned_grammar(clauses: int = 1, count: int = 20_000, seed: int = 0) -> Ite
         parts = [_clause(rng)]
         while len(parts) < clauses and rng.random() < 0.5:
             parts += [Phrase(("and",), (("而且", (0,)),)), _clause(rng)]
-        return _aligned(_joined([*parts, Phrase((".",), (("。", (0,)),))]))
+        return _aligned([*parts, Phrase((".",), (("。", (0,)),))])
 
     return distinct(example, count, seed)
 
@@ -188,7 +188,7 @@ def _where(rng: Random, place: Word, near: Word) -> Phrase:
 
 
 def _degree(rng: Random, share: float) -> Phrase:
-    """Give an adjective, before which an intensifier stands in so many of the cases."""
+    """Return an adjective, with an intensifier before it in this share of the cases."""
     words = [pick(rng, INTENSIFIERS)] if rng.random() < share else []
     words.append(pick(rng, ADJECTIVES))
     return Phrase(tuple(e for e, _ in words), tuple((c, (i,)) for i, (_, c) in enumerate(words)))
@@ -213,13 +213,10 @@ def _starts(parts: list[tuple[str, ...]]) -> list[int]:
     return [sum(map(len, parts[:number])) for number in range(len(parts))]
 
 
-def _joined(phrases: list[Phrase]) -> Phrase:
+def _aligned(phrases: list[Phrase]) -> Aligned:
+    """Return the sentence of some phrases."""
     starts = _starts([phrase.source for phrase in phrases])
     source = tuple(word for phrase in phrases for word in phrase.source)
-    target = tuple(word for phrase, start in zip(phrases, starts, strict=True) for word in phrase.moved(start))
-    return Phrase(source, target)
-
-
-def _aligned(phrase: Phrase) -> Aligned:
-    links = frozenset((i, j) for j, (_, places) in enumerate(phrase.target) for i in places)
-    return Aligned(phrase.source, tuple(word for word, _ in phrase.target), links)
+    target = [word for phrase, start in zip(phrases, starts, strict=True) for word in phrase.moved(start)]
+    links = frozenset((i, j) for j, (_, places) in enumerate(target) for i in places)
+    return Aligned(source, tuple(word for word, _ in target), links)

@@ -1,4 +1,4 @@
-"""Whole numbers in words: English and Chinese, from nought to below ten million."""
+"""Integers in words: English and Chinese, from 0 to below ten million."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ HAN_DIGITS = "零一二三四五六七八九"
 
 
 def english_words(number: int) -> str:
-    """Give a number's English words.
+    """Return a number's English words.
 
     >>> english_words(1_042_310)
     'one million forty-two thousand three hundred ten'
@@ -35,7 +35,7 @@ def _below_thousand(number: int) -> str:
 
 
 def chinese_words(number: int) -> str:
-    """Give a number's Chinese words, in groups of four digits.
+    """Return a number's Chinese words, in groups of four digits.
 
     >>> chinese_words(1_042_310), chinese_words(20_005), chinese_words(15)
     ('一百零四万二千三百一十', '二万零五', '十五')
@@ -51,7 +51,7 @@ def chinese_words(number: int) -> str:
 
 
 def _below_myriad(number: int) -> str:
-    """Write up to four digits; noughts between others are said once, those at the end not at all."""
+    """Return up to four digits; zeros between others are written once, those at the end not at all."""
     words = ""
     for digit, unit in zip(f"{number:04}", ("千", "百", "十", ""), strict=True):
         if digit != "0":

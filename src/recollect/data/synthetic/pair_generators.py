@@ -1,7 +1,7 @@
-"""Pairs that need no download: generators of a source and its target, written for this package.
+"""Pairs that need no download: generators of a source and its target.
 
-The same arguments give the same pairs everywhere, and no source occurs twice, so that no held-out pair was seen in
-training. Arguments follow the name: `numbers:count=20000,seed=1`.
+The same arguments give the same pairs on every machine, and no source occurs twice, so that no held-out pair is in the
+training part. Arguments follow the name: `numbers:count=20000,seed=1`.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ Lines = tuple[str, str]  # a source and its target
 
 
 def numbers(most: int = MOST, chinese: int = 0, count: int = 20_000, seed: int = 0) -> Iterator[Lines]:
-    """Give `forty-two thousand seven` and `42007`; with chinese=1 `四万二千零七`.
+    """Yield `forty-two thousand seven` and `42007`; with chinese=1 `四万二千零七`.
 
-    Numbers of one digit are drawn as often as those of seven.
+    Every number of digits is equally likely.
     """
     check_size("most", most, MOST)
     words = chinese_words if chinese else english_words
@@ -56,7 +56,7 @@ def numbers(most: int = MOST, chinese: int = 0, count: int = 20_000, seed: int =
 
 
 def dates(count: int = 20_000, seed: int = 0) -> Iterator[Lines]:
-    """Give `the 3rd of March, 2021` and `2021-03-03`: thirteen ways to write a day from 1900 to 2099."""
+    """Yield `the 3rd of March, 2021` and `2021-03-03`: thirteen formats of a day from 1900 to 2099."""
 
     def example(rng: Random) -> Lines:
         day = FIRST_DAY + timedelta(days=below(rng, (LAST_DAY - FIRST_DAY).days + 1))
@@ -66,7 +66,7 @@ def dates(count: int = 20_000, seed: int = 0) -> Iterator[Lines]:
 
 
 def reversed_letters(length: int = 16, symbols: int = 26, count: int = 20_000, seed: int = 0) -> Iterator[Lines]:
-    """Give `gate` and `etag`: up to `length` letters, at least half as many, and the same backwards."""
+    """Yield `gate` and `etag`: `length`/2 to `length` letters, and the same in reverse."""
     check_size("length", length)
     check_size("symbols", symbols, len(LETTERS))
     least = (length + 1) // 2
@@ -88,12 +88,12 @@ def _weekday(day: date) -> str:
 
 
 def _ordinal(day: date) -> str:
-    """Give 1st, 2nd, 3rd, 4th, … 11th, … 21st."""
+    """Return 1st, 2nd, 3rd, 4th, … 11th, … 21st."""
     ending = "th" if 10 < day.day < 20 else {1: "st", 2: "nd", 3: "rd"}.get(day.day % 10, "th")
     return f"{day.day}{ending}"
 
 
-# What decides between day and month is the sign between them: a dot puts the day first, a stroke the month.
+# The separator decides on the order of day and month: with a dot the day is first, with a slash the month.
 DATE_FORMATS: tuple[Callable[[date], str], ...] = (
     lambda d: f"{d.day} {_month(d)} {d.year}",
     lambda d: f"{_month(d)} {d.day}, {d.year}",
@@ -116,7 +116,7 @@ DATE_FORMATS: tuple[Callable[[date], str], ...] = (
 
 @dataclass(frozen=True)
 class PairTask:
-    """Named pairs: what they are, how they are best cut into symbols, and the function that gives them."""
+    """Named pairs: what they are, the kind of tokenizer that suits them, and the function that yields them."""
 
     name: str
     summary: str
@@ -128,20 +128,20 @@ PAIR_TASKS = {
     task.name: task
     for task in (
         PairTask("numbers", "number words, English or Chinese, to digits", "char", numbers),
-        PairTask("dates", "a day written in many ways to year-month-day", "char", dates),
-        PairTask("reversed", "letters to the letters backwards", "char", reversed_letters),
-        PairTask("grammar", "a small English to Chinese: nouns that a later word decides", "space", grammar),
+        PairTask("dates", "a day in many formats to year-month-day", "char", dates),
+        PairTask("reversed", "letters to the letters in reverse", "char", reversed_letters),
+        PairTask("grammar", "a small English to Chinese: ambiguous nouns that a later word decides", "space", grammar),
     )
 }
 
 
 def is_pair_task(data: str) -> bool:
-    """Tell whether DATA names generated pairs, with or without arguments."""
+    """Return whether DATA names generated pairs, with or without arguments."""
     return data.partition(":")[0] in PAIR_TASKS
 
 
 def task_pairs(data: str) -> Iterator[Lines]:
-    """Give the pairs of `name` or `name:key=value,…`.
+    """Yield the pairs of `name` or `name:key=value,…`.
 
     >>> next(task_pairs("reversed:length=4,seed=1"))[0][::-1] == next(task_pairs("reversed:length=4,seed=1"))[1]
     True

@@ -1,4 +1,4 @@
-"""Pictures and what is on them: coloured shapes on a small canvas, with a caption in English and one in Chinese."""
+"""Coloured shapes on a small canvas, with a caption in English and one in Chinese."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ COLOURS: dict[str, tuple[str, tuple[int, int, int]]] = {
     "purple": ("紫色", (148, 60, 189)),
     "black": ("黑色", (20, 20, 20)),
 }
-SIZES: dict[str, tuple[str, tuple[int, int]]] = {"small": ("小", (3, 4)), "big": ("大", (6, 7))}  # half of a side
+SIZES: dict[str, tuple[str, tuple[int, int]]] = {"small": ("小", (3, 4)), "big": ("大", (6, 7))}  # half of the side
 RELATIONS = {
     "above": "上方",
     "below": "下方",
@@ -30,7 +30,7 @@ RELATIONS = {
 }
 Grid = NDArray[np.int64]
 Inside = Callable[[Grid, Grid, int], NDArray[np.bool_]]
-# By the distance from the middle, right and down, and half of the side.
+# By the distance from the centre, to the right and down, and half of the side.
 SHAPES: dict[str, tuple[str, Inside]] = {
     "square": ("正方形", lambda x, y, half: np.maximum(abs(x), abs(y)) <= half),
     "circle": ("圆形", lambda x, y, half: x * x + y * y <= half * half + half // 2),
@@ -43,23 +43,23 @@ SHAPES: dict[str, tuple[str, Inside]] = {
 
 
 class Drawn(NamedTuple):
-    """One shape and where it is."""
+    """One shape and its place."""
 
     shape: str
     colour: str
     size: str
     half: int  # of its side
-    x: int  # of its middle
+    x: int  # of its centre
     y: int
 
     def named(self) -> tuple[str, str]:
-        """Give its English and Chinese name."""
+        """Return its English and Chinese name."""
         chinese = SIZES[self.size][0] + COLOURS[self.colour][0] + SHAPES[self.shape][0]
         return f"a {self.size} {self.colour} {self.shape}", chinese
 
 
 class Scene(NamedTuple):
-    """What is on a picture: one shape, or a small one and where it is from a big one."""
+    """The content of a picture: one shape, or a small one and its place relative to a big one."""
 
     first: Drawn
     relation: str = ""
@@ -67,10 +67,10 @@ class Scene(NamedTuple):
 
 
 def shapes(count: int, seed: int = 0) -> tuple[NDArray[np.uint8], list[str], list[str]]:
-    """Give images (n, 32, 32, 3) and their captions, English and Chinese; no image comes twice.
+    """Return images (n, 32, 32, 3) and their captions, English and Chinese; no image occurs twice.
 
     Half of them show one shape, half two: `a small red circle above a big blue square`, 小红色圆形在大蓝色正方形上方.
-    Of two the small one is named first, so that a picture has one caption only.
+    Of two the small one is named first, so that a picture has only one caption.
 
     >>> images, english, chinese = shapes(3, seed=1)
     >>> images.shape, len(english), len(chinese)
@@ -90,7 +90,7 @@ def _scene(rng: Random) -> Scene:
     half_side, is_before = SIDE // 2, relation in ("above", "to the left of")
     along = _within(rng, low, 0 if is_before else half_side, half_side)
     along_big = _within(rng, high, half_side if is_before else 0, half_side)
-    # The other way they are nearly level: nearer than along, whatever was drawn.
+    # On the other axis they are nearly level: nearer to each other than along this one, whatever was drawn.
     across = _within(rng, high, 0, SIDE)
     across_small = min(max(across + below(rng, 2 * low + 1) - low, low), SIDE - 1 - low)
     first, second = (across_small, along), (across, along_big)
@@ -104,7 +104,7 @@ def _sized(rng: Random, size: str) -> tuple[str, int]:
 
 
 def _within(rng: Random, half: int, start: int, length: int) -> int:
-    """Draw a middle whose shape lies wholly in a stretch of the canvas."""
+    """Draw a centre whose shape lies entirely within a part of the canvas."""
     return start + half + below(rng, length - 2 * half)
 
 

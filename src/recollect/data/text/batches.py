@@ -1,4 +1,4 @@
-"""Stretches of text to train on, again and again; the place can be kept and gone on from."""
+"""Segments of text to train on, epoch after epoch; the position can be saved and resumed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from recollect.core.memory import Memory
 from recollect.data.error import DataError
 from recollect.data.text.documents import Documents, Ends, Places, Spread
 
-FEW = 256  # rows for which a loop over them costs less than an index of every symbol
+FEW = 256  # rows up to which a loop over them is faster than an index of every symbol
 
 
 @dataclass(frozen=True)
@@ -41,9 +41,9 @@ register_dataclass(Batch)
 class Streams:
     """Contiguous streams: the text in `batch_size` rows, read in order, so that memory may be carried.
 
-    A row's stretch stops where a document ends; its next one is the next document's, and begins with nothing
-    remembered. Rows that are through wait for the others, then all begin a new round. `length` draws the length of each
-    stretch, 1 or more; by default it is always `steps`.
+    A row's segment stops where a document ends; the next segment is the next document's, with the memory reset. Rows
+    that are finished wait for the others, then all begin a new epoch. `length` draws the length of each segment, 1 or
+    more; by default it is always `steps`.
     """
 
     def __init__(
@@ -60,18 +60,18 @@ class Streams:
         self.ids, self.steps, self.length = ids, steps, length
         self.documents = _some_to_predict(ids, ends)
         borders = np.arange(batch_size + 1) * (len(ids) - 1) // batch_size  # rows differ by one symbol at most
-        self.stops = borders[1:]  # (B,) what stands there is still predicted
+        self.stops = borders[1:]  # (B,) the symbol there is still predicted
         self.starts = self._onward(borders[:-1])
         self.places = self.starts  # (B,) the next to be read
         self.draw = np.random.default_rng(seed)
 
     @property
     def predicted(self) -> int:
-        """Symbols that one round predicts."""
+        """Number of symbols predicted in one epoch."""
         return self.documents.predicted
 
     def __iter__(self) -> Iterator[Batch]:
-        """Go on from the place, round after round."""
+        """Yield batches from the current position on, epoch after epoch."""
         while True:
             places = self.places
             start, end = self.documents.around(places)
@@ -84,7 +84,7 @@ class Streams:
             yield Batch(*gather(self.ids, places, counts), torch.from_numpy(is_start))
 
     def _onward(self, places: Places) -> Places:
-        """Step over the last symbols of documents: nothing is predicted from them."""
+        """Return the places without the last symbols of documents, from which nothing is predicted."""
         while True:
             is_last = (places < self.stops) & (places == self.documents.around(places)[1] - 1)
             if not is_last.any():
@@ -92,17 +92,17 @@ class Streams:
             places = places + is_last
 
     def state(self) -> dict[str, Any]:
-        """Give the place: that of each row, and the random numbers' state."""
+        """Return the position: the place of each row, and the random state."""
         return {"places": self.places.tolist(), "draw": self.draw.bit_generator.state}
 
     def load_state(self, state: dict[str, Any]) -> None:
-        """Go on from a place."""
+        """Resume from a position."""
         self.places = np.array(state["places"], dtype=np.int64)
         self.draw.bit_generator.state = state["draw"]
 
 
 class Windows:
-    """Random windows of the text, each by itself, none across a document's end."""
+    """Random independent windows of the text, none across a document's end."""
 
     def __init__(self, ids: NDArray[Any], batch_size: int, steps: int, ends: Ends = None, seed: int = 0) -> None:
         if len(ids) <= steps:
@@ -114,28 +114,28 @@ class Windows:
 
     @property
     def predicted(self) -> int:
-        """Symbols of the text that can be predicted."""
+        """Number of symbols of the text that can be predicted."""
         return self.documents.predicted
 
     def __iter__(self) -> Iterator[Batch]:
-        """Draw windows for ever."""
+        """Yield random windows without end."""
         is_start = torch.ones(self.batch_size, dtype=torch.bool)
         while True:
             yield Batch(*gather(self.ids, *self.spread.at(self.draw.random(self.batch_size))), is_start)
 
     def state(self) -> dict[str, Any]:
-        """Give the place: the random numbers' state."""
+        """Return the position: the random state."""
         return {"draw": self.draw.bit_generator.state}
 
     def load_state(self, state: dict[str, Any]) -> None:
-        """Go on from a place."""
+        """Resume from a position."""
         self.draw.bit_generator.state = state["draw"]
 
 
 def gather(ids: NDArray[Any], places: Places, counts: Places) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Give x, y and valid (B, T): `counts` symbols from each place on and those after them, by one look into the file.
+    """Return x, y and valid (B, T): `counts` symbols from each place on and those after them, by one read of the file.
 
-    T is the largest count; rows that are shorter end in zeros, and where none is, valid is None.
+    T is the largest count; shorter rows are padded with zeros, and where none is shorter, valid is None.
     """
     longest = int(counts.max(initial=0))
     both = torch.from_numpy(_rows(ids, places, longest + 1))  # (B, T + 1)
@@ -147,12 +147,12 @@ def gather(ids: NDArray[Any], places: Places, counts: Places) -> tuple[Tensor, T
 
 
 def _rows(ids: NDArray[Any], places: Places, count: int) -> NDArray[np.int64]:
-    """Give `count` symbols from each place on; beyond the end the last stands again."""
+    """Return `count` symbols from each place on; beyond the end the last is repeated."""
     is_inside = int(places.max(initial=0)) + count <= len(ids)
     if len(places) > FEW or not is_inside:
         return np.asarray(ids.take(places[:, None] + np.arange(count), mode="clip"), dtype=np.int64)
     flat, found = ids.view(np.ndarray), np.empty((len(places), count), dtype=np.int64)
-    for row, place in zip(found, places.tolist(), strict=True):  # slices are copied faster than scattered symbols
+    for row, place in zip(found, places.tolist(), strict=True):  # slices are copied faster than single symbols
         row[:] = flat[place : place + count]
     return found
 

@@ -1,8 +1,8 @@
 """A corpus: a text's ids on disk, in three parts that do not overlap, read without loading them.
 
-Ids lie in plain files of uint8, uint16 or uint32, the smallest that holds the vocabulary, and the documents' ends
-beside them in files of int64; all are memory-mapped. They are built by streaming and kept in a cache under the hash of
-text, tokenizer and split, so that the second run starts at once.
+Ids are in plain files of uint8, uint16 or uint32, the smallest that holds the vocabulary, and the documents' ends in
+files of int64; all are memory-mapped. They are built by streaming and kept in a cache under the hash of text, tokenizer
+and split, so that the second run starts at once.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from numpy.typing import DTypeLike, NDArray
 
 from recollect.core.cache import build_folder, cache_folder, is_whole, read_record
 from recollect.data.error import DataError
-from recollect.data.text.source import Piece, Source, open_source, to_stderr
+from recollect.data.text.source import Chunk, TextSource, open_source, to_stderr
 from recollect.data.text.split import cut, split
-from recollect.data.text.tokenizer import Ids, Tokenizer, choose_kind
+from recollect.data.text.tokenizer import IdArray, Ids, IdType, Tokenizer, choose_kind, smallest_dtype
 
 PARTS = ("train", "valid", "test")
 VERSION = 2  # of the files in the cache and of how text becomes ids
@@ -31,20 +31,20 @@ LEAST = 60  # characters, so that the smallest part predicts something
 
 @dataclass(frozen=True)
 class Corpus:
-    """A tokenizer and the ids of three parts; the tokenizer has seen the first alone."""
+    """A tokenizer, learned from the training part alone, and the ids of three parts."""
 
     tokenizer: Tokenizer
-    train: NDArray[Any]
-    valid: NDArray[Any]
-    test: NDArray[Any]
+    train: IdArray
+    valid: IdArray
+    test: IdArray
     ends: dict[str, NDArray[np.int64]]  # by part: the index after each document's last symbol
-    name: str  # of its place in the cache, for `reopen_corpus`
+    name: str  # of its folder in the cache, for `reopen_corpus`
 
 
 class _Text(NamedTuple):
-    """A source that was read through once."""
+    """A source that has been read once."""
 
-    source: Source
+    source: TextSource
     digest: str
     size: int  # characters
 
@@ -58,10 +58,10 @@ def load_corpus(
     test: str | None = None,
     cache: str | Path | None = None,
 ) -> Corpus:
-    """Give DATA as a corpus, from the cache where it is there and whole.
+    """Return DATA as a corpus, from the cache if it holds it complete.
 
-    `valid` and `test` are texts of their own, found as DATA is. For each that is not given the last 5 % of DATA are
-    kept, test behind valid; the rest is trained on.
+    `valid` and `test` are texts of their own, named as DATA is. For each that is not given the last 5 % of DATA are
+    held out, test after valid; the rest is trained on.
     """
     given = {part: text for part, text in zip(PARTS, (data, valid, test), strict=True) if text is not None}
     if list(given.values()).count("-") > 1:
@@ -70,9 +70,11 @@ def load_corpus(
         texts = {}
         for part, name in given.items():
             source = stack.enter_context(open_source(name, field=field or "text", notify=to_stderr))
-            texts[part] = _Text(source, *_hash(source.pieces()))
-        _refuse_short(texts)
-        kind = tokenizer or choose_kind(next(texts["train"].source.pieces()).text, texts["train"].size)
+            texts[part] = _Text(source, *_hash(source.chunks()))
+        size = texts["train"].size
+        if size < LEAST:
+            raise DataError(f"{data}: got {size} characters, expected at least {LEAST} to train, validate and test on")
+        kind = tokenizer or choose_kind(next(texts["train"].source.chunks()).text, size)
         keys = [f"{part} {text.digest}" for part, text in texts.items()]
         name = hashlib.sha256(f"{VERSION} {kind} {keys}".encode()).hexdigest()[:24]
         folder = cache_folder(cache) / name
@@ -82,72 +84,66 @@ def load_corpus(
 
 
 def reopen_corpus(name: str, cache: str | Path | None = None) -> Corpus | None:
-    """Give a corpus by its name in the cache, without its text; None where it is no longer there or not whole."""
+    """Return a corpus by its name in the cache, without its text; None if it is missing or incomplete."""
     folder = cache_folder(cache) / name
     return _open(folder) if is_whole(folder) else None
 
 
 def read_ids(data: str, tokenizer: Tokenizer, field: str | None = None) -> tuple[Ids, NDArray[np.int64]]:
-    """Give all of DATA as ids, and the ends of its documents, without the cache."""
+    """Read all of DATA as ids, with the ends of its documents, without the cache."""
     ids, ends, size = [np.empty(0, dtype=np.int64)], [], 0
     with open_source(data, field=field or "text", notify=to_stderr) as source:
-        for some, is_end in _encode(tokenizer, source.pieces()):
+        for some, is_end in _encode(tokenizer, source.chunks()):
             ids.append(some)
             size += len(some)
             ends += [size] if is_end else []
     return np.concatenate(ids), np.array(ends, dtype=np.int64)
 
 
-def _hash(pieces: Iterator[Piece]) -> tuple[str, int]:
-    """Hash text and ends, so that the same documents in another format are found in the cache; also give the size."""
+def _hash(chunks: Iterator[Chunk]) -> tuple[str, int]:
+    """Return a hash of text and ends, by which the same documents in another format are found, and the size."""
     text, ends, size = hashlib.sha256(), hashlib.sha256(), 0
-    for piece in pieces:
-        text.update(piece.text.encode())
-        size += len(piece.text)
-        if piece.ends:
+    for chunk in chunks:
+        text.update(chunk.text.encode())
+        size += len(chunk.text)
+        if chunk.ends:
             ends.update(f"{size} ".encode())
     return text.hexdigest() + ends.hexdigest(), size
-
-
-def _refuse_short(texts: dict[str, _Text]) -> None:
-    name, size = texts["train"].source.name, texts["train"].size
-    if size < LEAST:
-        raise DataError(f"{name}: got {size} characters, expected at least {LEAST} to train, validate and test on")
 
 
 # ---- building ------------------------------------------------------------------------------------------
 
 
 def _fill(folder: Path, texts: dict[str, _Text], kind: str) -> dict[str, Any]:
-    """Tokenise part by part; give what is to be known of them."""
+    """Tokenise part by part; return the record to be saved with them."""
     data = texts["train"]
     kept = [part for part in PARTS if part == "train" or part not in texts]  # of DATA
-    spans = dict(zip(kept, split(data.source.pieces, data.size, len(kept) - 1), strict=True))
-    tokenizer = Tokenizer.train(kind, (piece.text for piece in cut(data.source.pieces(), *spans["train"])))
+    spans = dict(zip(kept, split(data.source.chunks, data.size, len(kept) - 1), strict=True))
+    tokenizer = Tokenizer.train(kind, (chunk.text for chunk in cut(data.source.chunks(), *spans["train"])))
     tokenizer.save(folder / "tokenizer.json")
-    dtype = np.dtype(next(t for t in (np.uint8, np.uint16, np.uint32) if tokenizer.vocab_size <= np.iinfo(t).max + 1))
+    dtype = smallest_dtype(tokenizer.vocab_size)
     for part in PARTS:
         text = texts.get(part, data)
-        pieces = cut(text.source.pieces(), *spans.get(part, (0, text.size)))
-        count = _write(folder / part, _encode(tokenizer, pieces), dtype)
+        chunks = cut(text.source.chunks(), *spans.get(part, (0, text.size)))
+        count = _write(folder / part, _encode(tokenizer, chunks), dtype)
         if count < 2:
             name = text.source.name
             raise DataError(f"{name}: got {count} symbols in the {part} part, expected 2 or more; give more text")
     return {"dtype": dtype.name}
 
 
-def _encode(tokenizer: Tokenizer, pieces: Iterator[Piece]) -> Iterator[tuple[Ids, bool]]:
-    """Give ids piece by piece, and whether a document that has any ends after them."""
+def _encode(tokenizer: Tokenizer, chunks: Iterator[Chunk]) -> Iterator[tuple[Ids, bool]]:
+    """Yield ids chunk by chunk, and whether a document that has any ends after them."""
     is_begun = False
-    for piece in pieces:
-        ids = tokenizer.encode(piece.text)
+    for chunk in chunks:
+        ids = tokenizer.encode(chunk.text)
         is_begun = is_begun or len(ids) > 0
-        yield ids, is_begun and piece.ends
-        is_begun = is_begun and not piece.ends
+        yield ids, is_begun and chunk.ends
+        is_begun = is_begun and not chunk.ends
 
 
-def _write(path: Path, encoded: Iterator[tuple[Ids, bool]], dtype: np.dtype[Any]) -> int:
-    """Write PATH.ids and PATH.ends; give the number of ids."""
+def _write(path: Path, encoded: Iterator[tuple[Ids, bool]], dtype: IdType) -> int:
+    """Write PATH.ids and PATH.ends, and return the number of ids."""
     count = 0
     with path.with_suffix(".ids").open("wb") as ids, path.with_suffix(".ends").open("wb") as ends:
         for some, is_end in encoded:
@@ -162,7 +158,7 @@ def _write(path: Path, encoded: Iterator[tuple[Ids, bool]], dtype: np.dtype[Any]
 
 
 def _open(folder: Path) -> Corpus:
-    def open_file(name: str, dtype: DTypeLike) -> NDArray[Any]:
+    def open_file(name: str, dtype: DTypeLike) -> IdArray:
         return np.memmap(folder / name, dtype=dtype, mode="r")
 
     dtype = read_record(folder)["dtype"]

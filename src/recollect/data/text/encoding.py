@@ -1,7 +1,7 @@
 """Bytes to characters: gzip or not, UTF-8 or GB18030, and what is not text at all.
 
-A file's encoding is settled by reading it once before its first character is given out, so that a file is never
-half read in one encoding and half in another.
+A file's encoding is decided by reading it once before its first character is returned, so that a file is never read
+partly in one encoding and partly in another.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import codecs
 import gzip
 import io
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO, TextIO, cast
 
@@ -22,19 +23,32 @@ UNREADABLE = (OSError, EOFError, zlib.error)  # BadGzipFile is an OSError
 
 
 def open_bytes(path: Path) -> BinaryIO:
-    """Open a file for reading; gzip is seen by its first two bytes, whatever the name."""
+    """Open a file for reading; gzip is recognised by its first two bytes, whatever the name."""
     with path.open("rb") as file:
         zipped = file.read(2) == GZIP_MAGIC
     return cast(BinaryIO, gzip.open(path, "rb")) if zipped else path.open("rb")
 
 
 def open_text(path: Path, encoding: str) -> TextIO:
-    """Open a file as characters, line ends as they are: what is read is what the file holds."""
+    """Open a file as characters, with its line ends unchanged."""
     return io.TextIOWrapper(open_bytes(path), encoding=encoding, newline="")
 
 
+def numbered_lines(path: Path, encoding: str) -> Iterator[tuple[int, str]]:
+    """Yield the lines, numbered from 1, without their ends.
+
+    Only a line feed ends a line, so that two files are counted the same whatever other separators they hold.
+    """
+    try:
+        with io.TextIOWrapper(open_bytes(path), encoding=encoding, newline="\n") as text:
+            for number, line in enumerate(text, 1):
+                yield number, line.rstrip("\r\n")
+    except UNREADABLE as error:
+        raise DataError(f"{path}: cannot be read to its end ({error}); take another copy") from error
+
+
 def find_encoding(path: Path) -> str:
-    """Give 'utf-8-sig' (UTF-8, its mark dropped) or 'gb18030'. What is not text is refused."""
+    """Return 'utf-8-sig' (UTF-8, its byte order mark dropped) or 'gb18030'; refuse what is not text."""
     try:
         broken = _first_broken(path, "utf-8-sig")
         if broken is None:
@@ -50,12 +64,16 @@ def find_encoding(path: Path) -> str:
 
 
 def _first_broken(path: Path, encoding: str) -> int | None:
-    """Decode the whole file and keep nothing. Give the place of the first broken character, None where all is well."""
+    """Decode the whole file without keeping it; return the place of the first broken character, None if all decode."""
     decoder, size = codecs.getincrementaldecoder(encoding)(), 0
     with open_bytes(path) as file:
         while True:
             block = file.read(BLOCK)
-            _refuse_binary(path, block, size)
+            if size == 0 and block[:2] in WIDE_MARKS:
+                wide = WIDE_MARKS[block[:2]]
+                raise DataError(f"{path}: {wide} text; convert it: iconv -f {wide} -t UTF-8 {path.name} > text.txt")
+            if 0 in block:
+                raise DataError(f"{path}: a binary file (a zero byte at {size + block.index(0)}); give a text file")
             try:
                 decoder.decode(block, not block)
             except UnicodeDecodeError as error:
@@ -63,12 +81,3 @@ def _first_broken(path: Path, encoding: str) -> int | None:
             if not block:
                 return None
             size += len(block)
-
-
-def _refuse_binary(path: Path, block: bytes, before: int) -> None:
-    if before == 0 and block[:2] in WIDE_MARKS:
-        wide = WIDE_MARKS[block[:2]]
-        raise DataError(f"{path}: {wide} text; convert it: iconv -f {wide} -t UTF-8 {path.name} > text.txt")
-    at = block.find(0)
-    if at >= 0:
-        raise DataError(f"{path}: a binary file (a zero byte at {before + at}); give a text file")

@@ -6,17 +6,17 @@ import csv
 import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple, TextIO
+from typing import NamedTuple, TextIO
 
 from recollect.data.error import DataError
 from recollect.data.text.encoding import UNREADABLE, open_text
 
-PIECE = 1 << 20  # characters read at a time
-FIELD_LIMIT = 1 << 26  # characters in a cell of a table: more is a quote that was never closed
+CHUNK = 1 << 20  # characters read at a time
+FIELD_LIMIT = 1 << 26  # characters in a cell of a table: more means an unclosed quote
 TABLES = {"csv": ",", "tsv": "\t"}
 
 
-class Piece(NamedTuple):
+class Chunk(NamedTuple):
     """Some text, and whether a document ends after it."""
 
     text: str
@@ -24,14 +24,14 @@ class Piece(NamedTuple):
 
 
 def format_of(path: Path) -> str:
-    """Give 'jsonl', 'csv', 'tsv' or 'text' by the file's name, without its .gz."""
+    """Return 'jsonl', 'csv', 'tsv' or 'text' by the file's name, ignoring .gz."""
     name = path.name.lower().removesuffix(".gz")
     suffix = name.rpartition(".")[2]
     return suffix if suffix in ("jsonl", "csv", "tsv") else "text"
 
 
-def read_pieces(path: Path, encoding: str, field: str) -> Iterator[Piece]:
-    """Give a file's text in pieces of bounded size, a row's document in one."""
+def read_chunks(path: Path, encoding: str, field: str) -> Iterator[Chunk]:
+    """Yield a file's text in chunks of bounded size; the document of a row is one chunk."""
     kind = format_of(path)
     try:
         with open_text(path, encoding) as file:
@@ -45,17 +45,17 @@ def read_pieces(path: Path, encoding: str, field: str) -> Iterator[Piece]:
         raise DataError(f"{path}: cannot be read to its end ({error}); take another copy") from error
 
 
-def _plain(file: TextIO) -> Iterator[Piece]:
-    rest = file.read(PIECE)
+def _plain(file: TextIO) -> Iterator[Chunk]:
+    rest = file.read(CHUNK)
     while rest:
-        following = file.read(PIECE)  # one ahead: only then is it known whether the document ends
+        following = file.read(CHUNK)  # one chunk ahead, to know whether the document ends
         cut = _cut(rest) if following else len(rest)
-        yield Piece(rest[:cut], not following)
+        yield Chunk(rest[:cut], not following)
         rest = rest[cut:] + following
 
 
 def _cut(text: str) -> int:
-    """Find where symbols do not hang together: after the last line end, else before the last word, else at the end."""
+    """Return where no symbol is divided: after the last line end, else before the last word, else at the end."""
     line = text.rfind("\n") + 1
     blank = text.rfind(" ", 1, -1)
     while blank > 0 and text[blank + 1].isspace():
@@ -63,11 +63,11 @@ def _cut(text: str) -> int:
     return line or max(blank, 0) or len(text)
 
 
-def _rows(rows: Iterable[str]) -> Iterator[Piece]:
-    """Give each row as a document that ends its line, so that models can learn where a row ends."""
+def _rows(rows: Iterable[str]) -> Iterator[Chunk]:
+    """Yield each row as a document that ends with a line end, so that models can learn where a row ends."""
     for row in rows:
         if row:
-            yield Piece(row if row.endswith("\n") else row + "\n", True)
+            yield Chunk(row if row.endswith("\n") else row + "\n", True)
 
 
 def _json_rows(file: TextIO, path: Path, field: str) -> Iterator[str]:
@@ -78,27 +78,24 @@ def _json_rows(file: TextIO, path: Path, field: str) -> Iterator[str]:
             row = json.loads(line)
         except ValueError as error:
             raise DataError(f"{path}, line {number}: not JSON ({error}); .jsonl has one JSON object a line") from error
-        yield _field(row, field, path, number)
+        where = f"{path}, line {number}"
+        if not isinstance(row, dict):
+            raise DataError(f"{where}: a {type(row).__name__}, not an object like {{{json.dumps(field)}: …}}")
+        if field not in row:
+            raise _missing(path, number, field, row)
+        if not isinstance(row[field], str):
+            raise DataError(f"{where}: field {field!r} is a {type(row[field]).__name__}, not a string")
+        yield row[field]
 
 
-def _field(row: Any, field: str, path: Path, number: int) -> str:
-    if not isinstance(row, dict):
-        raise DataError(f"{path}, line {number}: a {type(row).__name__}, not an object like {{{json.dumps(field)}: …}}")
-    if field not in row:
-        raise _missing(path, number, field, row)
-    if not isinstance(row[field], str):
-        raise DataError(f"{path}, line {number}: field {field!r} is a {type(row[field]).__name__}, not a string")
-    return row[field]
-
-
-def _missing(path: Path, number: int, field: str, there: Iterable[Any]) -> DataError:
-    names = ", ".join(str(name) for name in there) or "none"
+def _missing(path: Path, number: int, field: str, there: Iterable[str]) -> DataError:
+    names = ", ".join(there) or "none"
     advice = "choose one with --set field=NAME"
     return DataError(f"{path}, line {number}: no field {field!r}; there are: {names}; {advice}")
 
 
 def _table_rows(file: TextIO, path: Path, field: str, delimiter: str) -> Iterator[str]:
-    csv.field_size_limit(FIELD_LIMIT)  # the library's own limit is 128 kB, less than a long document
+    csv.field_size_limit(FIELD_LIMIT)  # the default limit is 128 kB, less than a long document
     rows = csv.reader(file, delimiter=delimiter, strict=True)
     try:
         header = next(rows, [])

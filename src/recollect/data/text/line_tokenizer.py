@@ -1,7 +1,8 @@
-"""A line of text to symbols and back, for sources and targets: what `Tokenizer` does, and what a line needs besides.
+"""A line of text to ids and back, for sources and targets: a `Tokenizer`, and what a line needs besides.
 
-`word` cuts between words and signs: each Han character and each sign is a symbol of its own. A mark says where no blank
-stood, so that the line comes back. Byte pairs begin with a blank, so that a word is the same symbol wherever it stands.
+`word` divides into words and punctuation: each Han character and each punctuation mark is a symbol of its own. A mark
+stands where there was no blank, so that the line can be restored. Byte pairs begin with a blank, so that a word is the
+same symbol at every place.
 """
 
 from __future__ import annotations
@@ -10,31 +11,31 @@ import json
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 
 from recollect.core.serialize import write_file
 from recollect.data.error import DataError
 from recollect.data.text.tokenizer import HAN, Ids, Tokenizer
 
-MARK = "￭"  # before a symbol: no blank stood there
+MARK = "￭"  # before a symbol: there was no blank
 MOST_WORDS = 50_000
 HAN_LETTER = "[" + "".join(f"{chr(low)}-{chr(high)}" for low, high in HAN) + "]"
-WIDE = "[" + HAN_LETTER[1:-1] + "\u3001-\u303f\uff01-\uff65]"  # Han characters and the signs written with them
+WIDE = "[" + HAN_LETTER[1:-1] + "\u3001-\u303f\uff01-\uff65]"  # Han characters and their punctuation
 WORDS = re.compile(rf"{WIDE}|(?:(?!{WIDE})\w)+|[^\w\s]")
 IS_WIDE = re.compile(WIDE)
 
 
 class LineTokenizer:
-    """Cuts one line, with all white space around it taken off; `lowercase` makes it small first.
+    """Tokenises one line without the white space around it; with `lowercase` it is converted to lower case first.
 
-    A line comes back as it was, but for runs of white space, which become one blank, blanks beside a Han character for
-    `word`, and for what the tokenizer never saw.
+    Decoding restores the line, except for runs of white space, which become one blank, blanks beside a Han character
+    for `word`, and unknown symbols.
     """
 
     def __init__(self, kind: str, base: Tokenizer, lowercase: bool = False, scripts: Iterable[str] = ()) -> None:
         self.kind, self.base, self.lowercase = kind, base, lowercase
-        self.scripts = set(scripts)  # that lines are written in; none: unknown
+        self.scripts = set(scripts)  # of the training lines; empty: unknown
 
     @classmethod
     def train(
@@ -47,54 +48,54 @@ class LineTokenizer:
         return tokenizer
 
     def for_scripts(self, scripts: Iterable[str]) -> LineTokenizer:
-        """Give the same tokenizer for lines in some scripts alone."""
+        """Return the same tokenizer for lines in these scripts only."""
         return LineTokenizer(self.kind, self.base, self.lowercase, scripts)
 
     @property
     def vocab_size(self) -> int:
-        """How many ids there are."""
+        """Number of ids of the tokenizer."""
         return self.base.vocab_size
 
     @property
     def begin(self) -> int:
-        """The id that a target is begun with, one of two behind the tokenizer's own."""
+        """The id that is read before a target, the first of two after the tokenizer's own."""
         return self.vocab_size
 
     @property
     def end(self) -> int:
-        """The id that says a target is at its end."""
+        """The id that ends a target."""
         return self.vocab_size + 1
 
     @property
     def model_size(self) -> int:
-        """How many ids a model knows: with begin and end."""
+        """Number of ids of a model, with begin and end."""
         return self.vocab_size + 2
 
     @property
     def unseen(self) -> list[int]:
-        """The ids that no training text holds: nothing to say."""
+        """The ids that occur in no training text, and are not to be generated."""
         return self.base.unseen
 
     def encode(self, line: str, *, strict: bool = False) -> Ids:
-        """Give the ids; with `strict`, refuse symbols that were never seen."""
+        """Return the ids; with `strict`, refuse unknown symbols."""
         return self.base.encode(self._prepared(line), strict=strict)
 
-    def check_script(self, line: str, where: str, wanted: str) -> None:
-        """Refuse a line whose letters are mostly of scripts that the training lines do not use."""
+    def check_script(self, line: str, where: str, trained_on: str) -> None:
+        """Raise DataError for a line whose letters are mostly of scripts that the training lines do not use."""
         letters = Counter(line)
         foreign = main_scripts(letters, 0.5) - self.scripts
         if self.scripts and foreign:
-            seen, known = (", ".join(sorted(names)) for names in (foreign, self.scripts))
+            got, known = (", ".join(sorted(names)) for names in (foreign, self.scripts))
             hint = "give the other side of the pairs, or train on such lines"
-            raise DataError(f"{where}: got {seen} letters, expected {known}, as in {wanted}; {hint}")
+            raise DataError(f"{where}: got {got} letters, expected {known}, as in {trained_on}; {hint}")
 
     def decode(self, ids: Iterable[int]) -> str:
-        """Give the line; bytes that are no text become �."""
+        """Return the line; bytes that are not UTF-8 become �."""
         text = self.base.decode(ids)
         return without_marks(text.split()) if self.kind == "word" else text.strip()
 
     def symbols(self, line: str) -> list[str]:
-        """Give each symbol as text, for pictures that show them one by one."""
+        """Return each symbol as text, for figures that show them one by one."""
         return [self.base.decode([int(i)]).strip().removeprefix(MARK) for i in self.encode(line)]
 
     def _prepared(self, line: str) -> str:
@@ -104,7 +105,7 @@ class LineTokenizer:
         return f" {line}" if self.kind == "bpe" and line else line
 
     def save(self, path: str | Path) -> None:
-        """Write tokenizer.json: that of `Tokenizer`, and what this adds to it."""
+        """Write tokenizer.json: the one of `Tokenizer`, with `line` added."""
         self.base.save(path)
         content = json.loads(Path(path).read_text(encoding="utf-8"))
         content["line"] = {"kind": self.kind, "lowercase": self.lowercase, "scripts": sorted(self.scripts)}
@@ -112,7 +113,7 @@ class LineTokenizer:
 
     @classmethod
     def load(cls, path: str | Path) -> LineTokenizer:
-        """Read a tokenizer back."""
+        """Read a tokenizer."""
         base = Tokenizer.load(path)
         line = json.loads(Path(path).read_text(encoding="utf-8")).get("line")
         if line is None:
@@ -121,7 +122,7 @@ class LineTokenizer:
 
 
 def main_scripts(letters: Counter[str], share: float = 0.001) -> set[str]:
-    """Give the scripts of at least a share of the letters, by Unicode's names: LATIN, CJK, CYRILLIC …
+    """Return the scripts of at least this share of the letters, by their Unicode names: LATIN, CJK, CYRILLIC …
 
     >>> sorted(main_scripts(Counter("Über 我们, 42!")))
     ['CJK', 'LATIN']
@@ -134,7 +135,7 @@ def main_scripts(letters: Counter[str], share: float = 0.001) -> set[str]:
 
 
 def with_marks(line: str) -> list[str]:
-    """Cut into words and signs; one that no blank stood before is marked where a blank would come back.
+    """Divide into words and punctuation; a symbol without a blank before it is marked where joining would add one.
 
     >>> with_marks("Don't, 我也是。")
     ['Don', "￭'", '￭t', '￭,', '我', '也', '是', '。']
@@ -150,24 +151,21 @@ def with_marks(line: str) -> list[str]:
 
 
 def without_marks(symbols: Iterable[str]) -> str:
-    """Give the line that was cut."""
-    return "".join(_pieces(symbols))
-
-
-def _pieces(symbols: Iterable[str]) -> Iterator[str]:
-    last = ""
+    """Return the line that `with_marks` divided."""
+    line, last = "", ""
     for symbol in symbols:
         word = symbol.removeprefix(MARK) if len(symbol) > 1 else symbol
-        yield f" {word}" if last and word == symbol and _has_blank(last, word) else word
+        line += f" {word}" if last and word == symbol and _has_blank(last, word) else word
         last = word
+    return line
 
 
 def _has_blank(last: str, symbol: str) -> bool:
-    """Between two symbols a blank stands, unless one of them is written without."""
+    """Return whether a blank stands between two symbols: not beside one that is written without."""
     return not (IS_WIDE.match(last[-1:]) or IS_WIDE.match(symbol))
 
 
 def is_mostly_han(text: str) -> bool:
-    """Tell whether more than 30 % of a text's characters, blanks aside, are Han."""
+    """Return whether more than 30 % of a text's characters, blanks aside, are Han."""
     letters = re.sub(r"\s", "", text)
     return len(re.findall(HAN_LETTER, letters)) > 0.3 * len(letters)

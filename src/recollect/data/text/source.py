@@ -1,13 +1,12 @@
 """Where text comes from: a file, a folder, a glob, `-` for standard input, or the name of a built-in.
 
-`open_source` settles early what can go wrong (names, encodings, binary files); the source it gives can then be read as
-often as needed, in pieces of bounded size. `read_text` is the short way, for one reading.
+`open_source` checks names and encodings and refuses binary files first; the source that it returns can be read any
+number of times, in chunks of bounded size. `read_text` is the shortcut for reading once.
 """
 
 from __future__ import annotations
 
 import glob
-import hashlib
 import shutil
 import sys
 import tempfile
@@ -17,13 +16,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO
 
-from recollect.core.validate import nearest
-from recollect.data.error import DataError, Notify, silent
+from recollect.data.error import DataError, Notify, did_you_mean, silent
 from recollect.data.synthetic.builtin import BUILTINS, builtin_documents, is_builtin, settle_builtin
-from recollect.data.text.encoding import BLOCK, find_encoding, open_bytes
-from recollect.data.text.formats import Piece, format_of, read_pieces
+from recollect.data.text.encoding import BLOCK, find_encoding
+from recollect.data.text.formats import Chunk, read_chunks
 
-__all__ = ["DataError", "Piece", "Source", "open_source", "read_text"]
+__all__ = ["Chunk", "DataError", "TextSource", "open_source", "read_text"]
 
 GLOB = "*?["
 
@@ -37,8 +35,8 @@ class TextFile:
 
 
 @dataclass(frozen=True)
-class Source:
-    """Text that can be read again and again. Close it (or use `with`) to drop what standard input left on disk."""
+class TextSource:
+    """Text that can be read any number of times. Close it (or use `with`) to remove the copy of standard input."""
 
     name: str
     files: tuple[TextFile, ...] = ()
@@ -46,32 +44,20 @@ class Source:
     field: str = "text"
     spool: Path | None = None
 
-    def pieces(self) -> Iterator[Piece]:
-        """Give the text in order; a piece says whether a document ends after it."""
+    def chunks(self) -> Iterator[Chunk]:
+        """Yield the text in order; a chunk has a flag for the end of a document."""
         if self.builtin is not None:
             for document in builtin_documents(self.builtin):
-                yield Piece(document, True)
+                yield Chunk(document, True)
         for file in self.files:
-            yield from read_pieces(file.path, file.encoding, self.field)
-
-    def digest(self) -> str:
-        """Give a hash of everything that decides the text: contents and formats, not names or places."""
-        digest = hashlib.sha256()
-        if self.builtin is not None:
-            for document in builtin_documents(self.builtin):
-                digest.update(f"{len(document)} {document}".encode())
-        for file in self.files:
-            kind = format_of(file.path)
-            read = self.field if kind != "text" else ""
-            digest.update(f"{kind} {read} {file.encoding} {_hash_file(file.path)}\n".encode())
-        return digest.hexdigest()
+            yield from read_chunks(file.path, file.encoding, self.field)
 
     def close(self) -> None:
-        """Remove what was kept of standard input."""
+        """Remove the copy of standard input."""
         if self.spool is not None:
             shutil.rmtree(self.spool, ignore_errors=True)
 
-    def __enter__(self) -> Source:
+    def __enter__(self) -> TextSource:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
@@ -79,23 +65,23 @@ class Source:
 
 
 def read_text(data: str | Path, field: str | None = None, notify: Notify | None = None) -> Iterator[str]:
-    """Give the text of DATA in pieces, in order; notices go to standard error unless told where."""
+    """Yield the text of DATA in chunks, in order; notices go to standard error unless `notify` is given."""
     with open_source(data, field=field or "text", notify=notify or to_stderr) as source:
-        for piece in source.pieces():
-            yield piece.text
+        for chunk in source.chunks():
+            yield chunk.text
 
 
 def to_stderr(notice: str) -> None:
-    """Say a notice where it does not mix with results."""
+    """Write a notice to standard error, where it does not mix with results."""
     sys.stderr.write(f"recollect: {notice}\n")
 
 
 def open_source(
     data: str | Path, *, field: str = "text", notify: Notify = silent, stdin: BinaryIO | None = None
-) -> Source:
-    """Find the text that DATA names. `field` is the .jsonl field or table column that holds it.
+) -> TextSource:
+    """Return the text that DATA names; `field` is the .jsonl field or table column that holds it.
 
-    A built-in's name wins over a file's of the same name: `./copy` is the file.
+    The name of a built-in has precedence over a file of the same name: `./copy` is the file.
     """
     name = str(data)
     if name == "-":
@@ -103,15 +89,19 @@ def open_source(
     if isinstance(data, str) and is_builtin(name):
         if Path(name).exists():
             notify(f"{name} is the built-in text; write ./{name} for the file or folder of that name")
-        return Source(name, builtin=settle_builtin(name, notify), field=field)
+        return TextSource(name, builtin=settle_builtin(name, notify), field=field)
     paths, alone = _find(Path(name), name)
-    return Source(name, files=_readable(name, paths, alone, notify), field=field)
+    return TextSource(name, files=_readable(name, paths, alone, notify), field=field)
 
 
 def _find(path: Path, name: str) -> tuple[list[Path], bool]:
-    """Give the files behind a name, and whether it names one file, which then must be readable."""
+    """Return the files that a name stands for, and whether it is one file, which must then be readable."""
+
+    def is_hidden(file: Path) -> bool:
+        return any(part.startswith(".") for part in file.relative_to(path).parts)
+
     if path.is_dir():
-        inside = [p for p in path.rglob("*") if p.is_file() and not _hidden(p.relative_to(path))]
+        inside = [p for p in path.rglob("*") if p.is_file() and not is_hidden(p)]
         if not inside:
             raise DataError(f"{name}: a folder without files; put text in it, or give a file")
         return sorted(inside), False
@@ -121,21 +111,12 @@ def _find(path: Path, name: str) -> tuple[list[Path], bool]:
         found = sorted(Path(p) for p in glob.glob(name, recursive=True) if Path(p).is_file())
         if found:
             return found, False
-    raise _nothing_there(path, name)
-
-
-def _hidden(path: Path) -> bool:
-    return any(part.startswith(".") for part in path.parts)
-
-
-def _nothing_there(path: Path, name: str) -> DataError:
-    beside = path.parent if path.parent.is_dir() else Path()
-    near = nearest(path.name, [p.name for p in beside.iterdir()] + list(BUILTINS))
-    return DataError(f"{name}: no such file, folder or built-in{near}; built-ins are: {', '.join(BUILTINS)}")
+    near = did_you_mean(path, BUILTINS)
+    raise DataError(f"{name}: no such file, folder or built-in{near}; built-ins are: {', '.join(BUILTINS)}")
 
 
 def _readable(name: str, paths: list[Path], alone: bool, notify: Notify) -> tuple[TextFile, ...]:
-    """Settle every file's encoding. One file must be text; of many, those that are not are left out with a notice."""
+    """Find every file's encoding. A single file must be text; of many, others are left out with a notice."""
     files = []
     for path in paths:
         try:
@@ -153,22 +134,14 @@ def _readable(name: str, paths: list[Path], alone: bool, notify: Notify) -> tupl
     return tuple(files)
 
 
-def _from_stdin(stdin: BinaryIO, field: str, notify: Notify) -> Source:
-    """Keep standard input in a file: it can be read only once, and text is read several times."""
+def _from_stdin(stdin: BinaryIO, field: str, notify: Notify) -> TextSource:
+    """Copy standard input to a file: it can be read only once, and text is read several times."""
     folder = Path(tempfile.mkdtemp(prefix="recollect-"))
     path = folder / "standard-input"
     try:
         with path.open("wb") as file:
             shutil.copyfileobj(stdin, file, BLOCK)
-        return Source("-", files=_readable("-", [path], True, notify), field=field, spool=folder)
+        return TextSource("-", files=_readable("-", [path], True, notify), field=field, spool=folder)
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
-
-
-def _hash_file(path: Path) -> str:
-    digest = hashlib.sha256()
-    with open_bytes(path) as file:
-        while block := file.read(BLOCK):
-            digest.update(block)
-    return digest.hexdigest()

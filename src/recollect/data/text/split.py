@@ -1,48 +1,46 @@
-"""Contiguous parts of a text that comes in pieces: what is held out lies behind what is trained on."""
+"""Contiguous parts of a text that comes in chunks: what is held out lies after what is trained on."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 
-from recollect.data.text.formats import Piece
+from recollect.data.text.formats import Chunk
 
 SHARE = 0.05  # of a text, for each part that is held out
-SLACK = 100  # a border moves by at most one part in so many of the text
+SLACK = 100  # a border moves by at most 1/SLACK of the text
 
 
-def split(pieces: Callable[[], Iterator[Piece]], size: int, held_out: int) -> list[tuple[int, int]]:
-    """Give start and stop, in characters, of a text's first part and of so many parts held out behind it.
+def split(chunks: Callable[[], Iterator[Chunk]], size: int, held_out: int) -> list[tuple[int, int]]:
+    """Return start and stop, in characters, of a text's first part and of `held_out` parts after it.
 
-    A border moves on to where a document ends, or else a line, if one soon does: no example lies half on each side.
+    A border moves forward to the end of a document, or else of a line, if one is near: no example is divided.
     """
-    wanted = [round(size * (1 - SHARE * k)) for k in range(held_out, 0, -1)]
-    return list(pairwise([0, *_settle(pieces(), wanted, size // SLACK), size]))
-
-
-def cut(pieces: Iterator[Piece], start: int, stop: int) -> Iterator[Piece]:
-    """Give the characters from start to stop; a document that is cut ends there."""
+    ideal = [round(size * (1 - SHARE * k)) for k in range(held_out, 0, -1)]
+    slack = size // SLACK
+    documents = dict[int, int]()  # by border: the end of a document near it
+    lines = dict[int, int]()
     place = 0
-    for text, ends in pieces:
-        part = text[max(start - place, 0) : stop - place]
-        place += len(text)
-        if part:
-            yield Piece(part, ends or place >= stop)
-        if place >= stop:
-            return
-
-
-def _settle(pieces: Iterator[Piece], wanted: list[int], slack: int) -> list[int]:
-    documents, lines = dict[int, int](), dict[int, int]()
-    place, last = 0, max(wanted, default=0) + slack
-    for text, ends in pieces:
-        for border in wanted:
+    for text, ends in chunks():
+        for border in ideal:
             line = text.find("\n", max(border - place - 1, 0)) + 1 + place
             if place < line <= border + slack:
                 lines.setdefault(border, line)
             if ends and border <= place + len(text) <= border + slack:
                 documents.setdefault(border, place + len(text))
         place += len(text)
-        if place > last:
+        if place > max(ideal, default=0) + slack:
             break
-    return [documents.get(border, lines.get(border, border)) for border in wanted]
+    return list(pairwise([0, *(documents.get(border, lines.get(border, border)) for border in ideal), size]))
+
+
+def cut(chunks: Iterator[Chunk], start: int, stop: int) -> Iterator[Chunk]:
+    """Yield the characters from start to stop; a document that is divided ends there."""
+    place = 0
+    for text, ends in chunks:
+        part = text[max(start - place, 0) : stop - place]
+        place += len(text)
+        if part:
+            yield Chunk(part, ends or place >= stop)
+        if place >= stop:
+            return

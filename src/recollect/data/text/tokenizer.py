@@ -1,7 +1,7 @@
-"""Symbols to ids and back: characters, bytes, words, byte pairs (BPE, by Hugging Face tokenizers), or what stands
-between white space, for a text whose symbols were cut before.
+"""Text to ids and back, by symbols: characters, bytes, words, byte pairs (BPE, by Hugging Face tokenizers), or `space`,
+what stands between white space, for a text that is already tokenised.
 
-Text may be cut after any line end and encoded part by part: the ids are the same.
+Text may be divided after any line end and encoded part by part: the ids are the same.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import tokenizers
@@ -25,17 +25,19 @@ from recollect.data.error import DataError
 
 FORMAT, VERSION = "recollect-tokenizer", 1
 KINDS = ("char", "byte", "word", "bpe", "space")
-UNKNOWN = {"char": "\ufffd", "word": "<unk>", "space": "<unk>"}  # shown for what was not in the training text
-ENOUGH = 1 << 26  # characters that byte pairs are learned from at most: all of a large text would take very long
+UNKNOWN = {"char": "\ufffd", "word": "<unk>", "space": "<unk>"}  # shown for a symbol that is not in the training text
+ENOUGH = 1 << 26  # characters from which byte pairs are learned at most: a large text would take very long
 HAN = ((0x3400, 0x4DBF), (0x4E00, 0x9FFF), (0xF900, 0xFAFF), (0x20000, 0x3FFFF))
-Ids = NDArray[np.int64]
+Ids: TypeAlias = NDArray[np.int64]
+IdArray: TypeAlias = NDArray[Any]  # ids on disk, in the smallest type that holds them
+IdType: TypeAlias = np.dtype[np.generic]
 
 
 class Tokenizer:
-    """One way to cut text into symbols.
+    """Divides text into symbols of one kind, and numbers them.
 
-    char, word and space have one id more, the last, for what they never saw; but where a text for `space` has `<unk>`
-    among its symbols, as the Penn Treebank, that is the one.
+    char, word and space have one more id, the last, for unknown symbols; where a text for `space` has `<unk>` among its
+    symbols, as the Penn Treebank does, that one is used instead.
     """
 
     def __init__(self, kind: str, symbols: list[str] | None = None, pairs: tokenizers.Tokenizer | None = None) -> None:
@@ -56,37 +58,37 @@ class Tokenizer:
         if kind == "bpe":
             return cls(kind, pairs=_train_pairs(texts, vocab_size or 8000))
         if kind == "char":
-            return cls(kind, _characters(texts))
+            is_seen = np.zeros(sys.maxunicode + 1, dtype=bool)
+            for text in texts:
+                is_seen[_codes(text)] = True
+            return cls(kind, [chr(code) for code in np.flatnonzero(is_seen)])
         counts = Counter(chain.from_iterable(map(CUTS[kind], texts)))
         limit = vocab_size or (50_000 if kind == "word" else len(counts) + 1)
         return cls(kind, [symbol for symbol, _ in counts.most_common(limit - 1)])
 
     @property
     def vocab_size(self) -> int:
-        """How many ids there are."""
+        """Number of ids."""
         if self._pairs is not None:
             return self._pairs.get_vocab_size()
         return 256 if self.kind == "byte" else max(len(self.symbols), self._unknown + 1)
 
     def encode(self, text: str, *, strict: bool = False) -> Ids:
-        """Give the ids; with `strict`, refuse symbols that were never seen."""
+        """Return the ids; with `strict`, refuse unknown symbols."""
         if self._pairs is not None:
             return np.array(self._pairs.encode(text).ids, dtype=np.int64)
         if self.kind == "byte":
             return np.frombuffer(text.encode(), dtype=np.uint8).astype(np.int64)
         if strict:
-            self._refuse_unknown(text)
+            for place, symbol in enumerate(CUTS[self.kind](text)):
+                if symbol not in self._ids:
+                    raise DataError(f"symbol {symbol!r} at place {place} is not in the text that was trained on")
         if self.kind == "char":
             return np.asarray(self._table[_codes(text)])
         return np.fromiter((self._ids.get(part, self._unknown) for part in CUTS[self.kind](text)), dtype=np.int64)
 
-    def _refuse_unknown(self, text: str) -> None:
-        for place, symbol in enumerate(CUTS[self.kind](text)):
-            if symbol not in self._ids:
-                raise DataError(f"symbol {symbol!r} at place {place} is not in the text that was trained on")
-
     def decode(self, ids: Iterable[int]) -> str:
-        """Give the text; bytes that are no text become �."""
+        """Return the text; bytes that are not UTF-8 become �."""
         numbers = [int(i) for i in ids]
         if self._pairs is not None:
             text: str = self._pairs.decode(numbers, skip_special_tokens=False)
@@ -99,22 +101,22 @@ class Tokenizer:
 
     @property
     def unseen(self) -> list[int]:
-        """The ids that no training text holds: nothing to say."""
+        """The ids that occur in no training text, and are not to be generated."""
         return [self._unknown] if self.kind in UNKNOWN and self._unknown == len(self.symbols) else []
 
-    def stream(self, after: str = "") -> Decoding:
-        """Begin to decode id by id, going on from a text."""
-        return Decoding(self, after)
+    def stream(self, after: str = "") -> IncrementalDecoder:
+        """Return a decoder that continues a text id by id."""
+        return IncrementalDecoder(self, after)
 
     def save(self, path: str | Path) -> None:
-        """Write tokenizer.json beside its place and rename."""
+        """Write tokenizer.json: to a file beside it, which is then renamed."""
         content: dict[str, Any] = {"format": FORMAT, "version": VERSION, "kind": self.kind, "symbols": self.symbols}
         content["pairs"] = None if self._pairs is None else json.loads(self._pairs.to_str())
         write_file(Path(path), json.dumps(content, ensure_ascii=False).encode())
 
     @classmethod
     def load(cls, path: str | Path) -> Tokenizer:
-        """Read a tokenizer back."""
+        """Read a tokenizer."""
         try:
             content = json.loads(Path(path).read_text(encoding="utf-8"))
             if content["format"] != FORMAT or content["version"] != VERSION:
@@ -126,20 +128,20 @@ class Tokenizer:
             raise DataError(f"{path}: damaged or not a tokenizer ({error})") from error
 
 
-class Decoding:
-    """Text that grows id by id; an unfinished character waits."""
+class IncrementalDecoder:
+    """Decodes id by id; the bytes of an incomplete character are kept until it is complete."""
 
     def __init__(self, tokenizer: Tokenizer, after: str = "") -> None:
         self._tokenizer = tokenizer
         self._bytes = codecs.getincrementaldecoder("utf-8")(errors="replace")
         self._pairs = tokenizers.decoders.DecodeStream(skip_special_tokens=False)
-        self._last = "\n" if not after or after[-1].isspace() else after  # space: decides whether a blank comes first
+        self._last = "\n" if not after or after[-1].isspace() else after  # space: decides whether a blank precedes
 
     def step(self, id: int) -> str | None:
-        """Give the text that is certain now."""
+        """Return the text that is complete with this id, None if there is none."""
         if self._tokenizer._pairs is not None:
-            piece: str | None = self._pairs.step(self._tokenizer._pairs, int(id))
-            return piece
+            chunk: str | None = self._pairs.step(self._tokenizer._pairs, int(id))
+            return chunk
         if self._tokenizer.kind == "byte":
             return self._bytes.decode(bytes([int(id)])) or None
         symbol = self._tokenizer.decode([id])
@@ -149,14 +151,19 @@ class Decoding:
         return _spaced([symbol], before)
 
 
+def smallest_dtype(vocab_size: int) -> IdType:
+    """Return the smallest type that holds every id."""
+    return np.dtype(next(t for t in (np.uint8, np.uint16, np.uint32) if vocab_size <= np.iinfo(t).max + 1))
+
+
 def choose_kind(sample: str, size: int) -> str:
-    """Take characters where more than 30 % of them are Han, and for a text below five megabytes; else byte pairs."""
+    """Return `char` where more than 30 % are Han and for less than five million characters; else `bpe`."""
     han = sum(any(low <= ord(c) <= high for low, high in HAN) for c in sample)
     return "char" if han > 0.3 * len(sample) or size < 5_000_000 else "bpe"
 
 
 def _words(text: str) -> list[str]:
-    """Cut into words, each with the space before it, and line ends: joined they are the text again."""
+    """Divide into words, each with the space before it, and line ends: joined they are the text."""
     parts: list[str] = []
     for line in text.splitlines(keepends=True):
         body, end = (line[:-1], "\n") if line.endswith("\n") else (line, "")
@@ -167,7 +174,7 @@ def _words(text: str) -> list[str]:
 
 
 def _between_spaces(text: str) -> list[str]:
-    """Cut into what stands between white space, and line ends."""
+    """Divide into what stands between white space, and line ends."""
     lines = [line.split() for line in text.split("\n")]
     return [symbol for line in lines[:-1] for symbol in (*line, "\n")] + lines[-1]
 
@@ -176,41 +183,33 @@ CUTS: dict[str, Callable[[str], list[str]]] = {"char": list, "word": _words, "sp
 
 
 def _spaced(symbols: list[str], before: str = "\n") -> str:
-    """Join with one blank between two symbols, none beside a line end."""
+    """Join with one blank between two symbols, and none beside a line end."""
     pairs = pairwise([before, *symbols])
     return "".join(symbol if "\n" in (last, symbol) else f" {symbol}" for last, symbol in pairs)
 
 
 def _codes(text: str) -> NDArray[np.uint32]:
-    """Give the code points; far faster than a look at each character."""
+    """Return the code points; much faster than `ord` of each character."""
     return np.frombuffer(text.encode("utf-32-le"), dtype="<u4")
 
 
-def _characters(texts: Iterable[str]) -> list[str]:
-    """Give the characters that occur, sorted."""
-    is_seen = np.zeros(sys.maxunicode + 1, dtype=bool)
-    for text in texts:
-        is_seen[_codes(text)] = True
-    return [chr(code) for code in np.flatnonzero(is_seen)]
-
-
 def _train_pairs(texts: Iterable[str], vocab_size: int) -> tokenizers.Tokenizer:
-    """Learn byte pairs; none reaches over a line end, so that lines may be encoded one by one."""
+    """Learn byte pairs; none crosses a line end, so that lines may be encoded one by one."""
+
+    def lines() -> Iterator[str]:
+        size = 0
+        for text in texts:
+            yield from io.StringIO(text, newline="\n")
+            size += len(text)
+            if size >= ENOUGH:
+                return
+
     pairs = tokenizers.Tokenizer(tokenizers.models.BPE())
-    lines = tokenizers.pre_tokenizers.Split("\n", "merged_with_previous")
-    words = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
-    pairs.pre_tokenizer = tokenizers.pre_tokenizers.Sequence([lines, words])
+    to_lines = tokenizers.pre_tokenizers.Split("\n", "merged_with_previous")
+    to_words = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    pairs.pre_tokenizer = tokenizers.pre_tokenizers.Sequence([to_lines, to_words])
     pairs.decoder = tokenizers.decoders.ByteLevel()
     alphabet = tokenizers.pre_tokenizers.ByteLevel.alphabet()
     trainer = tokenizers.trainers.BpeTrainer(vocab_size=vocab_size, initial_alphabet=alphabet, show_progress=False)
-    pairs.train_from_iterator(_lines(texts), trainer)
+    pairs.train_from_iterator(lines(), trainer)
     return pairs
-
-
-def _lines(texts: Iterable[str]) -> Iterator[str]:
-    seen = 0
-    for text in texts:
-        yield from io.StringIO(text, newline="\n")
-        seen += len(text)
-        if seen >= ENOUGH:
-            return

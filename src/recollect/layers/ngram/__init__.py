@@ -1,1 +1,1 @@
-"""Layers that remember the last few symbols: Markov chains and window networks."""
+"""Layers whose memory is the last few symbols: Markov chains and window networks."""

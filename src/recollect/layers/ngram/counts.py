@@ -5,7 +5,7 @@ n-gram's key is `parent · base + symbol`, where the parent is the id of its fir
 `base` is the vocabulary and one more, because the begin symbol has the id `vocab_size`. Keys are sorted: an n-gram's
 place among them is its id, and the children of a context lie side by side.
 
-Nothing loops over the text: per length, one array says which n-gram ends at each position.
+No loop runs over the text: for each length, one array has the id of the n-gram that ends at each position.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Level:
 
 
 def empty_levels(vocab_size: int, order: int) -> list[Level]:
-    """The table of a text that has no rows."""
+    """Return the table of a text without rows."""
     none = np.zeros(0, dtype=np.int64)
     return [Level(vocab_size + 1, none, none, none) for _ in range(order + 1)]
 
@@ -57,7 +57,7 @@ def count_ngrams(text: Ints, vocab_size: int, order: int) -> list[Level]:
     node = np.zeros_like(text)  # (L,) id of the n-gram that ends here, -1 if there is none; at first the root
     levels: list[Level] = []
     for n in range(1, order + 2):
-        # Rolling brings the text's end before its start, where the begin symbol keeps it from being counted.
+        # Rolling moves the text's end before its start, where the begin symbol prevents it from being counted.
         parent = np.roll(node, 1)
         ends = np.flatnonzero((parent >= 0) & inside) if n > 1 else np.arange(len(text))
         level, which = _group(vocab_size + 1, parent[ends], text[ends], node[ends], np.ones_like(ends))
@@ -68,7 +68,7 @@ def count_ngrams(text: Ints, vocab_size: int, order: int) -> list[Level]:
 
 
 def merge_levels(first: Sequence[Level], second: Sequence[Level]) -> list[Level]:
-    """The table of two texts together; takes time in proportion to both tables."""
+    """Return the table of two texts together, in time proportional to both tables."""
     if not len(first[0]):
         return list(second)
     ids = np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.int64)  # old id -> merged id, one level lower
@@ -84,20 +84,16 @@ def merge_levels(first: Sequence[Level], second: Sequence[Level]) -> list[Level]
 
 
 def _group(base: int, parent: Ints, symbol: Ints, suffix: Ints, counts: Ints) -> tuple[Level, Ints]:
-    """Add up what has the same key; also say under which id each item went."""
-    _refuse_overflow(base, parent)
-    keys, which = np.unique(parent * base + symbol, return_inverse=True)
-    suffixes = np.empty_like(keys)
-    suffixes[which] = suffix  # the same for all items of a key
-    # Sums of fewer than 2^53 occurrences are exact in float64, and bincount is much faster than np.add.at.
-    sums = np.bincount(which, weights=counts, minlength=len(keys)).astype(np.int64)
-    return Level(base, keys, suffixes, sums), which
-
-
-def _refuse_overflow(base: int, parent: Ints) -> None:
+    """Return the level that adds up equal keys, and the id of each item in it."""
     largest = np.iinfo(np.int64).max
     if len(parent) and int(parent.max()) >= largest // base:
         raise OverflowError(
             f"a key holds contexts · (vocab_size + 1) up to {largest}; got {int(parent.max()) + 1} contexts and "
             f"vocab_size {base - 1}. Lower the order or the vocabulary."
         )
+    keys, which = np.unique(parent * base + symbol, return_inverse=True)
+    suffixes = np.empty_like(keys)
+    suffixes[which] = suffix  # the same for all items of a key
+    # Sums of fewer than 2^53 occurrences are exact in float64, and bincount is much faster than np.add.at.
+    sums = np.bincount(which, weights=counts, minlength=len(keys)).astype(np.int64)
+    return Level(base, keys, suffixes, sums), which

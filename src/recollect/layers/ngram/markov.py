@@ -23,9 +23,10 @@ class Markov(SequenceLayer[Recent]):
 
     p(w | h) = share(h w) + back(h) · p(w | h')      h: the last `order` symbols; h': h without its first
 
-    What `count` saw is all it knows; how counts become share and back is said in `recollect.layers.ngram.smoothing`.
-    With "kneser-ney" it equals KenLM's lmplz --discount_fallback, with vocab_size taken as the number of symbols that
-    can be predicted. A model that has counted nothing predicts all symbols alike.
+    What `count` has seen is all it knows; `recollect.layers.ngram.smoothing` defines share and back.
+    With "kneser-ney" it is the model of KenLM's lmplz --discount_fallback, with vocab_size taken as the number of
+    symbols that can be predicted; on tiny texts the discounts can differ (see `smoothing.discounts`). A model that has
+    counted nothing predicts all symbols with equal probability.
 
     Outputs are log-probabilities of the symbol after each id. A begin symbol, which has the id `vocab_size` and is
     never predicted, stands before each row. N-grams are found by level, among the sorted keys of
@@ -52,7 +53,7 @@ class Markov(SequenceLayer[Recent]):
         self._keep(empty_levels(vocab_size, order))
 
     def extra_repr(self) -> str:
-        """Show what it was made with."""
+        """Return the arguments, for `print`."""
         return f"{self.vocab_size}, {self.order}, smoothing={self.smoothing!r}"
 
     # ---- counting --------------------------------------------------------------------------------
@@ -60,15 +61,15 @@ class Markov(SequenceLayer[Recent]):
     def count(self, ids: Tensor, valid: Tensor | None = None, *, end: int | None = None) -> None:
         """Count the n-grams of ids (B, T), each row a sequence of its own, and add them to those counted before.
 
-        With `end` that id is counted after each row's last symbol. Every call goes through the whole table once
-        more: a few large calls are faster than many small ones.
+        With `end` that id is counted after each row's last symbol. Every call merges the whole table: a few large
+        calls are faster than many small ones.
         """
         symbols, real = self._frame(ids, valid, end)
         text = symbols[real].cpu().numpy()
         self._keep(merge_levels(self._levels(), count_ngrams(text, self.vocab_size, self.order)))
 
     def _frame(self, ids: Tensor, valid: Tensor | None, end: int | None) -> tuple[Tensor, Tensor]:
-        """Put the begin symbol before each row and `end` behind it: symbols (B, T + 1 or 2), and which are real."""
+        """Return symbols (B, T + 1 or 2), the begin symbol before each row and `end` after it, and which are real."""
         self._check(ids, valid, end)
         real = torch.ones_like(ids, dtype=torch.bool) if valid is None else valid
         symbols = F.pad(ids.long().masked_fill(~real, -1), (1, 0), value=self.vocab_size)
@@ -93,20 +94,20 @@ class Markov(SequenceLayer[Recent]):
     # ---- reading ---------------------------------------------------------------------------------
 
     def initial_memory(self, batch_size: int, like: Tensor | None = None) -> Recent:
-        """Remember the begin symbol, and -1, nothing, before it."""
+        """Return the memory of the begin symbol, with -1, no symbol, before it."""
         device = self._like(like)["device"]
         last = torch.full((batch_size, self.order), -1, device=device)
         last[:, -1:] = self.vocab_size
         return Recent(last=last, length=torch.zeros(batch_size, dtype=torch.int64, device=device))
 
     def read(self, x: Tensor, memory: Recent, valid: Tensor | None) -> tuple[Tensor, Recent]:
-        """Begin with the unigrams and let one longer context after another correct them."""
+        """Compute log p: the unigrams, corrected by one longer context after another."""
         joined, memory = memory.append(x.long(), valid)  # (B, order + T)
         node = torch.zeros_like(joined)
-        known = torch.zeros_like(x)  # (B, T) symbols of the context that have been seen together
+        known = torch.zeros_like(x)  # (B, T) length of the longest context that was counted
         p = self._unigrams().expand(x.numel(), -1)  # (B·T, V)
         for n in range(1, self.order + 1):
-            # What rolls in at the left is not looked at: `order` symbols stand before the first output.
+            # What rolls in at the left is not read: `order` symbols precede the first output.
             node = self._find(n, node.roll(1, 1), joined)
             context = node[:, self.order :]
             known = torch.where(context >= 0, n, known)
@@ -115,10 +116,10 @@ class Markov(SequenceLayer[Recent]):
         return p.log().reshape(*x.shape, self.vocab_size), memory
 
     def score(self, ids: Tensor, valid: Tensor | None = None, *, end: int | None = None) -> Tensor:
-        """Log-probabilities (B, T) of the symbols that came, each row read from its beginning; zero where invalid.
+        """Compute log p (B, T) of the given symbols, each row read from its beginning; zero where invalid.
 
-        With `end` they are (B, T + 1), that id being scored after each row's last symbol. Equal to picking from
-        `forward`, but nothing of the size of the vocabulary is made.
+        With `end` they are (B, T + 1), that id being scored after each row's last symbol. Equal to
+        selecting from the output of `forward`, without an array of the size of the vocabulary.
         """
         symbols, real = self._frame(ids, valid, end)
         dtype, device = self._home()
@@ -127,14 +128,14 @@ class Markov(SequenceLayer[Recent]):
         node = torch.zeros_like(symbols)
         p = torch.full(symbols.shape, 1 / self.vocab_size, dtype=dtype, device=device)
         for n in range(1, self.order + 2):
-            # What rolls in at the left is not found: no n-gram has the begin symbol behind anything.
+            # What rolls in at the left is not found: no n-gram has the begin symbol after another.
             context = node.roll(1, 1)
             node = self._find(n, context, symbols)
             p = self._buffer("share", n)[node] + self._buffer("back", n - 1)[context] * p
         return fill_invalid(p[:, 1:].log(), real[:, 1:])
 
     def _find(self, n: int, parent: Tensor, symbol: Tensor) -> Tensor:
-        """Ids of n-grams from those of their first n - 1 symbols and their last; -1 is unseen, and stays so."""
+        """Return ids of n-grams from the ids of their first n - 1 symbols and their last; -1 is unseen."""
         keys = self._buffer("keys", n)
         if not len(keys):
             return torch.full_like(parent, -1)
@@ -144,14 +145,14 @@ class Markov(SequenceLayer[Recent]):
         return torch.where(is_seen, place, -1)
 
     def _unigrams(self) -> Tensor:
-        """p(w) of all symbols (V,)."""
+        """Return p(w) of all symbols (V,)."""
         back, symbols = self._buffer("back", 0)[0], self._buffer("keys", 1)
         p = (back / self.vocab_size).repeat(self.vocab_size + 1)
         p[symbols] += self._buffer("share", 1)[:-1]
         return p[: self.vocab_size]
 
     def _correct(self, p: Tensor, n: int, context: Tensor) -> Tensor:
-        """From p(w | h') to p(w | h), (R, V), for contexts (R,) of n symbols: most w only shrink, h's children gain."""
+        """Return p(w | h) (R, V) from p(w | h') for contexts (R,) of n symbols: scaled, and more for h's children."""
         keys, base = self._buffer("keys", n + 1), self.vocab_size + 1
         # Children lie side by side among the keys; an unseen context, -1, gets an empty range before the first.
         first, behind = torch.searchsorted(keys, context * base), torch.searchsorted(keys, (context + 1) * base)
@@ -175,7 +176,7 @@ class Markov(SequenceLayer[Recent]):
         dtype, device = self._home()
         weights = smooth(levels, self.smoothing)
         for n, (share, back) in enumerate(zip(weights.share, weights.back, strict=True)):
-            # One entry more at the end is what the id -1 finds: unseen, nothing of its own, all from the shorter.
+            # The id -1 finds one more entry at the end: unseen, share 0 and back 1.
             for name, values, unseen in ((f"share_{n + 1}", share, 0.0), (f"back_{n}", back, 1.0)):
                 tensor = torch.from_numpy(np.append(values, unseen)).to(device, dtype)
                 self.register_buffer(name, tensor, persistent=False)
@@ -192,7 +193,7 @@ class Markov(SequenceLayer[Recent]):
         return (torch.float64, torch.device("cpu")) if share is None else (share.dtype, share.device)
 
     def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *args: Any) -> None:
-        """Take tables of any size: only the data that was counted knows how large they are."""
+        """Load tables of any size: it depends on the data that was counted."""
         _, _, missing_keys, _, error_msgs = args
         names = [f"{name}_{n}" for n in range(1, self.order + 2) for name in ("keys", "suffix", "counts")]
         missing = [prefix + name for name in ["vocabulary", *names] if prefix + name not in state_dict]
@@ -200,8 +201,8 @@ class Markov(SequenceLayer[Recent]):
             missing_keys.extend(missing)
             return
         if int(state_dict[f"{prefix}vocabulary"]) != self.vocab_size:
-            seen = int(state_dict[f"{prefix}vocabulary"])
-            error_msgs.append(f"{prefix}vocabulary: got counts over {seen} symbols, expected {self.vocab_size}")
+            got = int(state_dict[f"{prefix}vocabulary"])
+            error_msgs.append(f"{prefix}vocabulary: got counts over {got} symbols, expected {self.vocab_size}")
             return
         for name in names:
             self._buffers[name] = torch.empty_like(state_dict[prefix + name], device=self._home()[1])

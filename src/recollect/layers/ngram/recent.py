@@ -1,4 +1,4 @@
-"""The memory of models that look at the last few symbols."""
+"""The memory of models that read the last few symbols."""
 
 from __future__ import annotations
 
@@ -19,10 +19,7 @@ class Recent(Memory):
     length: Tensor  # (B,)
 
     def append(self, new: Tensor, valid: Tensor | None) -> tuple[Tensor, Self]:
-        """Read new inputs (B, T, …).
-
-        Returns them behind the remembered ones, (B, order + T, …), and the memory of each row's own last.
-        """
+        """Return remembered and new inputs (B, order + T, …), and the memory of each row's last ones."""
         order, steps = self.last.shape[1], new.shape[1]
         joined = torch.cat([self.last, new], dim=1)  # (B, order + T, …)
         if valid is None:

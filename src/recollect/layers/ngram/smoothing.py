@@ -1,4 +1,5 @@
-"""From counts to probabilities: what a context keeps for the symbols seen behind it, and what it hands down.
+"""From counts to probabilities: the mass that a context keeps for the symbols seen after it, and the mass that it backs
+off.
 
 Every smoothing here interpolates with the shorter context (h' is h without its first symbol; the last is uniform):
 
@@ -6,15 +7,15 @@ Every smoothing here interpolates with the shorter context (h' is h without its 
 
     share(h w) = kept(h w) / Σ_x (kept + given)(h x)      back(h) = Σ_x given(h x) / Σ_x (kept + given)(h x)
 
-so that two numbers per n-gram tell them apart, the count it keeps and the count it gives away:
+so that they differ in two numbers per n-gram, the count that it keeps and the count that it gives to h':
 
     maximum-likelihood   kept = c        given = 0
     witten-bell          kept = c        given = 1      Witten & Bell 1991, method C
     kneser-ney           kept = a - D    given = D      Chen & Goodman 1998, modified; as in Heafield et al. 2013
 
-c is how often the n-gram was seen. a is c on the highest level; below it is the number of distinct symbols seen before
-the n-gram, because a shorter context is asked only where the longer one does not know. D depends on a (see
-`discounts`). A context that nothing followed has back 1: it only hands down.
+c is the count of the n-gram. a is c on the highest level; below, it is the number of distinct symbols seen before the
+n-gram, because a shorter context is used only where the longer one is unknown. D depends on a (see `discounts`). A
+context that nothing followed has back 1.
 """
 
 from __future__ import annotations
@@ -34,14 +35,14 @@ FALLBACK = (0.0, 0.5, 1.0, 1.5)
 
 @dataclass(frozen=True)
 class Weights:
-    """What interpolation needs to know of every n-gram, level by level."""
+    """The two weights of every n-gram, level by level."""
 
     share: list[Floats] = field(default_factory=list)  # levels 1 … order + 1
     back: list[Floats] = field(default_factory=list)  # levels 0 … order, the contexts of those
 
 
 def smooth(levels: Sequence[Level], smoothing: str) -> Weights:
-    """Weigh the n-grams of a table by one of `SMOOTHINGS`."""
+    """Compute the weights of a table by one of `SMOOTHINGS`."""
     weights = Weights()
     contexts = 1
     for n, level in enumerate(levels):
@@ -59,7 +60,7 @@ def smooth(levels: Sequence[Level], smoothing: str) -> Weights:
 
 
 def divide(counts: Ints, smoothing: str) -> tuple[Floats, Floats]:
-    """What each n-gram of a level keeps and gives away; an n-gram of count 0 does neither."""
+    """Return what each n-gram of a level keeps and gives to the shorter context; both are 0 for a count of 0."""
     if smoothing == "kneser-ney":
         discount = discounts(counts)[np.minimum(counts, 3)]
         return counts - discount, discount
@@ -68,7 +69,7 @@ def divide(counts: Ints, smoothing: str) -> tuple[Floats, Floats]:
 
 
 def interpolate(parent: Ints, contexts: int, kept: Floats, given: Floats) -> tuple[Floats, Floats]:
-    """`share` of each n-gram of a level (E,) and `back` of each of its contexts (contexts,)."""
+    """Compute `share` of each n-gram of a level (E,) and `back` of each of its contexts (contexts,)."""
     handed = np.bincount(parent, weights=given, minlength=contexts)
     total = np.bincount(parent, weights=kept, minlength=contexts) + handed
     followed = total > 0
@@ -77,19 +78,26 @@ def interpolate(parent: Ints, contexts: int, kept: Floats, given: Floats) -> tup
 
 
 def adjusted_counts(level: Level, above: Level) -> Ints:
-    """Kneser-Ney's a(g) below the highest level: the number of distinct symbols seen before g.
+    """Compute Kneser-Ney's a(g) below the highest level: the number of distinct symbols seen before g.
 
-    Only what begins with the begin symbol has nothing before it; there the count itself stands, as in KenLM.
+    Only n-grams that start with the begin symbol have nothing before them; they keep their count, as in KenLM.
     """
     before = np.bincount(above.suffix, minlength=len(level))
     return np.where(before > 0, before, level.counts)
 
 
 def discounts(counts: Ints) -> Floats:
-    """D for counts of 0, 1, 2, and 3 or more: D_k = k - (k + 1) · Y · t_{k+1} / t_k, with Y = t_1 / (t_1 + 2 t_2).
+    """Compute D for counts of 0, 1, 2, and 3 or more.
 
-    t_k is the number of n-grams of count k. Where a t_k is missing or a D_k leaves [0, k], the text is too small for
-    the estimate, and `FALLBACK` stands in (lmplz --discount_fallback).
+    D_k = k - (k + 1) · Y · t_{k+1} / t_k,    Y = t_1 / (t_1 + 2 t_2)
+
+    t_k is the number of n-grams of count k. Where t_1, t_2 or t_3 is 0 or a D_k leaves [0, k], the text is too small
+    for the estimate, and `FALLBACK` is used (lmplz --discount_fallback).
+
+    Where we differ from KenLM: on every level below the highest, lmplz enters the last n-gram of its sort order into
+    t_k with the raw count c instead of a (the final loop of `AdjustCounts::Run`), so that one n-gram may stand in
+    another t_k. Figures on a corpus agree (docs/figures.md); on a text of a few sentences the discounts, and whether
+    they fall back, can differ. lmplz also computes D in float32.
     """
     t = np.bincount(np.minimum(counts, 5), minlength=6).astype(np.float64)
     if not t[1:4].all():

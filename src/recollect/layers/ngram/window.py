@@ -17,7 +17,7 @@ class Window(SequenceLayer[Recent]):
 
     y_t = W_2 relu(W_1 [x_{t-τ+1}; …; x_t] + b_1) + b_2
 
-    What lies before the beginning is zero. `order` τ is the number of inputs seen; at order 0 y is a constant.
+    Inputs before the beginning are zero. `order` τ is the number of inputs read; at order 0 y is a constant.
     """
 
     def __init__(
@@ -28,19 +28,19 @@ class Window(SequenceLayer[Recent]):
             raise ValueError(f"order: got {order}, expected 0 or more remembered inputs")
         self.width, self.order, self.hidden = width, order, hidden or 4 * width
         self.width_out = width_out or width
-        # A product with no columns adds nothing, and torch warns of initialising it.
+        # A matrix without columns adds nothing, and torch warns when it initialises one.
         self.first = nn.Linear(order * width, self.hidden, **factory) if order else None
         self.constant = None if order else nn.Parameter(torch.zeros(self.hidden, **factory))
         self.second = nn.Linear(self.hidden, self.width_out, **factory)
 
     def initial_memory(self, batch_size: int, like: Tensor | None = None) -> Recent:
-        """Begin with zeros, and no step read."""
+        """Return a memory of zeros, with no step read."""
         options = self._like(like)
         last = torch.zeros(batch_size, self.order, self.width or 0, **options)
         return Recent(last=last, length=torch.zeros(batch_size, dtype=torch.long, device=options["device"]))
 
     def read(self, x: Tensor, memory: Recent, valid: Tensor | None) -> tuple[Tensor, Recent]:
-        """Lay the last τ inputs of every step side by side, and look at each such window."""
+        """Concatenate the last τ inputs of every step, and apply the network to each window."""
         joined, memory = memory.append(x, valid)
         hidden = self._first_layer(joined, x).relu()  # (B, T, hidden)
         note(self, hidden=hidden)

@@ -3,23 +3,34 @@ const root = document.documentElement;
 const figures = JSON.parse(document.getElementById("figures").textContent);
 const dark = window.matchMedia("(prefers-color-scheme: dark)");
 
-// Colours var(--name) are the style's, texts {en, zh} are in the page's language.
-function resolved(part) {
-  if (typeof part === "string" && part.startsWith("var("))
-    return getComputedStyle(root).getPropertyValue(part.slice(4, -1)).trim();
-  if (Array.isArray(part)) return part.map(resolved);
+const variables = JSON.parse(document.getElementById("variables").textContent);
+
+// The colours of a light page become those of the style as it is now.
+function coloured(part) {
+  if (Array.isArray(part)) return part.map(coloured);
+  return part in variables ? getComputedStyle(root).getPropertyValue(variables[part]).trim() : part;
+}
+
+// Texts become those of the page's language, where there is a translation.
+function resolved(part, words) {
+  if (Array.isArray(part)) return part.map((value) => resolved(value, words));
   if (part === null || typeof part !== "object") return part;
-  if ("en" in part && "zh" in part) return part[root.lang];
-  return Object.fromEntries(Object.entries(part).map(([name, value]) => [name, resolved(value)]));
+  return Object.fromEntries(Object.entries(part).map(([name, value]) => {
+    if (name.endsWith("color") || name === "colorscale") return [name, coloured(value)];
+    if (name === "text" && typeof value === "string") return [name, words[value] ?? value];
+    return [name, resolved(value, words)];
+  }));
 }
 
 function draw() {
   const config = { displayModeBar: false, responsive: true };
-  for (const [id, figure] of Object.entries(figures))
-    Plotly.react(id, resolved(figure.data), resolved(figure.layout), config);
+  for (const [id, { data, layout }] of Object.entries(figures)) {
+    const words = layout.meta?.[root.lang] ?? {};
+    Plotly.react(id, resolved(data, words), resolved(layout, words), config);
+  }
 }
 
-function speak() {
+function translate() {
   const asked = location.hash.slice(1) || navigator.language;
   root.lang = asked.startsWith("zh") ? "zh" : "en";
   draw();
@@ -27,6 +38,6 @@ function speak() {
 
 for (const button of document.querySelectorAll("button[data-to]"))
   button.addEventListener("click", () => { location.hash = button.dataset.to; });
-window.addEventListener("hashchange", speak);
+window.addEventListener("hashchange", translate);
 dark.addEventListener("change", draw);
-speak();
+translate();
