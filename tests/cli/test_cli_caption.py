@@ -103,7 +103,7 @@ def test_a_patient_beam_is_no_less_likely_than_greedy(tmp_path):
         (["train", "shapes", "--task", "caption", "-m", "lstm"], "expected one of show-attend-tell, transformer"),
         (["train", "shapes", "--task", "captions"], "did you mean caption?"),
         (["train", "shapes:size=3", "--task", "caption", "-m", "transformer"], "it takes count, seed, chinese"),
-        (["train", "shapes", "--task", "caption", "-m", "transformer", "--set", "alignment=firm"], "soft, hard"),
+        (["train", "shapes", "--task", "caption", "--set", "alignment=firm"], "soft, hard"),
     ],
 )
 def test_bad_words_are_refused(words, error, tmp_path):

@@ -84,7 +84,7 @@ def test_a_run_goes_on_with_the_text_it_was_begun_on(tmp_path, monkeypatch):
     ask("train", "-", "--out", piped, *options, given="abc abd " * 100)
     ask("resume", piped)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "nowhere"))
-    assert "standard input and is no longer kept" in ask("evaluate", piped, code=2).stderr
+    assert "standard input and is not kept" in ask("evaluate", piped, code=2).stderr
 
 
 def test_words_between_spaces_go_on_from_a_prompt(tmp_path):
@@ -168,7 +168,7 @@ def test_a_run_of_another_version_is_refused(tmp_path):
     path = tmp_path / "run" / "config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"version": 99}))
     with pytest.raises(FileError, match="a run of version 99, this version reads 3"):
-        Run(tmp_path / "run").load()
+        Run(tmp_path / "run").load_model()
 
 
 @pytest.mark.parametrize(
@@ -178,10 +178,10 @@ def test_a_run_of_another_version_is_refused(tmp_path):
         (["train", "recall", "-m", "lsmt"], "did you mean lstm?"),
         (["train", "recall", "--size", "huge"], "expected one of tiny, small, base"),
         (["train", "recall", "--budget", "soon"], "--budget: got 'soon', expected 30s, 5m"),
-        (["train", "recall", "--tokenizer", "letters"], "expected one of char, byte, word, bpe"),
-        (["train", "recall", "--set", "speed=9"], "tensorboard; did you mean seed?"),
+        (["train", "recall", "--tokenizer", "letters"], "expected one of char, byte, word, space, bpe"),
+        (["train", "recall", "--set", "speed=9"], "width; did you mean seed?"),
         (["train", "recall", "--device", "gpu"], "--device: got 'gpu', expected auto, cpu, cuda or cuda:N"),
-        (["train", "recall", "--set", "dropout=much"], "--set dropout: got 'much', expected float"),
+        (["train", "recall", "--set", "dropout=much"], 'dropout: got "much", expected a number, at least 0'),
         (["generate", "nowhere", "a"], "nowhere: not a run"),
         (["evaluate", "nowhere"], "nowhere: not a run"),
         (["resume", "nowhere"], "nowhere: not a run"),

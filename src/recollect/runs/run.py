@@ -100,9 +100,7 @@ class Run:
         source, name = self.config().data, self.saved()["dataset"]
         data = self.task.reopen(name)
         if data is None and source == "-":
-            raise DataError(
-                f"{self.folder}: its text came from standard input and is not kept any more; train a new run"
-            )
+            raise DataError(f"{self.folder}: its text came from standard input and is not kept; train a new run")
         data = data or self.task.open(source)
         if data.name != name:
             raise DataError(f"{source}: not the text that {self.folder} was begun on; put that back or train a new run")
