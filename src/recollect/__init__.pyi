@@ -4,7 +4,7 @@ from recollect.core.growing import Growing as Growing
 from recollect.core.layer import SequenceLayer as SequenceLayer, scan as scan
 from recollect.core.memory import Both as Both, Fixed as Fixed, Layers as Layers, Memory as Memory, Nothing as Nothing
 from recollect.core.padding import pad as pad
-from recollect.core.record import record as record
+from recollect.core.record import note as note, record as record
 from recollect.core.serialize import (
     FileError as FileError,
     load_memory as load_memory,
