@@ -31,9 +31,8 @@ from transformers import GPT2Config, GPT2LMHeadModel
 
 from common import COMMIT, earlier, interleave, save_result, summary
 from recollect.accel.cpu.decode import compilation as compiling
-from recollect.accel.cpu.decode.compilation import compiled
 from recollect.generation.sampling import generate
-from recollect.generation.settings import Settings
+from recollect.generation.settings import Settings, compiled
 from recollect.models.language import LanguageConfig, LanguageModel, count_parameters
 
 TOP_K = 40

@@ -22,8 +22,7 @@ from torch import Tensor
 from transformers import MarianConfig, MarianMTModel
 
 from common import interleave, save_result, summary
-from recollect.accel.cpu.decode.compilation import compiled
-from recollect.generation.settings import Search
+from recollect.generation.settings import Search, compiled
 from recollect.generation.translation import search_targets
 from recollect.models.translation import TranslationConfig, Translator
 

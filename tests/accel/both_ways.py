@@ -9,32 +9,29 @@ import torch
 
 from generate_models import FAMILIES
 from recollect.accel.cpu.decode import compilation as compiling, repeated_step as repeating
-from recollect.accel.cpu.decode.compilation import compiled
-from recollect.generation import prefill as reading
+from recollect.core.dispatch import without_accel
 from recollect.generation.sampling import Generation, generate
-from recollect.generation.settings import Settings
+from recollect.generation.settings import Settings, compiled
 
 REPEATABLE = [name for name in FAMILIES if name != "markov"]
 GREEDY = Settings(tokens=40, greedy=True)
 
 
-def ways(model: Any) -> list[bool]:
-    """Say of each recorded step whether it was compiled."""
-    return [step.whole is not None for step in repeating._RECORDED.get(model, [])]
+def shapes_of(model: Any) -> list[tuple[int, bool]]:
+    """Return the rows of each compiled step, and whether it is told which are valid."""
+    return [(len(step.ids), step.has_valid) for step in repeating._RECORDED.get(model, [])]
 
 
 def in_c(model: Any, *args: Any, **kwargs: Any) -> list[Generation]:
     with compiled():
         found = generate(model, *args, **kwargs)
-    assert ways(model), repeating._REFUSED.get(model)
-    assert all(ways(model)), compiling.REASONS
+    assert shapes_of(model), (repeating._REFUSED.get(model), compiling.REASONS)
     return found
 
 
 def plainly(*args: Any, **kwargs: Any) -> list[Generation]:
-    """Read every step by the model itself, and choose by torch."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(reading, "FEWEST", 10**9)
+    """Read every step with the model itself, and choose by torch."""
+    with without_accel():
         return generate(*args, **kwargs)
 
 

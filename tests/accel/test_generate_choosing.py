@@ -7,21 +7,20 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from both_ways import REPEATABLE, assert_same, in_c, plainly, ways
+from both_ways import REPEATABLE, assert_same, in_c, plainly, shapes_of
 from torch import Tensor
 
 from generate_models import VOCAB, language_model
 from recollect.accel.cpu.compiler import NoCompiler
 from recollect.accel.cpu.decode import compilation as compiling
-from recollect.accel.cpu.decode.choice_loop import MOST, Voice
-from recollect.accel.cpu.decode.compilation import compiled
+from recollect.accel.cpu.decode.choice_loop import MOST, ChoiceInC
 from recollect.core.record import readable
 from recollect.core.validate import ContractError
 from recollect.generation import prefill as reading
 from recollect.generation.continuation import generate_text
 from recollect.generation.filters import apply_filters, draw, likeliest, prohibit
 from recollect.generation.sampling import Step, Stream, generate, stream
-from recollect.generation.settings import Settings
+from recollect.generation.settings import Settings, compiled
 
 pytestmark = pytest.mark.usefixtures("compiler")
 
@@ -53,8 +52,8 @@ def some_logits(width: int, seed: int, dtype: torch.dtype) -> Tensor:
 
 
 def chosen_in_c(logits: Tensor, settings: Settings, seed: int = 0) -> tuple[list[int], list[float], bool]:
-    voice = Voice(settings, np.random.default_rng(seed), logits.shape[1])
-    return voice.speak(None, None, 1, torch.zeros(1, 1, dtype=torch.long), logits, True, 1)
+    choice = ChoiceInC(settings, np.random.default_rng(seed), logits.shape[1])
+    return choice.run(None, torch.zeros(1, 1, dtype=torch.long), logits, True, 1)
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
@@ -162,7 +161,7 @@ def test_more_than_fit_at_once_past_the_end_of_several_rooms(monkeypatch):
     model, settings = language_model("mixed"), Settings(tokens=2 * MOST + 20, seed=4)
     found = in_c(model, [[1]], settings)
     assert len(found[0].ids) == len(found[0].logprobs) == 2 * MOST + 20
-    assert len(ways(model)) == 4
+    assert len(shapes_of(model)) == 4
     assert_same(found, plainly(model, [[1]], settings))
 
 
@@ -203,7 +202,7 @@ def test_where_the_choice_cannot_be_compiled_nothing_is(monkeypatch):
     model, settings = language_model("lstm"), Settings(tokens=40, seed=1)
     with compiled():
         found = generate(model, [[1]], settings)
-    assert ways(model) == [False]
+    assert shapes_of(model) == []
     assert "not today" in compiling.REASONS["compiler"]
     assert_same(found, plainly(model, [[1]], settings))
 

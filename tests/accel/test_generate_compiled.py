@@ -6,17 +6,16 @@ from typing import Any
 
 import pytest
 import torch
-from both_ways import GREEDY, REPEATABLE, assert_same, in_c, plainly, ways
+from both_ways import GREEDY, REPEATABLE, assert_same, in_c, plainly, shapes_of
 
 from generate_models import language_model
 from recollect.accel.cpu import compiler as c_compiler
-from recollect.accel.cpu.decode import compilation as compiling
+from recollect.accel.cpu.decode import choice_loop, compilation as compiling
 from recollect.accel.cpu.decode.c_operations import EMITS
-from recollect.accel.cpu.decode.choice_loop import Voice
-from recollect.accel.cpu.decode.compilation import compiled
+from recollect.accel.cpu.decode.choice_loop import ChoiceInC
 from recollect.generation import prefill as reading
 from recollect.generation.sampling import generate
-from recollect.generation.settings import Settings
+from recollect.generation.settings import Settings, compiled
 from recollect.models import language, translation
 from recollect.models.language import LanguageConfig, LanguageModel
 from recollect.models.translation import TranslationConfig, Translator
@@ -79,7 +78,7 @@ def test_room_grows(monkeypatch):
     monkeypatch.setattr(reading, "LONG_ROOM", 48)
     model, settings = language_model("mixed"), Settings(tokens=140, greedy=True)
     found = in_c(model, [[1]], settings)
-    assert len(ways(model)) == 3
+    assert len(shapes_of(model)) == 3
     assert_same(found, plainly(model, [[1]], settings))
 
 
@@ -104,28 +103,60 @@ def test_the_same_twice_to_the_last_bit(name):
         assert later.memory.equals(said[0].memory)
 
 
-def test_only_long_generations_of_one_row_are_compiled():
-    model = language_model("lstm")
+def test_only_long_generations_are_compiled_unless_requested():
+    model, many = language_model("lstm"), Settings(tokens=compiling.MANY, greedy=True)
     generate(model, [[1]], GREEDY)
-    assert ways(model) == [False]
-    generate(model, [[1]], Settings(tokens=compiling.MANY, greedy=True))
-    assert ways(model) == [False, True]
+    assert shapes_of(model) == []
+    generate(model, [[1]], many)
+    assert shapes_of(model) == [(1, False)]
+    generate(model, [[1], [2]], many)
     with compiled():
-        generate(model, [[1], [2]], GREEDY)
-    assert ways(model) == [False, True, False]
+        generate(model, [[1], [2], [3]], GREEDY)
+    assert shapes_of(model) == [(1, False), (2, False), (3, False)]
+
+
+def test_what_attends_to_a_source_is_compiled_on_request_alone():
+    torch.manual_seed(0)
+    model = Translator(TranslationConfig("transformer", 9, 11, width=12, hidden=12, heads=2)).double().eval()
+    with torch.no_grad():
+        memory = model.remember(torch.randint(9, (1, 6)))
+    settings = Settings(tokens=compiling.MANY, begin=0, greedy=True)
+    generate(model, [[]], settings, memory)
+    assert shapes_of(model) == []
+    in_c(model, [[]], settings, memory)
+
+
+def test_many_rows_are_read_with_the_model(monkeypatch):
+    monkeypatch.setattr("recollect.accel.cpu.decode.repeated_step.MOST_ROWS", 2)
+    model = language_model("lstm")
+    with compiled():
+        generate(model, [[1], [2], [3]], GREEDY)
+    assert shapes_of(model) == []
+
+
+@pytest.mark.parametrize("rows", [2, 9])
+@pytest.mark.parametrize("name", ["lstm", "attention", "mixed"])
+def test_several_rows_of_which_some_end(name, rows):
+    model, prompts = language_model(name), [[i % 7] * (1 + i % 3) for i in range(rows)]
+    third = plainly(model, prompts, Settings(tokens=40, seed=1))[0].ids[2]
+    settings = Settings(tokens=40, seed=1, stop=[third])
+    found = in_c(model, prompts, settings)
+    is_together = len({len(g.ids) for g in found}) == 1
+    assert {has_valid for _, has_valid in shapes_of(model)} == ({False} if is_together else {False, True})
+    assert_same(found, plainly(model, prompts, settings))
 
 
 # ---- the compiler --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("named", ["/bin/false", "/no/such/compiler"])
-def test_without_a_compiler_numpy_does_it(named, monkeypatch, tmp_path):
+def test_without_a_compiler_the_model_reads(named, monkeypatch, tmp_path):
     monkeypatch.setenv("CC", named)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     model = language_model("lstm")
     with compiled():
         found = generate(model, [[1]], GREEDY)
-    assert ways(model) == [False]
+    assert shapes_of(model) == []
     assert named in compiling.REASONS["compiler"]
     assert not list(tmp_path.rglob("*.so"))
     assert_same(found, plainly(model, [[1]], GREEDY))
@@ -160,20 +191,18 @@ def test_a_compiled_step_that_differs_is_not_used(monkeypatch):
     model = language_model("lstm")
     with compiled():
         found = generate(model, [[1]], GREEDY)
-    assert ways(model) == [False]
+    assert shapes_of(model) == []
     assert "differs" in compiling.REASONS["differs"]
     assert_same(found, plainly(model, [[1]], GREEDY))
 
 
 def test_long_steps_are_interrupted_often(monkeypatch):
     model, begun = language_model("lstm"), []
-    monkeypatch.setattr(compiling, "SOON", 0.0)
-    monkeypatch.setattr(Voice, "speak", lambda *args: (begun.append(args[-1]), SPEAK(*args))[1])
+    run = ChoiceInC.run
+    monkeypatch.setattr(ChoiceInC, "run", lambda *args: (begun.append(args[-1]), run(*args))[1])
+    monkeypatch.setattr(choice_loop, "SOON", 0.0)
     in_c(model, [[1]], GREEDY)
     assert set(begun) == {1}
-    monkeypatch.setattr(compiling, "SOON", 1e9)
+    monkeypatch.setattr(choice_loop, "SOON", 1e9)
     in_c(model, [[1]], GREEDY)
     assert max(begun) > 8
-
-
-SPEAK = Voice.speak

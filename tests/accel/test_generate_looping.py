@@ -9,6 +9,7 @@ import torch
 
 from generate_models import FAMILIES, VOCAB, language_model
 from recollect.accel.cuda import decode_loop as looping
+from recollect.core import dispatch
 from recollect.core.validate import ContractError
 from recollect.generation.sampling import generate, stream
 from recollect.generation.settings import Settings
@@ -32,7 +33,8 @@ def looped(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         sizes.append(len(uniform))
         return say(self, uniform, active)
 
-    monkeypatch.setattr(looping, "KINDS", ("cpu",))
+    monkeypatch.setitem(dispatch._forms, ("decode_loop", "cpu"), looping.graph_loop)
+    monkeypatch.setattr(dispatch, "_tried", {"cpu", "cuda"})
     monkeypatch.setattr(looping.Loop, "say", counted)
     return sizes
 
@@ -50,7 +52,7 @@ def test_the_same_is_said_as_without(name, rows, way, looped, monkeypatch):
     model, settings = language_model(name), WAYS[way]
     found = generate(model, prompts(rows), settings)
     assert looped
-    monkeypatch.setattr(looping, "KINDS", ())
+    monkeypatch.setattr(dispatch._switch, "is_on", False)
     want = generate(model, prompts(rows), settings)
     for a, b in zip(found, want, strict=True):
         assert (a.ids, a.reason) == (b.ids, b.reason)
@@ -74,7 +76,7 @@ def test_a_stream_can_be_looked_at_and_halted_between_turns(name, looped, monkey
 
     found = told()
     assert set(looped) == {1}
-    monkeypatch.setattr(looping, "KINDS", ())
+    monkeypatch.setattr(dispatch._switch, "is_on", False)
     torch.testing.assert_close(found, told(), rtol=0, atol=1e-9)
 
 
@@ -121,7 +123,7 @@ def test_a_model_that_cannot_be_captured_is_asked_itself(looped, monkeypatch):
     found = generate(model, [[1]], Settings(tokens=30, greedy=True))
     assert looped == []
     assert "capturing" in looping.REFUSED[model]
-    monkeypatch.setattr(looping, "KINDS", ())
+    monkeypatch.setattr(dispatch._switch, "is_on", False)
     assert found[0].ids == generate(model, [[1]], Settings(tokens=30, greedy=True))[0].ids
 
 
@@ -136,7 +138,7 @@ def test_a_model_that_decides_in_python_is_asked_itself(looped, monkeypatch):
     monkeypatch.setattr(looping.Loop, "_turn", forgetful)
     found = generate(model, [[1]], Settings(tokens=30, greedy=True))
     assert "differs" in looping.REFUSED[model]
-    monkeypatch.setattr(looping, "KINDS", ())
+    monkeypatch.setattr(dispatch._switch, "is_on", False)
     assert found[0].ids == generate(model, [[1]], Settings(tokens=30, greedy=True))[0].ids
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,14 +13,16 @@ from torch import Tensor
 
 from generate_models import FAMILIES, VOCAB, language_model
 from recollect.accel.cpu.decode import repeated_step as repeating
-from recollect.accel.cpu.decode.repeated_step import Step
+from recollect.accel.cpu.decode.repeated_step import RepeatedStep
+from recollect.accel.model_survey import FEWEST
+from recollect.core import dispatch
 from recollect.core.layer import SequenceLayer
 from recollect.core.record import is_readable, readable
 from recollect.core.validate import may_look_at, without_looks
 from recollect.generation import prefill as reading
 from recollect.generation.beam import beam
 from recollect.generation.sampling import generate, stream
-from recollect.generation.settings import Search, Settings
+from recollect.generation.settings import Search, Settings, compiled
 from recollect.layers.recurrent.recurrence import Hidden
 from recollect.models import translation
 from recollect.models.translation import TranslationConfig, Translator
@@ -27,12 +31,18 @@ REPEATABLE = [name for name in FAMILIES if name != "markov"]  # how many symbols
 LONG = Settings(tokens=40, seed=3)
 
 
-def steps_of(model: Any) -> list[Step]:
+def steps_of(model: Any) -> list[RepeatedStep]:
     return repeating._RECORDED.get(model, [])
 
 
+@pytest.fixture(autouse=True)
+def requested(compiler: Path) -> Iterator[None]:
+    with compiled():
+        yield
+
+
 def plainly(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading, "FEWEST", 10**9)
+    monkeypatch.setattr(dispatch._switch, "is_on", False)
 
 
 def ragged(count: int) -> list[list[int]]:
@@ -188,7 +198,7 @@ def test_what_a_fused_optimiser_wrote_is_seen(name, rows, monkeypatch):
         optimiser.step()
         found.append(within + [int(step.ids[0]) for step in steps])
         found.append(generate(model, [[1]] * rows, settings)[0].ids)
-        assert bool(steps_of(model)) == (reading.FEWEST < 100)
+        assert bool(steps_of(model)) == dispatch._switch.is_on
         return found
 
     first = said()
@@ -230,8 +240,10 @@ class Odd(SequenceLayer[Hidden]):
 
     def read(self, x: Tensor, memory: Hidden, valid: Tensor | None) -> tuple[Tensor, Hidden]:
         is_odd = bool(x[0, -1] % 2) if self.how == "bool" else int(x.numpy()[0, -1]) % 2
-        after = memory.hidden.roll(1 if is_odd else 2, 1) + x[:, -1:].to(memory.hidden) + 1
-        return (after.sin() * 3)[:, None].expand(-1, x.shape[1], -1), Hidden(hidden=after % 5)
+        by = 1 if is_odd else 2
+        rolled = torch.cat([memory.hidden[:, -by:], memory.hidden[:, :-by]], dim=1)
+        after = rolled + x[:, -1:].to(memory.hidden) + 1
+        return (after.sin() * 3)[:, None].expand(-1, x.shape[1], -1), Hidden(hidden=after.cos() * 5)
 
 
 @pytest.mark.parametrize("how", ["bool", "numpy"])
@@ -262,5 +274,5 @@ def test_infinities_are_as_quiet_as_in_torch(monkeypatch):
 
 def test_short_generations_are_not_recorded():
     model = language_model("lstm")
-    generate(model, [[1]], Settings(tokens=repeating.FEWEST - 1))
+    generate(model, [[1]], Settings(tokens=FEWEST - 1))
     assert not steps_of(model)

@@ -9,9 +9,9 @@ import torch
 
 from recollect import GRU
 from recollect.bench.contest_table import measure
-from recollect.bench.contests import Shape, attention_contest, recurrent_contest
+from recollect.bench.contests import ContestShape, attention_contest, recurrent_contest
 from recollect.bench.floor import Floor
-from recollect.bench.loops import Said, generation_contest, words_differ
+from recollect.bench.loops import Generated, generation_contest, words_differ
 from recollect.bench.timing import (
     BOTH,
     FORWARD,
@@ -23,7 +23,7 @@ from recollect.bench.timing import (
     time_steadily,
 )
 
-SMALL = Shape(batch=2, steps=5, hidden=8)
+SMALL = ContestShape(batch=2, steps=5, hidden=8)
 
 
 class Clock:
@@ -120,7 +120,7 @@ def test_generation_says_what_a_plain_loop_says(family):
 
 
 def test_what_is_said_may_differ_after_a_tie_only():
-    ours = Said([1, 2, 3], [-1.0, -2.0, -1.0])
-    assert words_differ(ours, Said([1, 5, 9], [-1.0, -2.0, -7.0]), 1e-3) == 0
+    ours = Generated([1, 2, 3], [-1.0, -2.0, -1.0])
+    assert words_differ(ours, Generated([1, 5, 9], [-1.0, -2.0, -7.0]), 1e-3) == 0
     with pytest.raises(Differs):
-        words_differ(ours, Said([1, 5, 9], [-1.0, -2.5, -7.0]), 1e-3)
+        words_differ(ours, Generated([1, 5, 9], [-1.0, -2.5, -7.0]), 1e-3)

@@ -145,4 +145,6 @@ def test_each_kind_of_run_names_the_verb_of_the_other(tmp_path):
     begin(RunConfig.make("recall:count=2000", "gru", max_steps=1), Run(spoken), lambda row: None)
     begin(small("cho", max_steps=1), Run(written), lambda row: None)
     assert f"recollect generate {spoken}" in ask("predict", spoken, "a", code=2).stderr
-    assert f"recollect predict {written}" in ask("generate", written, "a", code=2).stderr
+    refused = ask("generate", written, "a", code=2)
+    assert f"recollect predict {written}" in refused.stderr
+    assert refused.stdout == ""  # not even the prompt

@@ -10,8 +10,9 @@ from hypothesis import given, strategies as st
 from generate_models import language_model
 from recollect.core.validate import ContractError
 from recollect.generation.continuation import StopStrings, generate_text, stream_text
-from recollect.generation.sampling import generate
+from recollect.generation.sampling import generate, stream
 from recollect.generation.settings import Settings
+from recollect.models.translation import TranslationConfig, Translator
 
 PIECES = ["a", "b", "ab", "<", "end", ">", "é"]
 
@@ -128,3 +129,27 @@ def test_an_empty_text_needs_a_begin_id():
     with pytest.raises(ContractError, match=r"prompts\[0\]: got no ids"):
         generate_text(model, Pieces(), [""])
     assert generate_text(model, Pieces(), [""], Settings(tokens=3, begin=0))[0].generation.ids
+
+
+def test_what_needs_a_source_is_refused_at_the_call_before_any_text():
+    """Not at the first `next`: whoever has shown the prompt by then has shown too much."""
+    model = Translator(TranslationConfig("transformer", 7, 7, width=8, hidden=8, heads=2)).eval()
+    with pytest.raises(ContractError, match="memory"):
+        stream_text(model, Pieces(), ["ab"], Settings(tokens=3))
+    with pytest.raises(ContractError, match="memory"):
+        stream(model, [[1]], Settings(tokens=3))
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ({"prompts": "ab"}, "prompts"),
+        ({"prompts": [""]}, "no ids"),
+        ({"stop": [""]}, "stop"),
+        ({"rows": [-1]}, "rows"),
+        ({"settings": Settings(stop=[99])}, "stop"),
+    ],
+)
+def test_all_else_is_checked_at_the_call_too(asked, message):
+    with pytest.raises(ContractError, match=message):
+        stream_text(language_model("lstm"), Pieces(), **({"prompts": ["ab"]} | asked))

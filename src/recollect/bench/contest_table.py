@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from recollect.bench.contests import Contest, Shape, layer_contests
+from recollect.bench.contests import Contest, ContestShape, layer_contests
 from recollect.bench.floor import Floor, measure_floor
 from recollect.bench.loops import generation_contests
 from recollect.bench.timing import BOTH, PASSES, clock_of, time_steadily
@@ -44,9 +44,9 @@ class Bench:
         """Give the contests, each made when it is due."""
         if self.on_gpu:
             widths, batch, steps = ((64,), 8, 32) if self.quick else ((256, 512, 1024), 64, 1024)
-            shapes = [Shape(batch, steps, width, torch.bfloat16, "cuda") for width in widths]
+            shapes = [ContestShape(batch, steps, width, torch.bfloat16, "cuda") for width in widths]
             return layer_contests(shapes, PASSES)
-        shape, tokens = (Shape(4, 16, 32), 20) if self.quick else (Shape(32, 128, 256), 128)
+        shape, tokens = (ContestShape(4, 16, 32), 20) if self.quick else (ContestShape(32, 128, 256), 128)
         spoken = generation_contests(shape.hidden, tokens, has_others=not self.quick)
         return chain(layer_contests([shape], (BOTH,)), spoken)
 

@@ -40,7 +40,7 @@ class Contest:
 
 
 @dataclass(frozen=True)
-class Shape:
+class ContestShape:
     """What a layer reads."""
 
     batch: int
@@ -64,7 +64,7 @@ class Shape:
         return {**sizes, "dtype": str(self.dtype).removeprefix("torch."), "device": self.device}
 
 
-def layer_contests(shapes: list[Shape], passes: tuple[str, ...]) -> Iterator[Contest]:
+def layer_contests(shapes: list[ContestShape], passes: tuple[str, ...]) -> Iterator[Contest]:
     """Give the contests of all layers, made one after the other: GPUs have only so much memory."""
     for shape in shapes:
         for kind in RECURRENT:
@@ -74,7 +74,7 @@ def layer_contests(shapes: list[Shape], passes: tuple[str, ...]) -> Iterator[Con
             yield attention_contest(shape, task)
 
 
-def recurrent_contest(kind: type[Recurrence[Any]], shape: Shape, task: str) -> Contest:
+def recurrent_contest(kind: type[Recurrence[Any]], shape: ContestShape, task: str) -> Contest:
     """Let a recurrent layer and torch's read the same."""
     ours: Recurrence[Any] = shape.place(kind(shape.hidden, shape.hidden))
     theirs = ours.to_torch()
@@ -83,7 +83,7 @@ def recurrent_contest(kind: type[Recurrence[Any]], shape: Shape, task: str) -> C
     return _contest(kind.__name__, task, shape, ours, theirs, lambda x: theirs(x)[0], operations)
 
 
-def attention_contest(shape: Shape, task: str) -> Contest:
+def attention_contest(shape: ContestShape, task: str) -> Contest:
     """Let self-attention and torch's read the same, both causally."""
     heads = max(shape.hidden // HEAD_WIDTH, 1)
     ours = shape.place(SelfAttention(shape.hidden, heads))
@@ -114,7 +114,7 @@ class _Mask(nn.Module):
 def _contest(
     name: str,
     task: str,
-    shape: Shape,
+    shape: ContestShape,
     ours: SequenceLayer[Any],
     theirs: nn.Module,
     read: Callable[[Tensor], Tensor],

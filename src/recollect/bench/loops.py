@@ -28,7 +28,7 @@ FAMILIES = ("rnn", "gru", "lstm", "transformer")
 Step = Callable[[Tensor, Any], tuple[Tensor, Any]]  # ids (1, T) and what is remembered to logits (1, V) and that anew
 
 
-class Said(NamedTuple):
+class Generated(NamedTuple):
     """What was said, and how likely each id was."""
 
     ids: list[int]
@@ -63,7 +63,7 @@ def generation_contest(family: str, width: int, tokens: int, has_others: bool = 
     return Contest(family, "generation", setting, contenders, results, words_differ, TOLERANCE, **work)
 
 
-def words_differ(ours: Said, theirs: Said, tolerance: float) -> float:
+def words_differ(ours: Generated, theirs: Generated, tolerance: float) -> float:
     """Give the largest difference of log-probabilities, up to the first id that differs: there it must be a tie."""
     same = next((i for i, (a, b) in enumerate(zip(ours.ids, theirs.ids, strict=True)) if a != b), len(ours.ids))
     pairs = list(zip(ours.logprobs, theirs.logprobs, strict=True))[: same + 1]
@@ -73,16 +73,16 @@ def words_differ(ours: Said, theirs: Said, tolerance: float) -> float:
     return difference
 
 
-def our_words(model: LanguageModel, tokens: int) -> Said:
+def our_words(model: LanguageModel, tokens: int) -> Generated:
     """Generate."""
     (said,) = generate(model, [list(PROMPT)], Settings(tokens=tokens, greedy=True))
-    return Said(said.ids, said.logprobs)
+    return Generated(said.ids, said.logprobs)
 
 
 @torch.inference_mode()
-def loop(step: Step, tokens: int, is_scored: bool = False) -> Said:
+def loop(step: Step, tokens: int, is_scored: bool = False) -> Generated:
     """Say one id after the other; scores are for the comparison, and not timed."""
-    x, memory, said = torch.tensor([PROMPT]), None, Said([], [])
+    x, memory, said = torch.tensor([PROMPT]), None, Generated([], [])
     for _ in range(tokens):
         logits, memory = step(x, memory)
         x = logits.argmax(-1, keepdim=True)
@@ -176,10 +176,10 @@ def _copy_block(theirs: Any, ours: Any) -> None:
         to.bias.copy_(of.bias)
 
 
-def their_words(theirs: Any, tokens: int, is_scored: bool = False) -> Said:
+def their_words(theirs: Any, tokens: int, is_scored: bool = False) -> Generated:
     """Let transformers generate, as its users do."""
     prompt = torch.tensor([PROMPT])
     options = {"max_new_tokens": tokens, "do_sample": False, "attention_mask": torch.ones_like(prompt)}
     told = theirs.generate(prompt, **options, output_logits=is_scored, return_dict_in_generate=True)
     logits = told.logits if is_scored else ()
-    return Said(told.sequences[0, len(PROMPT) :].tolist(), [float(row.log_softmax(-1).max()) for row in logits])
+    return Generated(told.sequences[0, len(PROMPT) :].tolist(), [float(row.log_softmax(-1).max()) for row in logits])

@@ -278,18 +278,19 @@ def check_layers() -> list[Finding]:
 
 
 def check_generation() -> list[Finding]:
-    """Let a tiny model speak as `recollect generate` does, and see whether steps are repeated from a recording."""
-    from recollect.accel.cpu.decode import repeated_step as repeating
+    """Let a tiny model generate, and see whether its decode step is compiled."""
+    from recollect.core.dispatch import ask
     from recollect.generation.sampling import generate
-    from recollect.generation.settings import Settings
+    from recollect.generation.settings import Settings, compiled
     from recollect.models.language import LanguageConfig, LanguageModel
 
     model = LanguageModel(LanguageConfig("gru", 4, width=8, depth=1)).eval()
-    generate(model, [[0]], Settings(tokens=2 * repeating.FEWEST, greedy=True))
-    reason = repeating.refusal(model)
-    if reason is None:
-        return [Finding("generation", "ok", "on the CPU steps are recorded and repeated")]
-    return [Finding("generation", "absent", f"steps are not repeated: {reason}")]
+    with compiled():
+        generate(model, [[0]], Settings(tokens=32, greedy=True))
+    reason = ask("decode_refusal", "cpu", model)
+    if reason == "":
+        return [Finding("generation", "ok", "on the CPU decode steps are recorded and compiled")]
+    return [Finding("generation", "absent", f"decode steps are not compiled: {reason or 'no device code'}")]
 
 
 def check_fast_forms() -> list[Finding]:

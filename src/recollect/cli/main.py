@@ -241,6 +241,7 @@ def generate(
     top_k: Annotated[int | None, typer.Option(help="Among the k likeliest.")] = None,
     top_p: Annotated[float | None, typer.Option(help="Among the likeliest that make up p.")] = None,
     min_p: Annotated[float | None, typer.Option(help="Among those p times as likely as the likeliest.")] = None,
+    repetition_penalty: Annotated[float, typer.Option(help="Above 1 repeats less.")] = 1.0,
     stop: Annotated[list[str] | None, typer.Option(help="Stop before this text.")] = None,
     seed: Annotated[int, typer.Option(help="Fixes the draws.")] = 0,
     device: Device = "auto",
@@ -249,7 +250,7 @@ def generate(
 ) -> None:
     """Continue a prompt with a run. 让模型续写。"""
     settings: dict[str, Any] = {"tokens": tokens, "greedy": greedy, "temperature": temperature, "seed": seed}
-    settings |= {"top_k": top_k, "top_p": top_p, "min_p": min_p}
+    settings |= {"top_k": top_k, "top_p": top_p, "min_p": min_p, "repetition_penalty": repetition_penalty}
     chunks = _open(run, device, model, None).stream(prompt, stop or [], **settings)
     if as_json:
         typer.echo(json.dumps({"prompt": prompt, "text": "".join(chunks)}, ensure_ascii=False))

@@ -26,6 +26,7 @@ HOOKS = {
     "recurrent_step": "one step of a recurrent layer, given its product with the input",
     "decode_step": "a decode step that is repeated: recorded, compiled or captured",
     "decode_loop": "choosing and reading in turn without returning to Python",
+    "decode_refusal": "why a model's decode step is not repeated",
     "weight_layout": "lay a layer's weights out for the device's library",
     "compute_dtype": "the dtype that matrix products are made in",
     "reasons": "why forms are not used here",

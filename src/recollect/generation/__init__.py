@@ -3,3 +3,5 @@
 Nothing here asks which model it has: it reads with `logits, memory = model(ids, memory, valid=valid)` and moves
 memories with their own verbs.
 """
+
+from recollect.generation.settings import compiled as compiled

@@ -16,8 +16,10 @@ from torch import Tensor
 from recollect.core.memory import Memory
 from recollect.core.validate import ContractError
 from recollect.generation.filters import check_logits, prohibit
-from recollect.generation.prefill import PATIENCE, Model, Prompts, Reader, alone, undisturbed
+from recollect.generation.prefill import Model, Prompts, Reader, undisturbed
 from recollect.generation.settings import Search
+
+PATIENCE = 4  # steps read with the model itself: rows are made `width` first, and prompts may be done soon
 
 Ended: TypeAlias = Literal["stop", "length", "blocked"]
 
@@ -78,8 +80,9 @@ def beam(
     Prompts, `memory` and `logits` are as in `stream`; a prompt is a forced prefix and not part of the hypotheses.
     """
     search = search or Search()
-    with undisturbed(list(model.modules())), alone(len(prompts) * search.width):
-        reader = Reader(model, prompts, search.tokens, search.begin, memory, logits, PATIENCE)
+    modules = list(model.modules())
+    with undisturbed(modules):
+        reader = Reader(model, prompts, search.tokens, search.begin, memory, logits, patience=PATIENCE, modules=modules)
         _check_ends(search, reader.logits.shape[-1])
         pools: list[list[Hypothesis]] = [[] for _ in reader.prompts]
         beams = _begin(reader, search)

@@ -45,6 +45,20 @@ def keep_min_p(logits: Tensor, p: float) -> Tensor:
     return logits.masked_fill(dropped, -torch.inf)
 
 
+def penalise_repetition(logits: Tensor, seen: Sequence[Tensor], penalty: float) -> Tensor:
+    """Lower the logits (B, V) of the ids that each row has seen: x / θ where x > 0, x · θ where x < 0.
+
+    Keskar et al. 2019 (CTRL), section 4.1, with the negative logits multiplied, as transformers'
+    `RepetitionPenaltyLogitsProcessor` does: the paper's division would raise them. `seen` are ids of any shape, one
+    tensor for each row; how often an id was seen does not matter.
+    """
+    penalised = torch.where(logits > 0, logits / penalty, logits * penalty)
+    mask = torch.zeros_like(logits, dtype=torch.bool)
+    for row, ids in zip(mask, seen, strict=True):
+        row[ids.to(row.device)] = True
+    return torch.where(mask, penalised, logits)
+
+
 def prohibit(logits: Tensor, ids: list[int]) -> Tensor:
     """Drop some ids."""
     return logits.index_fill(-1, torch.tensor(ids, device=logits.device), -torch.inf) if ids else logits

@@ -1,14 +1,15 @@
 """Reading for generation: prompts of different lengths into one memory, and that memory from then on.
 
 A `Reader` owns its memory. Prompts are right padded, so that rows of different age live in one batch, and read in
-stretches, of which only each row's last logits are kept. The caller's memory is never written into.
+chunks, of which only each row's last logits are kept. The caller's memory is never written into. Steps are read with
+the model itself, or where `core.dispatch` has a form for it with a repeated step.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from itertools import chain
 from threading import Lock
 from typing import Any, TypeAlias
@@ -17,9 +18,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from recollect.accel.cpu.decode.choice_loop import Voice
-from recollect.accel.cpu.decode.library import cores
-from recollect.accel.cpu.decode.repeated_step import FEWEST, Step, Survey, Unsettled, recorded_step
+from recollect.core.decode_hooks import DecodeStep, DecodeSteps
+from recollect.core.dispatch import ask
 from recollect.core.growing import Growing
 from recollect.core.layer import SequenceLayer
 from recollect.core.memory import Memory, Rows
@@ -30,9 +30,8 @@ Model: TypeAlias = SequenceLayer[Any]
 Prompts: TypeAlias = Sequence[Any] | Tensor  # of ids: lists, arrays or tensors
 
 STRETCH = 512  # steps of a prompt read at once: bounds the logits (B, T, V)
-ROOM = 48  # steps of room reserved at once, at least: most sentences are shorter
-LONG_ROOM = 256  # where each size of it is compiled
-PATIENCE = 4  # steps after rows have left before their shape is recorded: others may leave soon
+ROOM = 48  # steps reserved at once, at least: most sentences are shorter
+LONG_ROOM = 256  # where a step is compiled for each size
 
 
 _READING: dict[nn.Module, tuple[int, list[nn.Module]]] = {}  # who reads now, and which modules were in training
@@ -64,26 +63,12 @@ def undisturbed(modules: Sequence[nn.Module]) -> Iterator[None]:
                 module.training = True
 
 
-@contextmanager
-def alone(rows: int) -> Iterator[None]:
-    """Leave the cores to numpy where one row is read: torch's threads would wait for work where numpy's do it."""
-    before = torch.get_num_threads()
-    if rows == 1 and before > 1:
-        torch.set_num_threads(1)
-    try:
-        with cores(before) if rows == 1 and before > 1 else nullcontext():
-            yield
-    finally:
-        if rows == 1 and before > 1:
-            torch.set_num_threads(before)
-
-
 class Reader:
     """A model in the middle of reading: its memory, and its logits (B, V) for what comes next.
 
     `steps` is how many more ids each row may come to read after its prompt; `logits` are the model's last ones
-    where a prompt is empty and its row goes on from `memory`. Steps may be recorded after `patience` of them, and are
-    compiled where there are `many`. `modules` are the model's, where somebody has walked through it already.
+    where a prompt is empty and its row continues from `memory`. The first `patience` steps are read with the model
+    itself. `modules` are the model's, where the caller has listed them already.
     """
 
     def __init__(
@@ -95,35 +80,22 @@ class Reader:
         memory: Memory | None,
         logits: Tensor | None,
         patience: int = 0,
-        many: bool = False,
         modules: Sequence[nn.Module] | None = None,
     ) -> None:
-        modules = list(model.modules()) if modules is None else modules
         self.model = model
+        self.modules = list(model.modules()) if modules is None else modules
         self.room = 0 if model.growth == "linear" else math.inf  # what keeps its size needs none
-        self._step: Step | None = None  # a recorded one, which then has the memory
-        self._elsewhere: Callable[[], Memory] | None = None  # gives the memory, where somebody else has read on
-        self._plain, self._patience = 0, patience  # steps read plainly since rows left; those before one is recorded
-        self.survey, self._many = Survey(model, modules) if steps >= FEWEST else None, many
-        self._may_repeat = self.survey is not None and self.survey.may_repeat and not is_readable()
         self.device = home(model, memory)
-        self.prompts = [_row(p, i, begin) for i, p in enumerate(_listed(prompts))]
-        if not model.streams:
-            raise ContractError("model", "one that must see a whole sequence at once", "one that streams")
-        vocab_size = getattr(model, "vocab_size", None)
-        for i, row in enumerate(self.prompts):
-            if vocab_size is not None:
-                check_ids(row, vocab_size, f"prompts[{i}]")
-            if logits is None and len(row) == 0:
-                raise ContractError(
-                    f"prompts[{i}]",
-                    "no ids",
-                    "at least one, or a begin id, or a memory with the logits that go with it",
-                )
+        self._step: DecodeStep | None = None  # a repeated one, which then has the memory
+        self._elsewhere: Callable[[], Memory] | None = None  # returns the memory, where somebody else has read on
+        self.prompts = self._checked(prompts, begin, logits)
         lengths = [len(row) for row in self.prompts]
-        check_table(modules, memory, lengths, steps)
+        check_table(self.modules, memory, lengths, steps)
+        self._steps: DecodeSteps | None = ask(
+            "decode_step", self.device.type, model, self.modules, steps, memory, patience
+        )
         self.memory = self._own(memory)
-        if self._may_repeat and model.growth == "saturates":  # in its full size from the beginning
+        if self._steps is not None and model.growth == "saturates":  # in its full size from the beginning
             self.memory = self.memory.reserve(1)
         if lengths and set(lengths) == {1}:  # as any other step
             self.logits = torch.zeros(len(lengths), model.width_out, device=self.device)
@@ -131,58 +103,61 @@ class Reader:
         else:
             self.logits = self._read_prompts(torch.tensor(lengths, dtype=torch.long), logits)
 
+    def _checked(self, prompts: Prompts, begin: int | None, logits: Tensor | None) -> list[Tensor]:
+        """Return the prompts' ids, `begin` before them, or raise what is wrong with them."""
+        if not self.model.streams:
+            raise ContractError("model", "one that must see a whole sequence at once", "one that streams")
+        rows = [_row(p, i, begin) for i, p in enumerate(_listed(prompts))]
+        vocab_size = getattr(self.model, "vocab_size", None)
+        for i, row in enumerate(rows):
+            if vocab_size is not None:
+                check_ids(row, vocab_size, f"prompts[{i}]")
+            if logits is None and len(row) == 0:
+                needed = "at least one, or a begin id, or a memory with the logits that go with it"
+                raise ContractError(f"prompts[{i}]", "no ids", needed)
+        return rows
+
     def read(self, ids: Tensor, valid: Tensor | None = None) -> None:
         """Read one more id (B,) in each row, or in the valid ones (B,)."""
         self._make_room()
         valid = None if valid is None or bool(valid.all()) else valid.to(self.device)
-        step = self._recorded(valid is not None)
+        step = self._step_for(valid is not None)
         if step is not None:
-            before = self.logits if valid is None else self.logits.clone()  # a step says it in the same place
-            said = step(ids, valid)
+            before = self.logits if valid is None else self.logits.clone()  # a step writes them in the same place
+            logits = step(ids, valid)
         else:
-            before, self._plain = self.logits, self._plain + 1
-            valid = None if valid is None else valid[:, None]
-            y, self.memory = self.model(ids[:, None].to(self.device), self.memory, valid=valid)
-            said = _wide(y[:, 0])
+            before = self.logits
+            mask = None if valid is None else valid[:, None]
+            y, self.memory = self.model(ids[:, None].to(self.device), self.memory, valid=mask)
+            logits = _wide(y[:, 0])
         self.room -= 1
-        self.logits = said if valid is None else torch.where(valid.reshape(-1, 1), said, before)
+        self.logits = logits if valid is None else torch.where(valid[:, None], logits, before)
 
-    def speak(self, voice: Voice, unread: int | None, most: int) -> tuple[list[int], list[float], bool]:
-        """Read an id where one is unread, and say the next, up to so many times, by a compiled step without Python.
-
-        Gives the ids, log p of each, and whether all of them have been read. No ids: it is for the caller to go on.
-        """
-        is_read = unread is None
-        if not is_read:
-            self._make_room()
-        step = None if is_read and self._step is None else self._recorded(False)
-        if step is None or not step.speaks or (is_read and self.logits is not step.logits):
-            return [], [], is_read
-        said, log_p, all_read = step.speak(voice, unread, int(min(most, self.room + is_read)))
-        self.room -= len(said) + all_read - is_read
-        self.logits = step.logits
-        return said, log_p, all_read
-
-    def _recorded(self, has_valid: bool) -> Step | None:
-        """Give the recorded step to read with, where there is one or it is time for it.
-
-        When depends on this generation alone, never on what was recorded before: the two ways differ in the last bit.
-        """
-        if not self._may_repeat or self._plain < self._patience or is_readable():
-            return None
-        if self._step is not None and (self._step.valid is not None) == has_valid:
-            return self._step
-        memory = self.memory
-        self._step = None
-        assert self.survey is not None
-        try:
-            step = recorded_step(self.survey, self, memory, len(self.logits), has_valid, self._many)
-        except Unsettled:
-            step, self._plain, self._patience = None, 0, 2 * self._patience + 1
+    def read_chosen(self, ids: list[int]) -> None:
+        """Read what was chosen in each row, nothing where it is −1: a row reads its last id, and nothing after it."""
+        chosen = torch.tensor(ids)
+        if min(ids) >= 0:
+            self.read(chosen)
         else:
-            self._may_repeat = step is not None
-        self.memory, self._step = memory, step
-        return step
+            self.read(chosen.clamp(min=0), chosen >= 0)
+
+    def ready_step(self, is_next: bool) -> DecodeStep | None:
+        """Return the repeated step in use; `is_next`: or the one for another id, with room for it."""
+        if is_next:
+            self._make_room()
+        return self._step_for(False) if is_next or self._step is not None else None
+
+    def _step_for(self, has_valid: bool) -> DecodeStep | None:
+        """Return the repeated step to read with; None: the model reads."""
+        if self._steps is None or is_readable():
+            return None
+        if self._step is None or self._step.has_valid != has_valid:
+            memory = self.memory
+            self._step = None
+            step = self._steps.find(self, memory, len(self.logits), has_valid)
+            self.memory = memory
+            self._step = step
+        return self._step
 
     @property
     def memory(self) -> Memory:
@@ -193,19 +168,23 @@ class Reader:
 
     @memory.setter
     def memory(self, memory: Memory) -> None:
-        self._memory, self._elsewhere = memory, None
+        self._memory = memory
+        self._elsewhere = None
         if self._step is not None:
             self._step.load(memory)
 
-    def go_on_from(self, memory: Callable[[], Memory], logits: Tensor) -> None:
-        """Take over what somebody else has read on; the memory is asked for when it is wanted."""
-        self._step, self._elsewhere, self.logits = None, memory, logits
+    def resume_from(self, memory: Callable[[], Memory], logits: Tensor) -> None:
+        """Take over what somebody else has read; the memory is asked for when it is needed."""
+        self._step = None
+        self._elsewhere = memory
+        self.logits = logits
 
     def select(self, rows: Rows) -> None:
         """Take rows of memory and logits, with repeats."""
-        memory, self._step = self.memory.select(rows), None
-        self.memory, self.logits = memory, self.logits[rows]
-        self._plain, self._patience = 0, PATIENCE
+        memory = self.memory.select(rows)
+        self._step = None
+        self.memory = memory
+        self.logits = self.logits[rows]
 
     def reorder(self, rows: Tensor) -> None:
         """Move rows of the memory inside their sources; the logits are about to be replaced."""
@@ -214,9 +193,10 @@ class Reader:
     def _make_room(self) -> None:
         """Have room for one more step, to be written in place: this memory is nobody else's."""
         if self.room == 0:
-            memory, self._step = self.memory.settled(), None
-            room = _room(memory, LONG_ROOM if self._many else ROOM)
-            self.room, self.memory = room, memory.reserve(room, in_place=True)
+            memory = self.memory.settled()
+            self._step = None
+            self.room = _room(memory, ROOM if self._steps is None else LONG_ROOM)
+            self.memory = memory.reserve(self.room, in_place=True)
 
     def _own(self, memory: Memory | None) -> Memory:
         """Give a memory that may be written into: a given one is copied where it grows."""

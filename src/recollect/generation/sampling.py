@@ -18,14 +18,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from recollect.accel.cpu.decode.choice_loop import Voice
-from recollect.accel.cpu.decode.compilation import worth_compiling
-from recollect.accel.cuda.decode_loop import Turns, may_loop
+from recollect.core.decode_hooks import DecodeLoop, Turn
+from recollect.core.dispatch import ask
 from recollect.core.memory import Memory
 from recollect.core.reservation import copied
 from recollect.core.validate import ContractError
-from recollect.generation.filters import apply_filters, check_logits, draw, likeliest, prohibit
-from recollect.generation.prefill import Model, Prompts, Reader, alone, undisturbed
+from recollect.generation.filters import apply_filters, check_logits, draw, likeliest, penalise_repetition, prohibit
+from recollect.generation.prefill import Model, Prompts, Reader, undisturbed
 from recollect.generation.settings import Settings
 
 Reason: TypeAlias = Literal["stop", "length"]
@@ -81,18 +80,22 @@ class Stream(Iterator[Step]):
         logits: Tensor | None = None,
         rows: Sequence[int] | None = None,
     ) -> None:
-        self.settings, self._modules = settings or Settings(), list(model.modules())
+        self.settings = settings or Settings()
+        self._modules = list(model.modules())
         asked = self.settings.tokens, self.settings.begin, memory, logits
-        many = worth_compiling(self.settings.tokens, len(prompts))
-        with undisturbed(self._modules), alone(len(prompts)):
-            self._reader = Reader(model, prompts, *asked, many=many, modules=self._modules)
+        with undisturbed(self._modules):
+            self._reader = Reader(model, prompts, *asked, modules=self._modules)
         count = len(self._reader.prompts)
         _check_choices(self.settings, self._reader.logits)
-        self._generators = [np.random.default_rng([self.settings.seed, row]) for row in _numbers(rows, count)]
-        self._turns = Turns(self._reader, self.settings) if may_loop(self._reader, self.settings) else None
-        speaks = many and self._turns is None
-        self._voice = Voice(self.settings, self._generators[0], model.width_out) if speaks else None
-        self._unread: list[int] | None = None  # ids said but not yet read, −1 for none
+        numbers = list(range(count)) if rows is None else [int(row) for row in rows]
+        if len(numbers) != count or any(number < 0 for number in numbers):
+            raise ContractError("rows", numbers, f"{count} numbers, at least 0, one for each prompt")
+        self._generators = [np.random.default_rng([self.settings.seed, number]) for number in numbers]
+        self._loop: DecodeLoop | None = ask(
+            "decode_loop", self._reader.device.type, self._reader, self.settings, self._generators
+        )
+        self._unread: list[int] | None = None  # ids chosen but not yet read, −1 for none
+        self._seen = [prompt.tolist() for prompt in self._reader.prompts]  # each row's ids, for the penalty
         self._said = 0
         going = self.settings.tokens > 0
         self.reasons: list[Reason | None] = [None if going else "length" for _ in range(count)]  # None: not ended
@@ -100,19 +103,27 @@ class Stream(Iterator[Step]):
     def __next__(self) -> Step:
         if all(self.reasons):
             raise StopIteration
-        return self._say(1)[0]
+        return self._advance(1)[0]
 
     def rest(self) -> list[Step]:
-        """Go on to the end at once: quicker than step by step, where steps are compiled."""
-        said: list[Step] = []
+        """Generate to the end at once: faster than step by step, where steps are compiled or captured."""
+        steps: list[Step] = []
         while not all(self.reasons):
-            said += self._say(self.settings.tokens - self._said)
-        return said
+            steps += self._advance(self.settings.tokens - self._said)
+        return steps
 
-    def _say(self, most: int) -> list[Step]:
-        """Say at least one step and at most so many."""
-        with undisturbed(self._modules), alone(len(self.reasons)):
-            steps = self._say_many(most) or [self._say_one()]
+    def _advance(self, most: int) -> list[Step]:
+        """Generate at least one step and at most so many."""
+        active = [reason is None for reason in self.reasons]
+        with undisturbed(self._modules):
+            turns: list[Turn] = []
+            if self._loop is not None:
+                turns, self._unread = self._loop.take(self._unread, most, self.settings.tokens - self._said, active)
+            if not turns:
+                self._catch_up()
+                turns = [self._choose(active)]
+                self._unread = turns[0][0]
+        steps = [Step(*turn) for turn in turns]
         watched = steps if self.settings.stop else steps[-1:]  # without a stop id only the last can be the end
         self._said += len(steps) - len(watched)
         for step in watched:
@@ -126,31 +137,6 @@ class Stream(Iterator[Step]):
                 self.reasons[row] = "stop"
             elif said >= 0 and self._said == self.settings.tokens:
                 self.reasons[row] = "length"
-
-    def _say_one(self) -> Step:
-        self._catch_up()
-        self._unread, logprobs = self._choose([reason is None for reason in self.reasons])
-        return Step(self._unread, logprobs)
-
-    def _say_many(self, most: int) -> list[Step]:
-        """Say some steps without Python between them; none where that cannot be."""
-        if self._turns is not None:
-            return self._take_turns(self._turns, most)
-        if self._voice is None:
-            return []
-        unread = None if self._unread is None else self._unread[0]
-        said, logprobs, all_read = self._reader.speak(self._voice, unread, most)
-        if all_read:
-            self._unread = None
-        elif said:
-            self._unread = said[-1:]
-        return [Step([i], [p]) for i, p in zip(said, logprobs, strict=True)]
-
-    def _take_turns(self, turns: Turns, most: int) -> list[Step]:
-        self._catch_up()
-        active = [reason is None for reason in self.reasons]
-        left = self.settings.tokens - self._said
-        return [Step(*turn) for turn in turns.take(most, left, self._generators, active)]
 
     def halt(self, row: int) -> None:
         """End a row for a reason of the caller's; what it has said stays said."""
@@ -174,27 +160,36 @@ class Stream(Iterator[Step]):
                 self._catch_up()
 
     def _catch_up(self) -> None:
-        """Read what was said. A row that has ended reads its last id, and nothing from then on."""
         if self._unread is not None:
-            said = torch.tensor(self._unread)
-            self._reader.read(*((said,) if min(self._unread) >= 0 else (said.clamp(min=0), said >= 0)))
+            self._reader.read_chosen(self._unread)
             self._unread = None
 
-    def _choose(self, active: list[bool]) -> tuple[list[int], list[float]]:
-        """Give each row's next id and its log p; −1 and 0 where a row is not active."""
-        said = self._reader.logits  # (B, V)
+    def _choose(self, active: list[bool]) -> Turn:
+        """Return each row's next id and its log p; −1 and 0 where a row is not active."""
+        logits = self._reader.logits  # (B, V)
         prohibited = list(self.settings.prohibited)
+        weighed = self._penalised(logits)
         if self.settings.greedy:
-            ids = likeliest(said, prohibited)
+            ids = likeliest(weighed, prohibited)
         else:
             uniform = [g.random() if live else 0.0 for g, live in zip(self._generators, active, strict=True)]
-            ids = draw(apply_filters(prohibit(said, prohibited), self.settings), uniform)
-        logprobs: list[float] = said.log_softmax(dim=-1).gather(-1, ids[:, None])[:, 0].tolist()
+            ids = draw(apply_filters(prohibit(weighed, prohibited), self.settings), uniform)
+        logprobs: list[float] = logits.log_softmax(dim=-1).gather(-1, ids[:, None])[:, 0].tolist()
         chosen = [i if live else -1 for i, live in zip(ids.tolist(), active, strict=True)]
         logprobs = [p if live else 0.0 for p, live in zip(logprobs, active, strict=True)]
         if not all(map(math.isfinite, logprobs)) or not set(prohibited).isdisjoint(chosen):
-            check_logits(prohibit(said, prohibited), torch.tensor(active, device=said.device))
+            check_logits(prohibit(logits, prohibited), torch.tensor(active, device=logits.device))
+        for seen, i in zip(self._seen, chosen, strict=True):
+            if i >= 0:
+                seen.append(i)
         return chosen, logprobs
+
+    def _penalised(self, logits: Tensor) -> Tensor:
+        """Return logits with the repetition penalty; no loop chooses where there is one, so all ids were seen here."""
+        penalty = self.settings.repetition_penalty
+        if penalty == 1:
+            return logits
+        return penalise_repetition(logits, [torch.tensor(ids, dtype=torch.long) for ids in self._seen], penalty)
 
 
 def stream(
@@ -252,13 +247,6 @@ def said_by_row(said: list[Step]) -> list[tuple[list[int], list[float]]]:
     return [
         ([i for i in row if i >= 0], [p for i, p in zip(row, values, strict=True) if i >= 0]) for row, values in rows
     ]
-
-
-def _numbers(rows: Sequence[int] | None, count: int) -> list[int]:
-    numbers = list(range(count)) if rows is None else [int(row) for row in rows]
-    if len(numbers) != count or any(number < 0 for number in numbers):
-        raise ContractError("rows", numbers, f"{count} numbers, at least 0, one for each prompt")
-    return numbers
 
 
 def _check_choices(settings: Settings, logits: Tensor) -> None:

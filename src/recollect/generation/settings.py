@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from numbers import Integral, Real
-from typing import Any, Literal
+from typing import Literal
 
 from recollect.core.validate import ContractError
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """How to go on from a prompt, one id at a time.
+    """How to continue a prompt, one id at a time.
 
-    Filters apply in this order: prohibited ids, temperature, top-k, top-p, min-p; what is left is renormalised and
-    drawn from. `greedy` takes the likeliest id instead (the lowest of equals). A row ends after an id of `stop`, which
-    is still part of its ids, or after `tokens` ids. `begin` is read before every prompt.
+    Filters apply in this order: repetition penalty, prohibited ids, temperature, top-k, top-p, min-p; what is left is
+    renormalised and drawn from. `greedy` takes the likeliest id after penalty and prohibition instead (the lowest of
+    equals). A row ends after an id of `stop`, which is still part of its ids, or after `tokens` ids. `begin` is read
+    before every prompt.
+
+    `repetition_penalty` θ (Keskar et al. 2019, section 4.1) lowers the logit x of every id that the row's prompt or
+    continuation holds, to x / θ where x > 0 and x · θ where x < 0, as transformers does; 1 leaves it out, below 1
+    repetition is encouraged. Ids read before `memory` was given are not counted: they are not known any more.
     """
 
     tokens: int = 100
@@ -25,6 +32,7 @@ class Settings:
     top_k: int | None = None
     top_p: float | None = None
     min_p: float | None = None
+    repetition_penalty: float = 1.0
     greedy: bool = False
     seed: int = 0
     stop: Sequence[int] = ()
@@ -42,6 +50,8 @@ class Settings:
             raise ContractError("top_p", self.top_p, "more than 0 and at most 1")
         if self.min_p is not None and not (_is_number(self.min_p) and 0 <= self.min_p <= 1):
             raise ContractError("min_p", self.min_p, "0 to 1")
+        if not _is_number(self.repetition_penalty) or not 0 < self.repetition_penalty < math.inf:
+            raise ContractError("repetition_penalty", self.repetition_penalty, "more than 0; 1 leaves it out")
         _settle_ids(self, "stop", "prohibited")
 
 
@@ -102,16 +112,46 @@ class Search:
         return logprob / base**self.alpha
 
 
-def _is_number(value: Any) -> bool:
+# ---- compilation -----------------------------------------------------------------------------------
+
+_REQUESTED: ContextVar[bool] = ContextVar("compilation requested", default=False)
+
+
+@contextmanager
+def compiled() -> Iterator[None]:
+    """Compile the decode steps of generations that begin in this block, however short they are.
+
+    Long generations on a CPU are compiled anyway, where there is a C compiler and accelerated forms are on. It takes a
+    third of a second for each shape the first time, and nothing from the cache. Results agree up to rounding.
+
+        with compiled():
+            generate(model, prompts, Settings(tokens=40))
+    """
+    token = _REQUESTED.set(True)
+    try:
+        yield
+    finally:
+        _REQUESTED.reset(token)
+
+
+def is_compilation_requested() -> bool:
+    """Whether a generation begins inside `compiled()`."""
+    return _REQUESTED.get()
+
+
+# ---- checks ----------------------------------------------------------------------------------------
+
+
+def _is_number(value: object) -> bool:
     return type(value) is not bool and isinstance(value, Real)
 
 
-def _check_whole(name: str, value: Any, least: int) -> None:
+def _check_whole(name: str, value: object, least: int) -> None:
     if type(value) is bool or not isinstance(value, Integral) or int(value) < least:
         raise ContractError(name, repr(value), f"a whole number, at least {least}")
 
 
-def _settle_ids(settings: Any, *names: str) -> None:
+def _settle_ids(settings: Settings | Search, *names: str) -> None:
     """Check the fields that hold ids, and make tuples of them."""
     for name in names:
         value = getattr(settings, name)

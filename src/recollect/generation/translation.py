@@ -14,7 +14,6 @@ from recollect.core.padding import pad
 from recollect.core.record import record
 from recollect.data.text.line_tokenizer import LineTokenizer
 from recollect.generation.beam import Hypothesis, beam
-from recollect.generation.prefill import alone
 from recollect.generation.sampling import said_by_row, stream
 from recollect.generation.settings import Search, Settings
 
@@ -61,7 +60,7 @@ def search_targets(model: Any, sources: Sequence[Sequence[int]], search: Search)
     """Remember sources side by side and search for the best targets of each."""
     home = next(model.parameters()).device
     source, valid = pad(sources)
-    with torch.no_grad(), alone(len(sources)):
+    with torch.no_grad():
         memory = model.remember(source.to(home), None if bool(valid.all()) else valid.to(home))
     prompts: list[list[int]] = [[] for _ in sources]
     if search.width > 1 or search.min_tokens or search.no_repeat is not None:

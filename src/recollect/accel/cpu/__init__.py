@@ -1,1 +1,3 @@
 """Fast forms in C."""
+
+from recollect.accel.cpu import decode as decode

@@ -1,4 +1,4 @@
-"""From logits to an id on a GPU in one launch: see cuda/choose.cu."""
+"""From logits to an id on a GPU in one launch: see choose.cu."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ THREADS = 1024
 
 
 @dataclass(frozen=True, eq=False)
-class Said:
-    """Where a choice is told: all that a turn of a loop writes down beside what it remembers."""
+class TurnRecord:
+    """What a turn of a loop records beside what it remembers."""
 
     at: Tensor  # (1,) the turn's number
     active: Tensor  # (B,) bool: rows that may say something
@@ -26,7 +26,7 @@ class Said:
 
 
 @dataclass(frozen=True)
-class Way:
+class ChoiceRule:
     """How to choose: the likeliest, or a draw among the `top_k` likeliest of logits / temperature."""
 
     greedy: bool
@@ -40,14 +40,14 @@ class Way:
         return Kernel("choose", (*constants, ("THREADS", THREADS)), rows, THREADS, 8 * THREADS + 4 * (256 + 4))
 
 
-class _Arguments(ctypes.Structure):
+class _ChoiceArguments(ctypes.Structure):
     """`Arguments` of choose.cu."""
 
     names = "logits", "filtered", "uniform", "at", "stop", "active", "live", "ids", "said", "log_p"
     _fields_ = (*((n, ctypes.c_void_p) for n in names), ("vocabulary", ctypes.c_int), ("stops", ctypes.c_int))
 
 
-def choose(way: Way, logits: Tensor, filtered: Tensor, uniform: Tensor, stop: Tensor, into: Said) -> bool:
+def choose(rule: ChoiceRule, logits: Tensor, filtered: Tensor, uniform: Tensor, stop: Tensor, into: TurnRecord) -> bool:
     """Choose from `filtered` (B, V) by the numbers `uniform` (turns, B), and write it down; False: no kernel.
 
     `logits` (B, V) are the model's own, for log p.
@@ -57,6 +57,6 @@ def choose(way: Way, logits: Tensor, filtered: Tensor, uniform: Tensor, stop: Te
         return False
     read = logits, filtered, uniform, into.at, stop
     written = into.active, into.live, into.ids, into.said, into.log_p
-    arguments = _Arguments(*(address(t) for t in (*read, *written)), logits.shape[1], len(stop))
-    launcher.launch(way.kernel(len(logits)), logits.device, arguments)
+    arguments = _ChoiceArguments(*(address(t) for t in (*read, *written)), logits.shape[1], len(stop))
+    launcher.launch(rule.kernel(len(logits)), logits.device, arguments)
     return True

@@ -21,11 +21,12 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.utils import _pytree
 
-from recollect.accel.cpu.decode.recording import storage_of
-from recollect.accel.cpu.decode.repeated_step import FEWEST, Survey, Unrepeatable, Unsettled, is_same
-from recollect.accel.cuda.choice import Said, Way, choose
+from recollect.accel.cuda.choice import ChoiceRule, TurnRecord, choose
 from recollect.accel.cuda.single_step import check_meetings
+from recollect.accel.model_survey import FEWEST, ModelSurvey, Unrepeatable, Unsettled, is_same, keeps_shapes, storage_of
 from recollect.core.capture import as_graph, copy_together
+from recollect.core.decode_hooks import DecodeReader, Turn
+from recollect.core.dispatch import register
 from recollect.core.memory import Memory
 from recollect.core.record import is_readable
 from recollect.core.reservation import as_filled, copied, filled, front, is_with_room, room_for
@@ -52,7 +53,7 @@ class Loop:
         self.uniform = torch.zeros(BLOCK, rows, dtype=torch.float64, device=home)
         active, live = (torch.ones(rows, dtype=torch.bool, device=home) for _ in range(2))
         at, ids, said = (torch.zeros(*shape, dtype=torch.long, device=home) for shape in ((1,), (rows,), (BLOCK, rows)))
-        self.into = Said(at, active, live, ids, said, torch.zeros_like(self.uniform))
+        self.into = TurnRecord(at, active, live, ids, said, torch.zeros_like(self.uniform))
         self._stop, self._prohibited = (_ids(given, home) for given in (settings.stop, settings.prohibited))
         turn = partial(self._turn, model)
         self._again: Callable[[], Any] = as_graph(turn) if home.type == "cuda" else turn  # `load` undoes the warm-up
@@ -96,13 +97,13 @@ class Loop:
     def _filtered(self) -> Tensor:
         return self.logits.index_fill(-1, self._prohibited, -torch.inf) if len(self._prohibited) else self.logits
 
-    def _way(self) -> Way | None:
+    def _way(self) -> ChoiceRule | None:
         """Give the way to choose, if it is one that the kernel knows."""
         settings = self.settings
         if settings.greedy:
-            return Way(True)
+            return ChoiceRule(True)
         is_short = settings.top_p is None and settings.min_p is None
-        return Way(False, settings.top_k, settings.temperature) if is_short else None
+        return ChoiceRule(False, settings.top_k, settings.temperature) if is_short else None
 
     def _choose(self, filtered: Tensor) -> None:
         to, settings = self.into, self.settings
@@ -122,8 +123,7 @@ class Loop:
         with without_looks():
             y, after = model(ids[:, None], self.memory, valid=valid)
         given, structure = _pytree.tree_flatten(after)
-        if structure != self.structure or any(a.shape != b.shape for a, b in zip(given, self.leaves, strict=True)):
-            raise Unsettled("the memory does not keep its shape")
+        keeps_shapes(self.leaves, given, structure == self.structure)
         self.logits.copy_(y[:, 0] if valid is None else torch.where(valid, y[:, 0], self.logits))
         _copy_all(self.leaves, given)
 
@@ -154,7 +154,7 @@ _LOCK = RLock()
 
 
 def find_loop(
-    survey: Survey, owner: object, settings: Settings, memory: Memory, room: int, logits: Tensor, has_valid: bool
+    survey: ModelSurvey, owner: object, settings: Settings, memory: Memory, room: int, logits: Tensor, has_valid: bool
 ) -> Loop | None:
     """Give a loop that goes on from a settled memory, with room, and is nobody else's as long as its owner lives.
 
@@ -175,7 +175,7 @@ def find_loop(
     return found
 
 
-def _make(survey: Survey, settings: Settings, memory: Memory, logits: Tensor, has_valid: bool) -> Loop | None:
+def _make(survey: ModelSurvey, settings: Settings, memory: Memory, logits: Tensor, has_valid: bool) -> Loop | None:
     try:
         found = Loop(survey.model, settings, memory, logits, has_valid)
         _prove(found, survey.model, memory, logits)
@@ -203,51 +203,49 @@ def _prove(loop: Loop, model: nn.Module, memory: Memory, logits: Tensor) -> None
 # ---- taking turns --------------------------------------------------------------------------------
 
 
-KINDS = ("cuda",)  # devices where it pays
-
-
-def may_loop(reader: Any, settings: Settings) -> bool:
-    """Whether a reader's model may be read in a loop: it depends on this generation alone."""
-    return reader.device.type in KINDS and settings.tokens >= FEWEST and not is_readable()
-
-
-class Turns:
-    """The turns of one generation: by a loop where the model's turn can be captured, else they are the caller's.
+class GraphLoop:
+    """The turns of one generation by a captured loop: the form behind the hook "decode_loop" on a GPU.
 
     `reader` has the memory and the logits before the first turn, and again after every call.
     """
 
-    def __init__(self, reader: Any, settings: Settings) -> None:
-        self.reader, self.settings = reader, settings
-        self._survey: Survey = reader.survey
+    def __init__(self, reader: DecodeReader, settings: Settings, generators: Sequence[np.random.Generator]) -> None:
+        self.reader = reader
+        self.settings = settings
+        self._generators = generators
+        self._survey = ModelSurvey(reader.model, reader.modules)
         self._is_off = self._survey.has_hooks or reader.model in REFUSED
         self._loop: Loop | None = None
-        self._room = self._wait = self._patience = 0  # turns that fit; turns to leave to the caller, and after those
+        self._room = 0  # turns that fit
+        self._wait = 0  # turns to leave to the caller
+        self._next_wait = 0
         self._taken = 0  # turns by this loop
         self._filled: list[int] | None = None  # slots before them, where rows are of one age and have been since
 
     def take(
-        self, most: int, left: int, draws: Sequence[np.random.Generator], active: list[bool]
-    ) -> list[tuple[list[int], list[float]]]:
-        """Take at most so many turns of those left: ids and log p of each; none, where the caller must take one."""
+        self, unread: list[int] | None, most: int, left: int, active: list[bool]
+    ) -> tuple[list[Turn], list[int] | None]:
+        """Take at most so many turns of those left; no turns: the caller must take one."""
+        if unread is not None:
+            self.reader.read_chosen(unread)
         if self._is_off or self._wait > 0:
             self._wait -= 1
-            return []
+            return [], None
         if self._room == 0:
-            self._renew(left)
+            self._reset(left)
         if self._loop is None:
-            return []
+            return [], None
         count = min(most, self._room, SHORT_BLOCK if self.settings.stop else BLOCK)
-        uniform = np.stack([draw.random(count) for draw in draws], axis=1)
+        uniform = np.stack([generator.random(count) for generator in self._generators], axis=1)
         said, log_p = self._loop.say(uniform, active)
         self._room -= count
         turns = [turn for turn in zip(said, log_p, strict=True) if max(turn[0]) >= 0]
         self._taken += len(turns)
         if any(min(ids) < 0 for ids, _ in turns):
             self._filled = None
-        self.reader.go_on_from(self._remembered(self._loop), self._loop.logits)
+        self.reader.resume_from(self._remembered(self._loop), self._loop.logits)
         _check(turns, self.settings.prohibited)
-        return turns
+        return turns, None
 
     def _remembered(self, loop: Loop) -> Callable[[], Memory]:
         """Give a way to the memory as it is now, which does not keep this generation alive.
@@ -257,19 +255,22 @@ class Turns:
         slots = None if self._filled is None else [n + self._taken for n in self._filled]
         return partial(as_filled, loop.memory, slots)
 
-    def _renew(self, left: int) -> None:
+    def _reset(self, left: int) -> None:
         """Find a loop with room for what is to come."""
-        reader, self._loop = self.reader, None
+        reader = self.reader
+        self._loop = None
         memory = reader.memory.settled()
         room = room_for(memory, left)
         has_valid = bool(self.settings.stop) or len(reader.logits) > 1  # rows that have ended must keep what they know
         try:
             self._loop = find_loop(self._survey, self, self.settings, memory, room, reader.logits, has_valid)
         except Unsettled:
-            self._wait, self._patience = self._patience, 2 * self._patience + 1
+            self._wait, self._next_wait = self._next_wait, 2 * self._next_wait + 1
         else:
             self._is_off = self._loop is None
-            self._room, self._taken, self._filled = room, 0, filled(memory)
+            self._room = room
+            self._taken = 0
+            self._filled = filled(memory)
 
 
 def _check(turns: list[tuple[list[int], list[float]]], prohibited: Sequence[int]) -> None:
@@ -281,3 +282,13 @@ def _check(turns: list[tuple[list[int], list[float]]], prohibited: Sequence[int]
             if not math.isfinite(p) or i in forbidden:
                 wanted = "finite logits for at least one id that is not prohibited"
                 raise ContractError(f"logits of row {row}", "NaN, infinity, or no id that may be chosen", wanted)
+
+
+def graph_loop(reader: DecodeReader, settings: Settings, generators: Sequence[np.random.Generator]) -> GraphLoop | None:
+    """Return a loop for a generation: when depends on this generation alone. None: the caller chooses and reads."""
+    if settings.tokens < FEWEST or settings.repetition_penalty != 1 or is_readable():
+        return None
+    return GraphLoop(reader, settings, generators)
+
+
+register("decode_loop", "cuda", graph_loop)

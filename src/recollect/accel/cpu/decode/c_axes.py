@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from recollect.accel.cpu.decode.c_source import (
-    Source,
+    CSource,
     Uncovered,
     at,
     constant,
@@ -21,7 +21,9 @@ from recollect.accel.cpu.decode.c_source import (
 )
 
 
-def _reduce(source: Source, out: Tensor, x: Tensor, axes: Sequence[int], first: str, says: str, mark: str = "") -> None:
+def _reduce(
+    source: CSource, out: Tensor, x: Tensor, axes: Sequence[int], first: str, says: str, mark: str = ""
+) -> None:
     """Bring axes together: o = says(o, x), from `first`. The inner loop follows x as it lies."""
     gone = sorted(axis % x.dim() for axis in axes)
     wide = out
@@ -44,24 +46,24 @@ def _said(says: str, total: str, loops: Any) -> str:
     return says.replace("$o", total).replace("$x", f"a0[{at(loops, 0)}]")
 
 
-def total(source: Source, out: Tensor, x: Tensor, axes: Any, keep: bool = False) -> None:
+def total(source: CSource, out: Tensor, x: Tensor, axes: Any, keep: bool = False) -> None:
     """Add up."""
     _reduce(source, out, x, axes or range(x.dim()), "0", "$o + $x", "+")
 
 
-def mean(source: Source, out: Tensor, x: Tensor, axes: Any, keep: bool = False) -> None:
+def mean(source: CSource, out: Tensor, x: Tensor, axes: Any, keep: bool = False) -> None:
     """Add up, and share."""
     total(source, out, x, axes, keep)
     count = math.prod(x.shape[axis] for axis in axes or range(x.dim()))
     elementwise(source, f"x0 / {count}", out, out)
 
 
-def any_of(source: Source, out: Tensor, x: Tensor, axis: int, keep: bool = False) -> None:
+def any_of(source: CSource, out: Tensor, x: Tensor, axis: int, keep: bool = False) -> None:
     """Whether any is not 0."""
     _reduce(source, out, x, [axis], "0", "$o | ($x != 0)", "|")
 
 
-def largest(source: Source, out: Tensor, x: Tensor, axes: Any = (), keep: bool = False) -> None:
+def largest(source: CSource, out: Tensor, x: Tensor, axes: Any = (), keep: bool = False) -> None:
     """Give the largest; NaN is larger than all."""
     if not out.is_floating_point():
         raise Uncovered("the largest of whole numbers")
@@ -76,7 +78,7 @@ def _rows(out: Tensor, x: Tensor, axis: int) -> tuple[list[Any], int, int, int]:
     return loops, x.shape[axis], out.stride(axis), x.stride(axis)
 
 
-def softmax(source: Source, out: Tensor, x: Tensor, axis: int, widen: bool) -> None:
+def softmax(source: CSource, out: Tensor, x: Tensor, axis: int, widen: bool) -> None:
     """Less the largest, so that e^x stays finite; a row of nothing but −∞ is NaN, as torch's."""
     if widen:
         raise Uncovered("a softmax that widens")
@@ -92,7 +94,7 @@ def softmax(source: Source, out: Tensor, x: Tensor, axis: int, widen: bool) -> N
     source.call(nest(loops, body), out, x)
 
 
-def layer_norm(source: Source, out: Tensor, x: Tensor, shape: Any, weight: Any, bias: Any, eps: float) -> None:
+def layer_norm(source: CSource, out: Tensor, x: Tensor, shape: Any, weight: Any, bias: Any, eps: float) -> None:
     """(x − mean) / √(variance + eps) · w + b."""
     if len(shape) != 1:
         raise Uncovered("a norm over several axes")
@@ -111,7 +113,7 @@ def layer_norm(source: Source, out: Tensor, x: Tensor, shape: Any, weight: Any, 
     source.call(nest(loops, body), out, x, *read)
 
 
-def argmax(source: Source, out: Tensor, x: Tensor, axis: int | None = None, keep: bool = False) -> None:
+def argmax(source: CSource, out: Tensor, x: Tensor, axis: int | None = None, keep: bool = False) -> None:
     """The first of the largest; NaN is larger than all."""
     if axis is None:
         raise Uncovered("the largest of all axes")

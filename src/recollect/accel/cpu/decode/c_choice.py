@@ -1,7 +1,7 @@
-"""Choosing an id from one row of logits, and saying many in a row, in C: filters.py without Python between two ids.
+"""Choosing an id from one row of logits, and many in a row, in C: filters.py without Python between two ids.
 
-A compiled step and this choice are called in turn until as many ids are said as were asked for, a stop id is among
-them, or nothing can be chosen; what is wrong then, Python says (choosing.py).
+A compiled step and this choice are called in turn until as many ids are chosen as were asked for, a stop id is among
+them, or nothing can be chosen; what is wrong then, Python says (generation/filters.py).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ typedef struct {
     int64_t width, is_greedy, top_k, stops, prohibitions; /* top_k 0: all */
     double temperature, top_p, min_p;                     /* 1, 1 and 0: as without */
     const int64_t *stop, *prohibited;
-    void *kept; double *summed; int64_t *order; /* room for `width` each */
+    void *kept; double *summed; int64_t *order; /* workspace of `width` each */
 } choice;
 void once(work *step, void **p, int threads) {
     team *t = take(threads);
@@ -107,7 +107,7 @@ static int64_t choose_$S(const $T *said, const choice *c, double uniform, double
     *log_p = said[id] - most - log(sum);
     return x[id] > -INFINITY ? id : -1;
 }
-int64_t speak_$S(work *step, void **p, int threads, int64_t *unread, const $T *logits, int is_read, const choice *c,
+int64_t decode_$S(work *step, void **p, int threads, int64_t *unread, const $T *logits, int is_read, const choice *c,
                  const double *uniform, int64_t count, int64_t *said, double *log_p) {
     team *t = take(threads);
     int64_t done = 0;

@@ -4,39 +4,69 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from recollect.accel.cpu.decode.c_source import Share, Source, type_of
+from recollect.accel.cpu.decode.c_source import CSource, Share, type_of
 from recollect.accel.cpu.decode.c_threads import PIECE
 
 COLUMNS = 64  # of a matrix that lies the other way, summed side by side
 SHARED = 1 << 14  # elements from which on threads share the work
+ROWS = 4  # of x whose products with one row of a matrix are summed side by side: two sums each, in registers
 
 
-def product(source: Source, out: Tensor, x: Tensor, y: Tensor, bias: Tensor | None = None) -> None:
+def product(source: CSource, out: Tensor, x: Tensor, y: Tensor, bias: Tensor | None = None) -> None:
     """Write x (M, D) y (D, H) + b."""
     wide = None if bias is None else bias.expand(out.shape)[None]
     _product(source, out[None], x[None], y[None], wide)
 
 
-def batched(source: Source, out: Tensor, x: Tensor, y: Tensor) -> None:
+def batched(source: CSource, out: Tensor, x: Tensor, y: Tensor) -> None:
     """Write x (N, M, D) y (N, D, H)."""
     _product(source, out, x, y, None)
 
 
-def _product(source: Source, out: Tensor, x: Tensor, y: Tensor, bias: Tensor | None) -> None:
+def _product(source: CSource, out: Tensor, x: Tensor, y: Tensor, bias: Tensor | None) -> None:
     kind, (many, rows, width) = type_of(out), out.shape
     is_dots = y.stride(1) == 1 or y.stride(2) != 1
     by_matrix = many > 1  # else by columns, or by stretches of them
     size = many if by_matrix else width if is_dots else max(width // COLUMNS, 1)
-    inner = (_dots if is_dots else _sums)(kind, x, y, f"z[h * {out.stride(2)}]", bias, not by_matrix)
-    begin = "" if bias is None else f"const {kind} *b = a2 + m * {bias.stride(1)};"
-    body = f"""for (long n = {"begin; n < end" if by_matrix else "0; n < 1"}; n++)
-    for (long m = 0; m < {rows}; m++) {{
-    {kind} *z = o + n * {out.stride(0)} + m * {out.stride(1)}; {begin}
-    const {kind} *x = a0 + n * {x.stride(0)} + m * {x.stride(1)}, *y = a1 + n * {y.stride(0)};
-    {inner} }}"""
+    if rows > 1 and not by_matrix and x.stride(2) == y.stride(1) == 1:
+        body = _rows_side_by_side(kind, out, x, y, bias)
+    else:
+        inner = (_dots if is_dots else _sums)(kind, x, y, f"z[h * {out.stride(2)}]", bias, not by_matrix)
+        begin = "" if bias is None else f"const {kind} *b = a2 + m * {bias.stride(1)};"
+        body = f"""for (long n = {"begin; n < end" if by_matrix else "0; n < 1"}; n++)
+        for (long m = 0; m < {rows}; m++) {{
+        {kind} *z = o + n * {out.stride(0)} + m * {out.stride(1)}; {begin}
+        const {kind} *x = a0 + n * {x.stride(0)} + m * {x.stride(1)}, *y = a1 + n * {y.stride(0)};
+        {inner} }}"""
     grain = max(PIECE * size // (y.numel() * y.element_size() or 1), 1)
     share = Share(size, grain, is_worth_it=y.numel() >= SHARED)
     source.call(body, out, x, y, *([] if bias is None else [bias]), share=share)
+
+
+def _rows_side_by_side(kind: str, out: Tensor, x: Tensor, y: Tensor, bias: Tensor | None) -> str:
+    """Write several rows of x with each row of the matrix, which is read once for at most `ROWS` of them."""
+    _, rows, depth = x.shape
+    parts = []
+    for first in range(0, rows, ROWS):
+        numbers = range(first, min(first + ROWS, rows))
+        zeros = " ".join(f"part s{m} = {{0}}, t{m} = {{0}};" for m in numbers)
+        adds = " ".join(
+            f"const {kind} *x{m} = a0 + {m * x.stride(1)} + d;"
+            f"s{m} += *(const part *)x{m} * v; t{m} += *(const part *)(x{m} + each) * w;"
+            for m in numbers
+        )
+        parts.append(f"""{{ {zeros} long d = 0; for (; d + 2 * each <= {depth}; d += 2 * each) {{
+        part v = *(const part *)(y + d), w = *(const part *)(y + d + each); {adds} }}""")
+        for m in numbers:
+            b = "" if bias is None else f" + a2[{m * bias.stride(1)} + h * {bias.stride(2)}]"
+            parts.append(f"""{{ s{m} += t{m}; {kind} sum = 0; for (int k = 0; k < each; k++) sum += s{m}[k];
+            for (long e = d; e < {depth}; e++) sum += a0[{m * x.stride(1)} + e] * y[e];
+            o[{m * out.stride(1)} + h * {out.stride(2)}] = sum{b}; }}""")
+        parts.append("}")
+    return f"""typedef {kind} part __attribute__((vector_size(32), aligned(sizeof({kind})), may_alias));
+    enum {{ each = 32 / sizeof({kind}) }};
+    for (long h = begin; h < end; h++) {{ const {kind} *y = a1 + h * {y.stride(2)};
+    {chr(10).join(parts)} }}"""
 
 
 def _added(bias: Tensor | None) -> str:

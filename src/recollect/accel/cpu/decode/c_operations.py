@@ -11,7 +11,7 @@ from torch import Tensor
 from recollect.accel.cpu.decode.c_axes import any_of, argmax, largest, layer_norm, mean, softmax, total
 from recollect.accel.cpu.decode.c_matmul import batched, product
 from recollect.accel.cpu.decode.c_source import (
-    Source,
+    CSource,
     Uncovered,
     at,
     constant,
@@ -27,7 +27,7 @@ Emit: TypeAlias = Callable[..., None]  # of a source, the result, and the operat
 HARMLESS = ("dtype", "layout", "device", "pin_memory", "memory_format", "non_blocking")  # the result has them already
 
 
-def emit(source: Source, does: Any, args: tuple[Any, ...], kwargs: dict[str, Any], given: Sequence[Tensor]) -> None:
+def emit(source: CSource, does: Any, args: tuple[Any, ...], kwargs: dict[str, Any], given: Sequence[Tensor]) -> None:
     """Write an operation that torch did."""
     how = EMITS.get(does)
     if how is None:
@@ -39,7 +39,7 @@ def emit(source: Source, does: Any, args: tuple[Any, ...], kwargs: dict[str, Any
         raise Uncovered(f"{does}: {error}") from error
 
 
-def copy(source: Source, out: Tensor, x: Tensor) -> None:
+def copy(source: CSource, out: Tensor, x: Tensor) -> None:
     """Copy, as the other's type."""
     is_truth = out.dtype == torch.bool and x.dtype != torch.bool
     elementwise(source, "x0 != 0" if is_truth else "x0", out, x, kind=type_of(x))
@@ -51,7 +51,7 @@ def copy(source: Source, out: Tensor, x: Tensor) -> None:
 def _function(expression: str) -> Emit:
     """One function of one argument; @ stands for its type's letter, % for libm's."""
 
-    def write(source: Source, out: Tensor, x: Tensor) -> None:
+    def write(source: CSource, out: Tensor, x: Tensor) -> None:
         text = expression
         if "@" in text or "%" in text:
             letter = letter_of(out)
@@ -64,7 +64,7 @@ def _function(expression: str) -> Emit:
 def _two(sign: str, *, swapped: bool = False) -> Emit:
     """x sign alpha · y, in the result's type."""
 
-    def write(source: Source, out: Tensor, x: Any, y: Any, alpha: float = 1) -> None:
+    def write(source: CSource, out: Tensor, x: Any, y: Any, alpha: float = 1) -> None:
         if out.dtype == torch.bool and sign not in "&|":
             raise Uncovered("a sum of truths")
         kind, (x, y) = type_of(out), (y, x) if swapped else (x, y)
@@ -74,7 +74,7 @@ def _two(sign: str, *, swapped: bool = False) -> Emit:
     return write
 
 
-def _binary(source: Source, says: Callable[[str, str], str], out: Tensor, x: Any, y: Any, kind: str) -> None:
+def _binary(source: CSource, says: Callable[[str, str], str], out: Tensor, x: Any, y: Any, kind: str) -> None:
     """Write what is said of two arguments, of which one may be a number."""
     read = [t for t in (x, y) if isinstance(t, Tensor)]
     names = iter(("x0", "x1"))
@@ -83,7 +83,7 @@ def _binary(source: Source, says: Callable[[str, str], str], out: Tensor, x: Any
 
 
 def _compare(sign: str) -> Emit:
-    def write(source: Source, out: Tensor, x: Tensor, y: Any) -> None:
+    def write(source: CSource, out: Tensor, x: Tensor, y: Any) -> None:
         kind = type_of(torch.empty(0, dtype=torch.result_type(x, y)))
         _binary(source, lambda a, b: f"{a} {sign} {b}", out, x, y, kind)
 
@@ -91,30 +91,30 @@ def _compare(sign: str) -> Emit:
 
 
 def _extreme(sign: str) -> Emit:
-    def write(source: Source, out: Tensor, x: Tensor, y: Tensor) -> None:
+    def write(source: CSource, out: Tensor, x: Tensor, y: Tensor) -> None:
         _binary(source, lambda a, b: f"({a} {sign} {b} || {a} != {a}) ? {a} : {b}", out, x, y, type_of(out))
 
     return write
 
 
-def _not(source: Source, out: Tensor, x: Tensor) -> None:
+def _not(source: CSource, out: Tensor, x: Tensor) -> None:
     elementwise(source, "!x0" if x.dtype == torch.bool else "~x0", out, x)
 
 
-def _power(source: Source, out: Tensor, x: Tensor, exponent: Any) -> None:
+def _power(source: CSource, out: Tensor, x: Tensor, exponent: Any) -> None:
     if exponent not in (2, 3):
         raise Uncovered(f"the power {exponent}")
     elementwise(source, " * ".join(["x0"] * exponent), out, x)
 
 
-def _remainder(source: Source, out: Tensor, x: Tensor, by: Any) -> None:
+def _remainder(source: CSource, out: Tensor, x: Tensor, by: Any) -> None:
     if out.is_floating_point():
         raise Uncovered("a remainder of fractions")
     n = constant(by, type_of(out))
     elementwise(source, f"((x0 % {n}) + {n}) % {n}", out, x)
 
 
-def _clamp(source: Source, out: Tensor, x: Tensor, least: Any = None, most: Any = None) -> None:
+def _clamp(source: CSource, out: Tensor, x: Tensor, least: Any = None, most: Any = None) -> None:
     kind, text = type_of(out), "x0"
     if most is not None:
         text = f"(x0 > {constant(most, kind)} ? {constant(most, kind)} : x0)"
@@ -123,35 +123,35 @@ def _clamp(source: Source, out: Tensor, x: Tensor, least: Any = None, most: Any 
     elementwise(source, text, out, x)
 
 
-def _gelu(source: Source, out: Tensor, x: Tensor, approximate: str = "none") -> None:
+def _gelu(source: CSource, out: Tensor, x: Tensor, approximate: str = "none") -> None:
     name = "gelu" if approximate == "none" else "gelu_tanh"
     elementwise(source, f"{name}_{letter_of(out)}(x0)", out, x)
 
 
-def _elu(source: Source, out: Tensor, x: Tensor, alpha: float = 1, scale: float = 1, inner: float = 1) -> None:
+def _elu(source: CSource, out: Tensor, x: Tensor, alpha: float = 1, scale: float = 1, inner: float = 1) -> None:
     a, s, i = (constant(float(v), type_of(out)) for v in (alpha, scale, inner))
     elementwise(source, f"x0 > 0 ? x0 * {s} : expm1_{letter_of(out)}(x0 * {i}) * {a} * {s}", out, x)
 
 
-def _softplus(source: Source, out: Tensor, x: Tensor, beta: float = 1, threshold: float = 20) -> None:
+def _softplus(source: CSource, out: Tensor, x: Tensor, beta: float = 1, threshold: float = 20) -> None:
     letter, (b, t) = letter_of(out), (constant(float(v), type_of(out)) for v in (beta, threshold))
     log = "log1pf" if letter == "f" else "log1p"
     elementwise(source, f"x0 * {b} > {t} ? x0 : {log}(exp_{letter}(x0 * {b})) / {b}", out, x)
 
 
-def _where(source: Source, out: Tensor, mask: Tensor, yes: Tensor, no: Tensor) -> None:
+def _where(source: CSource, out: Tensor, mask: Tensor, yes: Tensor, no: Tensor) -> None:
     kind = type_of(out)
     elementwise(source, f"x0 ? ({kind})x1 : ({kind})x2", out, mask, yes, no, kind=kind)
 
 
-def _masked_fill(source: Source, out: Tensor, x: Tensor, mask: Tensor, value: float) -> None:
+def _masked_fill(source: CSource, out: Tensor, x: Tensor, mask: Tensor, value: float) -> None:
     elementwise(source, f"x1 ? {constant(value, type_of(out))} : x0", out, x, mask)
 
 
 # ---- moving --------------------------------------------------------------------------------------
 
 
-def _join(source: Source, out: Tensor, parts: Sequence[Tensor], axis: int = 0) -> None:
+def _join(source: CSource, out: Tensor, parts: Sequence[Tensor], axis: int = 0) -> None:
     start = 0
     for part in parts:
         if part.dim() == out.dim():  # torch lets (0,) join anything
@@ -159,13 +159,13 @@ def _join(source: Source, out: Tensor, parts: Sequence[Tensor], axis: int = 0) -
             start += part.shape[axis]
 
 
-def _stack(source: Source, out: Tensor, parts: Sequence[Tensor], axis: int = 0) -> None:
+def _stack(source: CSource, out: Tensor, parts: Sequence[Tensor], axis: int = 0) -> None:
     for i, part in enumerate(parts):
         copy(source, out.select(axis, i), part)
 
 
 def _looked_up(
-    source: Source, out: Tensor, table: Tensor, places: Sequence[tuple[Tensor, int]], steps: Sequence[int], shape: Any
+    source: CSource, out: Tensor, table: Tensor, places: Sequence[tuple[Tensor, int]], steps: Sequence[int], shape: Any
 ) -> None:
     """Write o = table[…]: `steps` are the table's in the loops, `places` ids (as wide as the result) and their axes."""
     strides = [ids.expand(shape).stride() for ids, _ in places]
@@ -182,18 +182,18 @@ def _found(loops: Any, table: Tensor, places: Sequence[tuple[Tensor, int]], befo
     ]
 
 
-def _embedding(source: Source, out: Tensor, table: Tensor, ids: Tensor, *_: Any) -> None:
+def _embedding(source: CSource, out: Tensor, table: Tensor, ids: Tensor, *_: Any) -> None:
     steps = [*([0] * ids.dim()), table.stride(1)]
     _looked_up(source, out, table, [(ids.unsqueeze(-1), 0)], steps, out.shape)
 
 
-def _gather(source: Source, out: Tensor, x: Tensor, axis: int, ids: Tensor, sparse_grad: bool = False) -> None:
+def _gather(source: CSource, out: Tensor, x: Tensor, axis: int, ids: Tensor, sparse_grad: bool = False) -> None:
     axis = axis % x.dim()
     steps = [0 if d == axis else step for d, step in enumerate(x.stride())]
     _looked_up(source, out, x, [(ids, axis)], steps, out.shape)
 
 
-def _scatter(source: Source, out: Tensor, x: Tensor, axis: int, ids: Tensor, value: float) -> None:
+def _scatter(source: CSource, out: Tensor, x: Tensor, axis: int, ids: Tensor, value: float) -> None:
     copy(source, out, x)
     axis = axis % x.dim()
     steps = [0 if d == axis else step for d, step in enumerate(out.stride())]
@@ -203,7 +203,7 @@ def _scatter(source: Source, out: Tensor, x: Tensor, axis: int, ids: Tensor, val
     source.call(nest(loops, text), out, ids)
 
 
-def _put(source: Source, out: Tensor, target: Tensor, places: Any, values: Tensor, accumulate: bool = False) -> None:
+def _put(source: CSource, out: Tensor, target: Tensor, places: Any, values: Tensor, accumulate: bool = False) -> None:
     """target[ids, …] = values, the ids' axes first."""
     ids = [place for place in places if place is not None]
     is_later = any(place is None for place in places[: len(ids)])

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from recollect.accel.cpu.decode.c_functions import PRELUDE
-from recollect.accel.cpu.decode.recording import storage_of
+from recollect.accel.model_survey import storage_of
 
 TYPES = {
     torch.float32: "float",
@@ -40,7 +40,7 @@ class Share:
     is_worth_it: bool = True
 
 
-class Source:
+class CSource:
     """Functions, and the calls of them that make a step."""
 
     def __init__(self) -> None:
@@ -113,7 +113,7 @@ def merged(shape: Sequence[int], *strides: Sequence[int], by: int = 0) -> list[A
     return found
 
 
-def elementwise(source: Source, expression: str, out: Tensor, *read: Tensor, kind: str | None = None) -> None:
+def elementwise(source: CSource, expression: str, out: Tensor, *read: Tensor, kind: str | None = None) -> None:
     """Write an expression of x0, x1, …, which are what is read, as `kind`, in the same place of every operand."""
     axes = merged(out.shape, out.stride(), *(t.expand(out.shape).stride() for t in read))
     kind = kind or type_of(out)

@@ -1,83 +1,66 @@
 """A recorded step as one function in C, compiled by the system's compiler where there is one.
 
-Between two calls of numpy lies Python: for a small model more time than the work. A long generation has its step
-written in C (c_operations.py) and compiled when first met. Where that fails, whatever the reason, numpy does it:
-`REASONS` remembers why.
+Where that fails, whatever the reason, generation reads with the model itself: `REASONS` keeps why.
 """
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
-from time import perf_counter
-from typing import Any
+from collections.abc import Sequence
 
+import torch
 from torch import Tensor
 
 from recollect.accel.cpu.compiler import load
 from recollect.accel.cpu.decode.c_operations import copy, emit
-from recollect.accel.cpu.decode.c_source import Source, Uncovered
-from recollect.accel.cpu.decode.choice_loop import MOST, Voice
-from recollect.accel.cpu.decode.library import functions, threads
+from recollect.accel.cpu.decode.c_source import CSource, Uncovered
+from recollect.accel.cpu.decode.library import functions
+from recollect.accel.cpu.decode.recording import Operation
+from recollect.accel.model_survey import FEWEST
+from recollect.core.memory import Fixed, Memory
+from recollect.generation.settings import is_compilation_requested
 
-MANY = 250  # steps for which compiling is worth its while: half a second once, nothing from the cache
+MANY = 100  # steps for which compiling is worth its time: a third of a second once, nothing from the cache
 REASONS: dict[str, str] = {}  # why something was not compiled: "uncovered", "compiler" or "differs"
-SOON = 0.05  # seconds that C may take at once, twice as many at most
-
-_ASKED: ContextVar[bool] = ContextVar("asked", default=False)
 
 
-@contextmanager
-def compiled() -> Iterator[None]:
-    """Compile steps of generations that begin in here, however short they are."""
-    token = _ASKED.set(True)
-    try:
-        yield
-    finally:
-        _ASKED.reset(token)
+def worth_compiling(steps: int, memory: Memory | None) -> bool:
+    """Whether a generation of so many steps is to be compiled.
+
+    It depends on nothing else, because the last bits do. A decoder that attends to a source has as many shapes as
+    sources have lengths: it is compiled on request alone.
+    """
+    if is_compilation_requested():
+        return steps >= FEWEST
+    return steps >= MANY and not any(isinstance(part, Fixed) for part in (memory.within() if memory else ()))
 
 
-def worth_compiling(steps: int, rows: int) -> bool:
-    """Whether a generation of so many steps is to be compiled: it depends on nothing else, as the bits do."""
-    return rows == 1 and (steps >= MANY or _ASKED.get())
-
-
-class Compiled:
+class CompiledStep:
     """A step in C, on tensors that stay where they are."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: CSource) -> None:
         self._held = list(source.held.values())  # pointers into them are all that C has
-        self._table = (ctypes.c_void_p * len(self._held))(*source.pointers())
-        self._does, self._once = load(source.text()).step, functions().once
-        self._trusted = 1  # steps that can be done before somebody wants to interrupt
+        self.table = (ctypes.c_void_p * len(self._held))(*source.pointers())
+        self.function = load(source.text()).step
+        self._once = functions().once
 
     def __call__(self) -> None:
         """Do it once."""
-        self._once(self._does, self._table, threads())
-
-    def speak(
-        self, voice: Voice, ids: Tensor, logits: Tensor, is_read: bool, most: int
-    ) -> tuple[list[int], list[float], bool]:
-        """Read `ids` (1, 1), unless it is read, and say the next, at most so many times; see `Voice`."""
-        count, begin = min(most, self._trusted), perf_counter()
-        said, log_p, all_read = voice.speak(self._does, self._table, threads(), ids, logits, is_read, count)
-        self._trusted = min(2 * count, MOST) if perf_counter() - begin < SOON else max(count // 2, 1)
-        return said, log_p, all_read
+        self._once(self.function, self.table, torch.get_num_threads())
 
 
-def compile_step(operations: Sequence[Any], moves: Sequence[tuple[Tensor, Tensor]]) -> Compiled | None:
-    """Compile operations, then copies (to, from); None where it cannot be, for a reason kept in `REASONS`."""
-    source = Source()
+def compile_step(operations: Sequence[Operation], moves: Sequence[tuple[Tensor, Tensor]]) -> CompiledStep:
+    """Compile operations, then copies (to, from); what prevents it is raised, and kept in `REASONS`."""
+    source = CSource()
     try:
         for o in operations:
             emit(source, o.does, o.args, o.kwargs, o.given)
         for to, new in moves:
             copy(source, to, new)
-        return Compiled(source)
+        return CompiledStep(source)
     except Uncovered as error:
         REASONS["uncovered"] = str(error)
+        raise
     except (OSError, ValueError) as error:  # no compiler, no cache to write to
         REASONS["compiler"] = f"{type(error).__name__}: {error}"
-    return None
+        raise

@@ -1,11 +1,8 @@
-"""What is compiled once for all models, and how many threads it may use."""
+"""What is compiled once for all models."""
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
 from functools import lru_cache
 
 import torch
@@ -13,45 +10,26 @@ import torch
 from recollect.accel.cpu.compiler import load
 from recollect.accel.cpu.decode.c_choice import CHOOSING
 from recollect.accel.cpu.decode.c_functions import PRELUDE
-from recollect.accel.cpu.decode.c_rows import ROWS
 from recollect.accel.cpu.decode.c_threads import POOL
-
-_CORES: ContextVar[int | None] = ContextVar("cores", default=None)
 
 
 class Functions:
-    """`once` does a step, `speak` many, by the kind of the logits; `multiply` a product of one row with a matrix."""
+    """`once` does a step; `decode` chooses and steps many times, by the dtype of the logits."""
 
     def __init__(self) -> None:
-        library, place = load(PRELUDE + POOL + CHOOSING + ROWS), ctypes.c_void_p
-        whole, small = ctypes.c_int64, ctypes.c_int
+        library = load(PRELUDE + POOL + CHOOSING)
+        place = ctypes.c_void_p
         self.once = library.once
-        self.once.argtypes, self.once.restype = (place, place, small), None
-        self.speak = {torch.float32: library.speak_f, torch.float64: library.speak_d}
-        for function in self.speak.values():
-            function.argtypes = place, place, small, place, place, small, place, place, whole, place, place
-            function.restype = whole
-        self.multiply = {torch.float32: library.multiply_f, torch.float64: library.multiply_d}
-        for function in self.multiply.values():
-            function.argtypes, function.restype = (place, place, place, whole, whole, small), None
+        self.once.argtypes = place, place, ctypes.c_int
+        self.once.restype = None
+        self.decode = {torch.float32: library.decode_f, torch.float64: library.decode_d}
+        for function in self.decode.values():
+            head = place, place, ctypes.c_int, place, place, ctypes.c_int
+            function.argtypes = *head, place, place, ctypes.c_int64, place, place
+            function.restype = ctypes.c_int64
 
 
 @lru_cache
 def functions() -> Functions:
-    """Give them, from the cache or compiled; raises `NoCompiler`."""
+    """Return them, from the cache or compiled; raises `NoCompiler`."""
     return Functions()
-
-
-@contextmanager
-def cores(count: int) -> Iterator[None]:
-    """Say how many threads C may use, where torch is held to fewer."""
-    token = _CORES.set(count)
-    try:
-        yield
-    finally:
-        _CORES.reset(token)
-
-
-def threads() -> int:
-    """Give how many threads C may use."""
-    return _CORES.get() or torch.get_num_threads()
