@@ -118,9 +118,8 @@ def share_out(given: Mapping[str, Any], declared: Mapping[str, Iterable[str]], w
     known = {name: owner for owner, names in declared.items() for name in names}
     for name, value in given.items():
         if name not in known:
-            raise SettingError(
-                f"{name}: no such setting of {where}{nearest(name, known)}. Known: {', '.join(sorted(known))}"
-            )
+            names = ", ".join(sorted(known))
+            raise SettingError(f"{name}: no such setting of {where}, which has {names}{nearest(name, known)}")
         shares[known[name]][name] = value
     return shares
 
