@@ -38,7 +38,7 @@ from torch import Tensor, nn
 import recurrent_cases
 from common import COMMIT, earlier, save_result
 from recollect import GRU, LSTM, RNN
-from recollect.accel.cpu.recurrence import Given
+from recollect.accel.cell_inputs import CellInputs
 from recollect.accel.cuda import nvrtc
 from recollect.accel.cuda.driver import sources
 from recollect.accel.cuda.recurrent import (
@@ -233,7 +233,7 @@ def job(layer: nn.Module, x: Tensor, weigh: Tensor, *, trains: bool) -> Callable
 
 def walk(layer: Any, cell: str, batch: int, dtype: torch.dtype, *, back: bool) -> Callable[[], Any]:
     """The walk forward alone, or the walk back alone, through logits that are whatever lies there."""
-    weight, nothing = layer.weight_hh.detach(), Given(*[None] * len(Given._fields))
+    weight, nothing = layer.weight_hh.detach(), CellInputs(*[None] * len(CellInputs._fields))
     given = nothing._replace(x=weight.new_empty(batch, STEPS, 0), w_ih=weight[:, :0], w_hh=weight)
     extent = Extent(cell, STEPS, batch, 0, layer.hidden, dtype)
     forward, machine = persistent._ready("forward", cell, dtype, batch, layer.hidden, DEVICE)

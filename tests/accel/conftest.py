@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from emulated import Emulator
+from forms import offer_cuda_forms
 
 from recollect.accel.cpu import compiler as c_compiler
 from recollect.accel.cpu.decode import compilation as compiling
@@ -39,6 +40,7 @@ def emulate(folder, monkeypatch):
 
     def start(multiprocessors, through_l2=False, tf32=False):
         machine = Emulator(folder, plans.Chip(multiprocessors))
+        offer_cuda_forms(monkeypatch)
         monkeypatch.setattr(persistent, "_machines", {CPU: machine})
         monkeypatch.setattr(persistent, "_plans", {})
         monkeypatch.setattr(persistent, "REASONS", {})

@@ -13,6 +13,7 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 from recollect import GRU, LSTM, RNN
 from recollect.accel.cuda.recurrent import persistent, slower
 from recollect.core.capture import warm_up
+from recollect.core.dispatch import without_accel
 
 HOPPER = torch.cuda.is_available() and torch.cuda.get_device_capability() == (9, 0)
 pytestmark = pytest.mark.skipif(not HOPPER, reason="no Hopper GPU")
@@ -66,7 +67,7 @@ def errors(found, exact):
 def errors_of_both(layer, x, parts, valid, weighs):
     """Ours, and the library's in the same dtype, against float64."""
     found = read(deepcopy(layer), x, parts, valid, weighs)
-    with persistent.disabled():
+    with without_accel():
         library = read(deepcopy(layer), x, parts, valid, weighs)
         wide = {name: part.double() for name, part in parts.items()}
         exact = read(deepcopy(layer).double(), x.double(), wide, valid, weighs)
@@ -134,7 +135,7 @@ def test_float32_stays_whole_where_the_library_keeps_it_so(kind, batch, hidden):
 def test_float32_is_rounded_where_the_library_rounds_it(kind, batch, hidden):
     layer, x, *_ = make(kind, batch, hidden, torch.float32, ragged=False)
     assert persistent.takes(layer.kernel, x, layer.hidden)
-    with torch.no_grad(), persistent.disabled():
+    with torch.no_grad(), without_accel():
         layer.weight_ih.zero_()  # of the two products the steps' own is left
         exact = deepcopy(layer).double()(x.double())[0]
         assert errors({"y": layer(x)[0].double()}, {"y": exact})["y"] > 1e-5
@@ -245,7 +246,7 @@ def make_stack(kind, batch, hidden, depth, *, bidirectional=False, ragged=True, 
 
 def compare_stack(layer, x, memory, valid, weighs):
     found = read_stack(deepcopy(layer), x, memory, valid, weighs)
-    with persistent.disabled():
+    with without_accel():
         library = read_stack(deepcopy(layer), x, memory, valid, weighs)
         exact = read_stack(deepcopy(layer).double(), x.double(), memory.to(torch.float64), valid, weighs)
     ours, theirs = errors(found, exact), errors(library, exact)

@@ -15,12 +15,12 @@ from readings import NARROW, draw, read
 from recollect import GRU, LSTM, RNN
 from recollect.accel.cuda.recurrent import (
     chunks as pieces,
-    persistent,
     plan as plans,
     streams as lanes,
     wavefront as side_by_side,
 )
 from recollect.accel.cuda.recurrent.streams import Schedule, Task, perform
+from recollect.core.dispatch import without_accel
 from recollect.core.record import is_watched, readable
 
 needs_emulator = [
@@ -207,7 +207,7 @@ class TestBeside:
         x, memory, valid, _ = draw(layer, 5, 7, ragged=True)
         with torch.no_grad():
             y, after = layer(x, memory, valid=valid)
-            with persistent.disabled():
+            with without_accel():
                 wanted, end = layer(x, memory, valid=valid)
         assert counts(machine) == [6, 0]
         assert torch.allclose(y.float(), wanted.float(), atol=0.02)
@@ -282,7 +282,7 @@ class TestPile:
         with torch.autocast("cpu", torch.bfloat16):
             y, memory = layer(x)
         y.float().sum().backward()
-        with persistent.disabled():
+        with without_accel():
             wanted, _ = layer(x)
         assert counts(machine) == [6, 6]
         assert memory.layers[1].cell.dtype == layer[0].weight_hh.grad.dtype == torch.float32

@@ -20,15 +20,13 @@ from typing import Any, TypeAlias
 Form: TypeAlias = Callable[..., Any]
 
 HOOKS = {
-    "layer": "read with one layer, with or without a memory",
-    "neighbours": "read with a layer and some of those above it in a Stack",
-    "both_directions": "read with the two layers of a Bidirectional",
-    "recurrent_step": "one step of a recurrent layer, given its product with the input",
+    "layer": "(layer, x, memory or None, valid): read with one layer that declares a `kernel`",
+    "neighbours": "(layers, x, memories, valid): read with the first of a Stack's layers, as many as can be joined",
+    "both_directions": "(forwards, backwards, x, memories, valid): read with the two layers of a Bidirectional",
     "decode_step": "a decode step that is repeated: recorded, compiled or captured",
     "decode_loop": "choosing and reading in turn without returning to Python",
-    "weight_layout": "lay a layer's weights out for the device's library",
-    "compute_dtype": "the dtype that matrix products are made in",
-    "reasons": "why forms are not used here",
+    "compiler": "(): what compiles device code here, tried on a tiny source",
+    "reasons": "(model or None): why forms are not used here, or why this model's decode steps are not repeated",
 }
 
 _forms: dict[tuple[str, str], Form] = {}  # by hook and device type
@@ -52,21 +50,29 @@ def register(hook: str, device: str, form: Form) -> None:
     _forms[hook, device] = form
 
 
-def ask(hook: str, device: str, *given: Any, **options: Any) -> Any:
-    """Return what the form for a hook gives on a type of device; None: there is none, or it does not apply."""
+def find(hook: str, device: str) -> Form | None:
+    """Return the form for a hook on a type of device; None: there is none."""
     if not _switch.is_on:
         return None
     if device not in _tried:
         _load(device)
-    form = _forms.get((hook, device))
+    return _forms.get((hook, device))
+
+
+def ask(hook: str, device: str, *given: Any, **options: Any) -> Any:
+    """Return what the form for a hook gives on a type of device; None: there is none, or it does not apply."""
+    form = find(hook, device)
     return None if form is None else form(*given, **options)
 
 
-def why_not(device: str) -> list[str]:
-    """Return the reasons why fast forms of a type of device are not used, for `recollect doctor`."""
+def why_not(device: str, model: object = None) -> list[str]:
+    """Return the reasons why fast forms of a type of device are not used, for `recollect doctor`.
+
+    With a model, those for which its decode steps are not repeated.
+    """
     if not _switch.is_on:
         return ["switched off: RECOLLECT_ACCEL=off"]
-    found = ask("reasons", device)
+    found = ask("reasons", device, model)
     return [_missing[device]] if device in _missing else list(found or [])
 
 

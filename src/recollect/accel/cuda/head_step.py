@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -11,7 +12,9 @@ from torch import Tensor, nn
 
 from recollect.accel.cuda import single_step
 from recollect.accel.cuda.launcher import Kernel, address, launcher_for
+from recollect.core.memory import Memory, Nothing
 from recollect.core.record import is_watched
+from recollect.layers.pointwise import LayerNorm, Linear, RMSNorm
 
 
 class _Arguments(ctypes.Structure):
@@ -45,6 +48,21 @@ class HeadSizes:
         """Give the kernel."""
         constants = tuple((name.upper(), value) for name, value in asdict(self).items())
         return Kernel("head_step", constants, self.blocks, 32 * self.warps, self.shared)
+
+
+def read_linear(layer: Linear, x: Tensor) -> tuple[Tensor, Nothing] | None:
+    """Read one step with a linear map alone."""
+    y = step_head(None, layer.linear, x) if type(layer) is Linear else None
+    return None if y is None else (y, Nothing())
+
+
+def read_head(layers: Sequence[Any], x: Tensor) -> tuple[Tensor, list[Memory]] | None:
+    """Read one step with a norm and the linear map above it in one launch."""
+    is_head = [type(layer) for layer in layers[:2]] in ([LayerNorm, Linear], [RMSNorm, Linear])
+    if not is_head or is_watched(*layers[:2]):
+        return None
+    y = step_head(layers[0].norm, layers[1].linear, x)
+    return None if y is None else (y, [Nothing(), Nothing()])
 
 
 def step_head(norm: nn.Module | None, linear: nn.Module, x: Tensor) -> Tensor | None:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from recollect.accel.cpu.recurrence import Given
+from recollect.accel.cell_inputs import CellInputs
 from recollect.accel.cuda.recurrent.execution import Machine
 from recollect.accel.cuda.recurrent.launches import launches_of, sizes
 from recollect.accel.cuda.recurrent.plan import Chore, Plan
@@ -39,7 +39,7 @@ class PrepareArguments(ctypes.Structure):
     """`Prepare` of prepare.cu; its first words are set at once, since each name takes its time."""
 
     _fields_ = (
-        ("sources", ctypes.c_uint64 * (2 * len(Given._fields))),  # in the order of `Given`
+        ("sources", ctypes.c_uint64 * (2 * len(CellInputs._fields))),  # in the order of `CellInputs`
         ("pointers", ctypes.c_uint64 * len(POINTERS)),
         *((name, ctypes.c_uint64) for name in ("step_stride", "row_stride", "zero_count")),
         *((name, ctypes.c_int) for name in ("steps", "batch", "width", "units")),
@@ -59,7 +59,7 @@ class Form(NamedTuple):
 
 
 def prepare_forward(
-    machine: Machine, plan: Plan, given: Given, extent: Extent, pieces: int = 1, *, keeps: bool = False
+    machine: Machine, plan: Plan, given: CellInputs, extent: Extent, pieces: int = 1, *, keeps: bool = False
 ) -> tuple[Room, Room]:
     """Lay out what the walk forward reads, in a room for as long as it goes on, and in one that is kept.
 
@@ -77,11 +77,11 @@ def prepare_forward(
 def prepare_backward(machine: Machine, plan: Plan, w_hh: Tensor, extent: Extent, wanted: Any, pieces: int = 1) -> Room:
     """Lay out what the walk back reads, in a room that has place for all that comes of it.
 
-    `wanted` has, in the order of `Given`, the dtypes of the gradients that are wanted.
+    `wanted` has, in the order of `CellInputs`, the dtypes of the gradients that are wanted.
     """
     form = _backward_form(plan, extent, pieces, wanted.w_ih is not None, wanted.w_hh is not None)
     room = Room.make(w_hh, extent.dtype, form.room)
-    sources = [_readable(w_hh, extent.dtype) if name == "w_hh" else None for name in Given._fields]
+    sources = [_readable(w_hh, extent.dtype) if name == "w_hh" else None for name in CellInputs._fields]
     _launch(machine, form, sources, room.addresses)
     return room
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from recollect.accel.cpu.recurrence import Given
+from recollect.accel.cell_inputs import CellInputs
 from recollect.accel.cuda.recurrent import precision
 from recollect.accel.cuda.recurrent.chunks import Cuts
 from recollect.accel.cuda.recurrent.execution import Backward, Forward, Machine, Seen
@@ -46,7 +46,7 @@ class Reading:
         self,
         setting: Setting,
         extent: Extent,
-        given: Given,
+        given: CellInputs,
         lengths: Tensor | None,
         x: Tensor | None,
         *,
@@ -101,7 +101,7 @@ class Reading:
         x = None if self.extent.has_x else self.x
         return self.rooms[1].memory, self.walk.seen.y, self.lengths, x
 
-    def found(self, given: Given, like: Tensor, *, has_y: bool) -> Found:
+    def found(self, given: CellInputs, like: Tensor, *, has_y: bool) -> Found:
         """What the caller wants of it, in the dtypes of what was given; where no state was, in that of `like`."""
         h = self.walk.last("last_h", (like if given.h is None else given.h).dtype)
         c = self.walk.last("last_c", (like if given.c is None else given.c).dtype) if self.extent.has_cells else None
@@ -193,7 +193,7 @@ class Returning:
         return WeightProducts(ih, hh, exact=(self.extent.is_exact_with_x, self.extent.is_sum_exact))
 
     def found(self) -> list[Tensor | None]:
-        """All gradients, in the order of `Given`, where they are wanted."""
+        """All gradients, in the order of `CellInputs`, where they are wanted."""
         extent, wanted = self.extent, self.wanted
         d_bias = self.room.floats("d_sums", self.rows.pieces * extent.pairs, extent.columns)
         shape = (extent.width, extent.units)

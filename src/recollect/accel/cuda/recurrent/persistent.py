@@ -7,16 +7,14 @@ says why it is not used where it is not; who reads beside whom, and how, stands 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from functools import lru_cache
-from threading import local
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from recollect.accel.cpu.recurrence import Given, is_followed
+from recollect.accel.cell_inputs import CellInputs, is_traced
 from recollect.accel.cuda import nvrtc
 from recollect.accel.cuda.driver import Cuda, DriverError
 from recollect.accel.cuda.nvrtc import NoCudaCompiler
@@ -25,6 +23,7 @@ from recollect.accel.cuda.recurrent.execution import Machine
 from recollect.accel.cuda.recurrent.passes import Found, Setting, Way
 from recollect.accel.cuda.recurrent.plan import Plan, offer
 from recollect.accel.cuda.recurrent.workspace import Extent
+from recollect.core.validate import compute_dtype
 
 REASONS: dict[str, str] = {}  # by device: why the plain path is taken there
 NARROW = (torch.bfloat16, torch.float16)
@@ -40,26 +39,9 @@ class KernelGaveUp(RuntimeError):
     """A block waited for another for seconds: the results of that walk are rubbish."""
 
 
-class _Switch(local):
-    on = True
-
-
-_switch = _Switch()
-
-
-@contextmanager
-def disabled() -> Iterator[None]:
-    """Take the library's path in this thread, for comparison."""
-    before, _switch.on = _switch.on, False
-    try:
-        yield
-    finally:
-        _switch.on = before
-
-
 def takes(cell: str, x: Tensor, hidden: int) -> bool:
     """Whether a kernel can read x (B, T, D), and pays."""
-    if is_followed() or not _switch.on or x.shape[1] < FEWEST_STEPS or x.numel() == 0:
+    if is_traced() or x.shape[1] < FEWEST_STEPS or x.numel() == 0:
         return False
     if type(x) not in (Tensor, nn.Parameter):
         return False
@@ -97,13 +79,6 @@ def takes_several(cell: str, x: Tensor, hidden: int, many: int, *, is_pile: bool
     shape = (cell, compute_dtype(x), len(x), hidden, x.device)
     machine = find_machine(x.device)
     return any(_most_at_once(machine, direction, *shape, many)[1] > 1 for direction in directions)
-
-
-def compute_dtype(x: Tensor) -> torch.dtype:
-    """Give the dtype that products are made in: autocast's, which spares float64, or that of x."""
-    kind = x.device.type
-    is_cast = x.dtype is not torch.float64 and torch.is_autocast_enabled(kind)
-    return torch.get_autocast_dtype(kind) if is_cast else x.dtype
 
 
 def find_machine(device: torch.device) -> Machine | None:
@@ -158,7 +133,7 @@ def check() -> None:
             )
 
 
-def read(cell: str, given: Given, valid: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
+def read(cell: str, given: CellInputs, valid: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
     """Read x (B, T, D): y (B, T, H), and the last h and c (B, H); rows stand still from their length on."""
     ((y, h, c),) = read_several(cell, [given], valid)
     assert y is not None
@@ -166,7 +141,7 @@ def read(cell: str, given: Given, valid: Tensor | None) -> tuple[Tensor, Tensor,
 
 
 def read_several(
-    cell: str, givens: Sequence[Given], valid: Tensor | None, *, is_pile: bool = False, both_ways: bool = False
+    cell: str, givens: Sequence[CellInputs], valid: Tensor | None, *, is_pile: bool = False, both_ways: bool = False
 ) -> list[Found]:
     """Read with layers of the same shape, at the same time where they fit: y, the last h and c of each.
 
@@ -175,7 +150,7 @@ def read_several(
     """
     check()
     lengths = None if valid is None else valid.sum(1, dtype=torch.int32)
-    x, keeps = givens[0].x, any(given.is_kept() for given in givens)
+    x, keeps = givens[0].x, any(given.needs_gradients() for given in givens)
     (batch, steps, width), device = x.shape, x.device
     extent = Extent(cell, steps, batch, width, givens[0].w_hh.shape[1], compute_dtype(x))
     shape = (find_machine(device), extent, device, len(givens), is_pile)

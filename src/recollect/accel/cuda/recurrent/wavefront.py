@@ -17,12 +17,12 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from recollect.accel.cpu.recurrence import Given
+from recollect.accel.cell_inputs import CellInputs
 from recollect.accel.cuda.recurrent import precision
 from recollect.accel.cuda.recurrent.passes import Found, Kept, Reading, Returning, Setting
 from recollect.accel.cuda.recurrent.streams import Schedule, Task, perform
 
-FIELDS = len(Given._fields)
+FIELDS = len(CellInputs._fields)
 
 
 def urgency(at_once: int) -> list[int]:
@@ -115,7 +115,7 @@ def _waves(layers: int, pieces: int, *, is_pile: bool) -> list[list[tuple[int, i
     return waves
 
 
-def read(setting: Setting, lengths: Tensor | None, givens: Sequence[Given]) -> list[Found]:
+def read(setting: Setting, lengths: Tensor | None, givens: Sequence[CellInputs]) -> list[Found]:
     """Read with several layers of the same shape: y, the last h and c of each; in a pile only the top one's y."""
     if setting.back is None:
         with precision.of_products(setting.extent.dtype):
@@ -125,7 +125,7 @@ def read(setting: Setting, lengths: Tensor | None, givens: Sequence[Given]) -> l
     return [tuple(found[i : i + 3]) for i in range(0, len(found), 3)]
 
 
-def _ahead(setting: Setting, lengths: Tensor | None, givens: Sequence[Given]) -> tuple[list[Reading], list[Found]]:
+def _ahead(setting: Setting, lengths: Tensor | None, givens: Sequence[CellInputs]) -> tuple[list[Reading], list[Found]]:
     readings: list[Reading] = []
     for given in givens:
         extent, x, is_first = setting.extent, None, not readings
@@ -152,11 +152,11 @@ def _shared_x(setting: Setting, before: Reading) -> Tensor | None:
 class _Read(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, setting: Setting, lengths: Tensor | None, *tensors: Any) -> tuple[Any, ...]:
-        givens = [Given(*tensors[i : i + FIELDS]) for i in range(0, len(tensors), FIELDS)]
+        givens = [CellInputs(*tensors[i : i + FIELDS]) for i in range(0, len(tensors), FIELDS)]
         with precision.of_products(setting.extent.dtype):
             readings, found = _ahead(setting, lengths, givens)
         dtypes = [t.dtype if wants else None for t, wants in zip(tensors, ctx.needs_input_grad[2:], strict=True)]
-        ctx.setting, ctx.wanted = setting, [Given(*dtypes[i : i + FIELDS]) for i in range(0, len(dtypes), FIELDS)]  # type: ignore[arg-type]
+        ctx.setting, ctx.wanted = setting, [CellInputs(*dtypes[i : i + FIELDS]) for i in range(0, len(dtypes), FIELDS)]  # type: ignore[arg-type]
         ctx.set_materialize_grads(False)
         ctx.extents, ctx.layouts = [r.extent for r in readings], [r.rooms[1].layout for r in readings]
         pairs = zip(readings, givens, strict=True)
