@@ -10,7 +10,7 @@ import torch
 from emulated import COMPILER
 
 from recollect import GRU, LSTM, RNN
-from recollect.accel.cuda.recurrent import persistent, plan as plans, slower
+from recollect.accel.cuda.recurrent import persistent, plan as plans
 from recollect.core.dispatch import without_accel
 from recollect.core.record import readable
 
@@ -247,19 +247,6 @@ def test_switched_off_and_out_of_reach(emulate):
     assert not persistent.takes("lstm", x.float(), 30)
     assert not persistent.takes("lstm", x, 4096)
     assert not machine.launched
-
-
-def test_what_the_plain_path_reads_faster(emulate, monkeypatch):
-    machine = emulate(12)
-    layer = LSTM(5, 30).to(torch.bfloat16)
-    x = torch.randn(3, 4, 5).to(torch.bfloat16)
-    near = slower.Shape("lstm", torch.bfloat16, 1, 64, trains=True)
-    monkeypatch.setattr(slower, "PLAIN_IS_FASTER", frozenset({near}))
-    layer(x)
-    assert not machine.launched
-    with torch.no_grad():
-        layer(x)
-    assert [p.direction for p in machine.launched] == ["forward"]
 
 
 def test_why_not(monkeypatch):

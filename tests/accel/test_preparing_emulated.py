@@ -76,7 +76,7 @@ def check_forward(machine, cell, given, dtype, *, keeps=False):
     room, kept = prepare_forward(machine, plan, given, extent, keeps=keeps)
     assert (room is kept) == (not keeps)
     by_time = kept.matrix("by_time", steps * batch, width).view(steps, batch, width)
-    x, w_ih = (t if extent.is_exact_with_x else factors(t, dtype) for t in (given.x, given.w_ih))
+    x, w_ih = (factors(t, dtype) for t in (given.x, given.w_ih))
     assert torch.equal(by_time, x.transpose(0, 1))
     slotted = to_slots(w_ih, INPUT_SLOTS[cell]).flatten(0, 1)
     assert torch.equal(kept.matrix("slotted", *slotted.shape), slotted)

@@ -19,7 +19,7 @@ from recollect.accel.cuda.recurrent import (
     streams as lanes,
     wavefront as side_by_side,
 )
-from recollect.accel.cuda.recurrent.streams import Schedule, Task, perform
+from recollect.accel.cuda.recurrent.streams import Schedule, StreamTask, perform
 from recollect.core.dispatch import without_accel
 from recollect.core.record import is_watched, readable
 
@@ -318,13 +318,13 @@ def test_no_more_walks_at_once_than_fit(tasks, layers, pieces, is_pile, at_once)
 class TestLanes:
     def test_waits_are_for_other_lanes_alone(self, shuffled):
         seen = []
-        first = Task(0, "a")
-        second = Task(0, "b", (first,))
-        third = Task(1, "c", (second,))
+        first = StreamTask(0, "a")
+        second = StreamTask(0, "b", (first,))
+        third = StreamTask(1, "c", (second,))
         perform(Schedule([first, second, third]), seen.append, torch.device("cpu"), [1, 0])
         assert seen == ["a", "b", "c"]
 
     def test_in_turn_without_a_gpu(self):
         seen = []
-        perform(Schedule([Task(lane, lane) for lane in (1, 0, 2)]), seen.append, torch.device("cpu"), [1, 0, 0])
+        perform(Schedule([StreamTask(lane, lane) for lane in (1, 0, 2)]), seen.append, torch.device("cpu"), [1, 0, 0])
         assert seen == [1, 0, 2]

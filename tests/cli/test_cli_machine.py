@@ -88,7 +88,7 @@ def test_the_range_of_torch_is_that_of_the_metadata():
 
 
 def test_doctor_asks_dispatch_why_forms_are_not_used(monkeypatch):
-    monkeypatch.setattr(dispatch, "_forms", {("reasons", "cpu"): lambda model: ["recurrent layers, float64: planted"]})
+    monkeypatch.setattr(dispatch, "_forms", {("reasons", "cpu"): lambda: ["recurrent layers, float64: planted"]})
     monkeypatch.setattr(dispatch, "_tried", {"cpu", "cuda"})
     assert Finding("cpu forms", "absent", "recurrent layers, float64: planted") in doctor.check_fast_forms()
     with dispatch.without_accel():

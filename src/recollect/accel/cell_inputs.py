@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from recollect.layers.recurrent.gru import GRU
-from recollect.layers.recurrent.lstm import LSTM
 from recollect.layers.recurrent.recurrence import Hidden, Recurrence
-from recollect.layers.recurrent.rnn import RNN
-
-METHODS = ("step", "read", "fast", "fused", "fused_step")  # what the equations and their forms are written in
+from recollect.layers.recurrent.torch_bridge import written_kind
 
 
 class CellInputs(NamedTuple):
@@ -46,13 +41,7 @@ class CellInputs(NamedTuple):
 
 def is_as_written(layer: Recurrence[Any]) -> bool:
     """Whether a layer has the equations of one of ours: a subclass may have others, or a fast form of its own."""
-    kind: Any = type(layer)
-    return _is_as_written(kind)
-
-
-@lru_cache(maxsize=256)
-def _is_as_written(kind: Any) -> bool:
-    return any(all(getattr(kind, name) is getattr(ours, name) for name in METHODS) for ours in (RNN, GRU, LSTM))
+    return written_kind(layer) is not None
 
 
 def is_traced() -> bool:

@@ -284,10 +284,10 @@ def check_generation() -> list[Finding]:
 
     model = LanguageModel(LanguageConfig("gru", 4, width=8, depth=1)).eval()
     generate(model, [[0]], Settings(tokens=64, greedy=True))
-    refused = why_not("cpu", model)
-    if not refused:
+    reason = ask("decode_refusal", "cpu", model)
+    if reason == "":
         return [Finding("generation", "ok", "on the CPU steps are recorded and repeated")]
-    return [Finding("generation", "absent", f"steps are not repeated: {'; '.join(refused)}")]
+    return [Finding("generation", "absent", f"steps are not repeated: {reason or '; '.join(why_not('cpu'))}")]
 
 
 def check_fast_forms() -> list[Finding]:

@@ -25,8 +25,9 @@ HOOKS = {
     "both_directions": "(forwards, backwards, x, memories, valid): read with the two layers of a Bidirectional",
     "decode_step": "a decode step that is repeated: recorded, compiled or captured",
     "decode_loop": "choosing and reading in turn without returning to Python",
+    "decode_refusal": "(model): why a model's decode step is not repeated; an empty text where it is",
     "compiler": "(): what compiles device code here, tried on a tiny source",
-    "reasons": "(model or None): why forms are not used here, or why this model's decode steps are not repeated",
+    "reasons": "(): why forms are not used here, by name",
 }
 
 _forms: dict[tuple[str, str], Form] = {}  # by hook and device type
@@ -65,14 +66,11 @@ def ask(hook: str, device: str, *given: Any, **options: Any) -> Any:
     return None if form is None else form(*given, **options)
 
 
-def why_not(device: str, model: object = None) -> list[str]:
-    """Return the reasons why fast forms of a type of device are not used, for `recollect doctor`.
-
-    With a model, those for which its decode steps are not repeated.
-    """
+def why_not(device: str) -> list[str]:
+    """Return the reasons why fast forms of a type of device are not used, for `recollect doctor`."""
     if not _switch.is_on:
         return ["switched off: RECOLLECT_ACCEL=off"]
-    found = ask("reasons", device, model)
+    found = ask("reasons", device)
     return [_missing[device]] if device in _missing else list(found or [])
 
 

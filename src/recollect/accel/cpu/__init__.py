@@ -15,15 +15,13 @@ def read_layer(layer: Any, *given: Any) -> Any:
     return recurrence.read_layer(layer, *given) if isinstance(layer, Recurrence) else None
 
 
-def reasons(model: Any = None) -> list[str]:
-    """Return why kernels are not used, as far as they were asked for, or why a model's steps are not repeated."""
-    if model is not None:
-        refused = repeated_step.refusal(model)
-        return [] if refused is None else [refused]
+def reasons() -> list[str]:
+    """Return why kernels are not used, as far as they were asked for."""
     met = {"recurrent layers": time_loop.REASONS, "decode steps": compilation.REASONS}
     return [f"{what}, {name}: {why}" for what, found in met.items() for name, why in found.items()]
 
 
 register("layer", "cpu", read_layer)
+register("decode_refusal", "cpu", lambda model: repeated_step.refusal(model) or "")
 register("compiler", "cpu", compiler.examine)
 register("reasons", "cpu", reasons)

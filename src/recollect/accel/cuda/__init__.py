@@ -34,7 +34,7 @@ def read_neighbours(
     return head_step.read_head(layers, x) if layers[0].kernel == "norm" else None
 
 
-def reasons(model: Any = None) -> list[str]:
+def reasons() -> list[str]:
     """Return why kernels are not used, as far as they were asked for."""
     met = {"recurrent layers": persistent.REASONS, "single steps": launcher.REASONS}
     return [f"{what}, {name}: {why}" for what, found in met.items() for name, why in found.items()]

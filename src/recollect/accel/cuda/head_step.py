@@ -17,7 +17,7 @@ from recollect.core.record import is_watched
 from recollect.layers.pointwise import LayerNorm, Linear, RMSNorm
 
 
-class _Arguments(ctypes.Structure):
+class _HeadArguments(ctypes.Structure):
     """`Arguments` of head_step.cu."""
 
     names = "norm", "norm_bias", "weight", "bias", "input", "output"
@@ -75,7 +75,7 @@ def step_head(norm: nn.Module | None, linear: nn.Module, x: Tensor) -> Tensor | 
         return None
     y, x = x.new_empty(len(x), 1, sizes.width_out), x.contiguous()
     tensors: Any = getattr(norm, "weight", None), getattr(norm, "bias", None), linear.weight, linear.bias, x, y
-    launcher.launch(sizes.kernel, x.device, _Arguments(*map(address, tensors)))
+    launcher.launch(sizes.kernel, x.device, _HeadArguments(*map(address, tensors)))
     return y
 
 

@@ -17,6 +17,7 @@ from recollect.core.layer import SequenceLayer
 from recollect.core.memory import Memory
 from recollect.core.record import note
 from recollect.layers.recurrent.flat_weights import lay_together
+from recollect.layers.recurrent.torch_arguments import refuse_torch_arguments
 
 if TYPE_CHECKING:
     from recollect.layers.recurrent.torch_bridge import RecurrentStack
@@ -57,6 +58,11 @@ class Recurrence(SequenceLayer[H]):
     remembers: type[Any] = Hidden
     bias_ih: nn.Parameter | None
     bias_hh: nn.Parameter | None
+
+    def __new__(cls, *given: Any, **options: Any) -> Any:
+        """Refuse the arguments of `torch.nn`'s modules by name, before Python finds others missing."""
+        refuse_torch_arguments(cls, given, options)
+        return super().__new__(cls)
 
     def __init__(self, width: int, hidden: int, *, bias: bool = True, **factory: Any) -> None:
         super().__init__()

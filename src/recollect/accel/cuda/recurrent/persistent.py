@@ -18,10 +18,10 @@ from recollect.accel.cell_inputs import CellInputs, is_traced
 from recollect.accel.cuda import nvrtc
 from recollect.accel.cuda.driver import Cuda, DriverError
 from recollect.accel.cuda.nvrtc import NoCudaCompiler
-from recollect.accel.cuda.recurrent import chunks as pieces, precision, slower, wavefront as side_by_side
+from recollect.accel.cuda.recurrent import chunks as pieces, precision, wavefront as side_by_side
 from recollect.accel.cuda.recurrent.execution import Machine
-from recollect.accel.cuda.recurrent.passes import Found, Setting, Way
-from recollect.accel.cuda.recurrent.plan import Plan, offer
+from recollect.accel.cuda.recurrent.passes import Found, Placement, Setting
+from recollect.accel.cuda.recurrent.plan import KernelPlan, offer
 from recollect.accel.cuda.recurrent.workspace import Extent
 from recollect.core.validate import compute_dtype
 
@@ -32,7 +32,7 @@ FEWEST_BESIDE, FEWEST_PILED = 64, 256  # below, streams and events cost more tha
 AT_ONCE = {"forward": 3, "backward": 3}  # walks
 
 _machines: dict[torch.device, Machine] = {}
-_plans: dict[tuple[Any, ...], Plan | None] = {}
+_plans: dict[tuple[Any, ...], KernelPlan | None] = {}
 
 
 class KernelGaveUp(RuntimeError):
@@ -46,7 +46,7 @@ def takes(cell: str, x: Tensor, hidden: int) -> bool:
     if type(x) not in (Tensor, nn.Parameter):
         return False
     dtype, device = compute_dtype(x), x.device
-    if not _is_read(cell, dtype, x.shape[0], hidden, device):
+    if not _is_read(cell, dtype, x.shape[0], device):
         return False
     machine = find_machine(device)
     return machine is not None and _pays(machine, cell, dtype, x.shape[0], hidden, device, torch.is_grad_enabled())
@@ -56,19 +56,16 @@ def takes(cell: str, x: Tensor, hidden: int) -> bool:
 def _pays(
     machine: Machine, cell: str, dtype: torch.dtype, batch: int, hidden: int, device: torch.device, trains: bool
 ) -> bool:
-    """Whether there are plans, and the library was not faster."""
-    if slower.plain_is_faster(cell, dtype, batch, hidden, trains=trains):
-        return False
+    """Whether there are plans."""
     directions = ("forward", "backward") if trains else ("forward",)
     return all(find_plan(direction, cell, dtype, batch, hidden, device) for direction in directions)
 
 
-def _is_read(cell: str, dtype: torch.dtype, batch: int, hidden: int, device: torch.device) -> bool:
-    """Whether kernels read it: float32 as tf32, where the library does so too; on a CPU nobody asks why not."""
+def _is_read(cell: str, dtype: torch.dtype, batch: int, device: torch.device) -> bool:
+    """Whether kernels read it: float32 as tf32, where that is allowed; on a CPU nobody asks why not."""
     if dtype is not torch.float32:
         return dtype in NARROW
-    is_as_right = precision.is_as_right(cell, batch, hidden)  # asked first: it takes less time than the next questions
-    return is_as_right and (device.type == "cuda" or device in _machines) and precision.is_tf32_allowed()
+    return (device.type == "cuda" or device in _machines) and precision.may_use_tf32(cell, batch)
 
 
 def takes_several(cell: str, x: Tensor, hidden: int, many: int, *, is_pile: bool) -> bool:
@@ -105,7 +102,7 @@ def why_not(device: torch.device) -> str | None:
 
 def find_plan(
     direction: str, cell: str, dtype: torch.dtype, batch: int, hidden: int, device: torch.device, copies: int = 1
-) -> Plan | None:
+) -> KernelPlan | None:
     """Give the fastest plan of which so many copies fit, compiled; None and a reason where there is none."""
     machine = find_machine(device)
     key = (direction, cell, dtype, batch, hidden, device, copies)
@@ -162,13 +159,13 @@ def read_several(
 @lru_cache(maxsize=1024)
 def find_way(
     direction: str, machine: Machine | None, extent: Extent, device: torch.device, many: int, is_pile: bool
-) -> Way:
+) -> Placement:
     """Let as many walks run at once as fit, each with its whole batch; pieces where that lets something run beside."""
     shape = (direction, extent.cell, extent.dtype, extent.batch, extent.units, device)
     machine, (plan, at_once) = _ready(*shape)[1], _most_at_once(machine, *shape, many)
     if is_pile and at_once > 1:
-        return Way(machine, plan, at_once, pieces.cut_evenly(extent.steps, pieces.MOST))
-    return Way(machine, plan, at_once, pieces.cut_for_products(plan, extent, many, at_once, machine.chip))
+        return Placement(machine, plan, at_once, pieces.cut_evenly(extent.steps, pieces.MOST))
+    return Placement(machine, plan, at_once, pieces.cut_for_products(plan, extent, many, at_once, machine.chip))
 
 
 @lru_cache(maxsize=1024)
@@ -181,7 +178,7 @@ def _most_at_once(
     hidden: int,
     device: torch.device,
     many: int,
-) -> tuple[Plan, int]:
+) -> tuple[KernelPlan, int]:
     """Give a plan for each of many walks, and how many of them fit side by side, each with its whole batch."""
     shape = (cell, dtype, batch, hidden, device)
     for copies in range(min(many, AT_ONCE[direction]), 1, -1):
@@ -193,7 +190,7 @@ def _most_at_once(
 
 def _ready(
     direction: str, cell: str, dtype: torch.dtype, batch: int, hidden: int, device: torch.device
-) -> tuple[Plan, Machine]:
+) -> tuple[KernelPlan, Machine]:
     plan, machine = find_plan(direction, cell, dtype, batch, hidden, device), find_machine(device)
     if plan is None or machine is None:
         raise RuntimeError(f"no recurrent kernel for {batch} x {hidden} on {device}: ask `takes` first")

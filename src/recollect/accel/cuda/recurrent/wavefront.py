@@ -1,10 +1,10 @@
-"""Several walks on one chip: layers beside each other, layers one above the other, and products beside a walk.
+"""Several persistent kernels on one chip: layers beside each other, layers stacked, and matrix products beside them.
 
-Time is cut into pieces. Where layers lie above each other, one reads a piece while the next reads the piece before
-it, as a wave; on the way back the large products of a piece are made while the walk goes on with the piece before it.
-Which task waits for which is said here, how it waits is the business of `lanes.py`, and how many walks run at once and
-in pieces of how many steps that of whoever gives a `Way`. The results are those of one walk after the other, but for
-the order in which products of weights are summed.
+Time is cut into chunks. In a stack one layer reads a chunk while the next reads the chunk before it, as a wavefront; in
+backward the large matrix products of a chunk are computed while the kernel reads the chunk before it. Which task waits
+for which is decided here, `streams.py` does the waiting, and a `Placement` holds how many kernels run at once and in
+chunks of how many steps. The results are those of one kernel after the other, but for the order in which gradients of
+weights are summed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from torch.autograd.function import once_differentiable
 from recollect.accel.cell_inputs import CellInputs
 from recollect.accel.cuda.recurrent import precision
 from recollect.accel.cuda.recurrent.passes import Found, Kept, Reading, Returning, Setting
-from recollect.accel.cuda.recurrent.streams import Schedule, Task, perform
+from recollect.accel.cuda.recurrent.streams import Schedule, StreamTask, perform
 
 FIELDS = len(CellInputs._fields)
 
@@ -49,26 +49,28 @@ def forward_tasks(layers: int, pieces: int, at_once: int, *, is_pile: bool) -> S
 
     The very first product is not among them: it is asked for before lanes part.
     """
-    tasks: list[Task] = []
-    walks: dict[tuple[int, int], Task] = {}
+    tasks: list[StreamTask] = []
+    walks: dict[tuple[int, int], StreamTask] = {}
     awaited, rest = _product_lanes(at_once)
     beside = awaited if is_pile else rest  # the next walk of a single layer is far off
     for wave in _waves(layers, pieces, is_pile=is_pile):
         for layer, piece in wave:
             below = (walks[layer - 1, piece],) if is_pile and layer else ()
-            product = [Task(beside, Do("multiply", layer, piece), below)] if walks else []
+            product = [StreamTask(beside, Do("multiply", layer, piece), below)] if walks else []
             before = [walks[layer, piece - 1]] if piece else []
             walk = _walk(walks, at_once, Do("step", layer, piece), (*product, *before))
             tasks += [*product, walk]
     return Schedule(tasks)
 
 
-def _walk(walks: dict[tuple[int, int], Task], at_once: int, what: Do, after: tuple[Task, ...]) -> Task:
+def _walk(
+    walks: dict[tuple[int, int], StreamTask], at_once: int, what: Do, after: tuple[StreamTask, ...]
+) -> StreamTask:
     """Give the next walk a lane: the first goes with the caller, and never are more side by side than fit."""
     many, first = len(walks), next(iter(walks.values()), None)
     if first is not None and many == at_once and first not in after:  # whose lane it would share
         after = (*after, first)
-    walks[what.layer, what.piece] = task = Task(1 + many % at_once if many else 0, what, after)
+    walks[what.layer, what.piece] = task = StreamTask(1 + many % at_once if many else 0, what, after)
     return task
 
 
@@ -78,20 +80,20 @@ def backward_tasks(layers: int, pieces: int, at_once: int, *, is_pile: bool) -> 
 
     Products that nobody waits for are listed after the walks of the next wave: these shall find the chip free.
     """
-    tasks: list[Task] = []
-    later: list[Task] = []
-    walks: dict[tuple[int, int], Task] = {}
-    passed: dict[tuple[int, int], Task] = {}
+    tasks: list[StreamTask] = []
+    later: list[StreamTask] = []
+    walks: dict[tuple[int, int], StreamTask] = {}
+    passed: dict[tuple[int, int], StreamTask] = {}
     awaited, rest = _product_lanes(at_once) if layers * pieces > 1 else (0, 0)
     for wave in _waves(layers, pieces, is_pile=is_pile):
-        found: list[Task] = []
+        found: list[StreamTask] = []
         for from_top, from_end in wave:
             layer, piece = layers - 1 - from_top, pieces - 1 - from_end
             before = [walks[layer, piece + 1]] if from_end else []
             before += [passed[layer + 1, piece]] if is_pile and from_top else []
             walk = _walk(walks, at_once, Do("step", layer, piece), tuple(before))
-            down = Task(awaited if is_pile else rest, Do("pass_down", layer, piece), (walk,))
-            weigh = Task(rest, Do("weigh", layer, piece), (walk, down))
+            down = StreamTask(awaited if is_pile else rest, Do("pass_down", layer, piece), (walk,))
+            weigh = StreamTask(rest, Do("weigh", layer, piece), (walk, down))
             passed[layer, piece] = down
             tasks += [walk, down] if is_pile else [walk]
             found += [weigh] if is_pile else [down, weigh]
@@ -121,7 +123,7 @@ def read(setting: Setting, lengths: Tensor | None, givens: Sequence[CellInputs])
         with precision.of_products(setting.extent.dtype):
             return _ahead(setting, lengths, givens)[1]
     flat = (t for given in givens for t in given)
-    found = _Read.apply(setting, lengths, *flat)  # type: ignore[no-untyped-call]
+    found = _WavefrontRead.apply(setting, lengths, *flat)  # type: ignore[no-untyped-call]
     return [tuple(found[i : i + 3]) for i in range(0, len(found), 3)]
 
 
@@ -149,7 +151,7 @@ def _shared_x(setting: Setting, before: Reading) -> Tensor | None:
     return before.x if setting.both_ways else None
 
 
-class _Read(torch.autograd.Function):
+class _WavefrontRead(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, setting: Setting, lengths: Tensor | None, *tensors: Any) -> tuple[Any, ...]:
         givens = [CellInputs(*tensors[i : i + FIELDS]) for i in range(0, len(tensors), FIELDS)]
