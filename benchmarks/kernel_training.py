@@ -33,6 +33,7 @@ import characters
 import ptb
 from common import COMMIT, data_folder, earlier, save_result, side_by_side
 from recollect.accel.cuda.recurrent import persistent
+from recollect.core.dispatch import without_accel
 from recollect.training.loop import update
 from recollect.training.state import Plan, TrainingState
 
@@ -68,7 +69,7 @@ class Learner:
 
 
 def path_of(way: str) -> AbstractContextManager[None]:
-    return nullcontext() if way.startswith("kernels") else persistent.disabled()
+    return nullcontext() if way.startswith("kernels") else without_accel()
 
 
 def main() -> None:

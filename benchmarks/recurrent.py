@@ -4,16 +4,14 @@ Same weights and inputs; contenders take turns, there and back; CUDA events; µs
 idle; at the goals' sizes four calls in a row are timed as well, as a training makes them: the host prepares one while
 the GPU works on another. Errors are relative, against torch.nn in float64, of all outputs, of dx and of the first
 layer's dW_hh. `walk` is the kernel alone, without the large products before and after it. float32 is multiplied in
-tf32, as cuDNN is allowed to by default: ours and torch.nn's. `chosen` says whether our kernels read, or the plain path
-where that is faster or more exact. The goals' sizes read 1024 steps, the rest of the grid 256. Rows are printed and
-saved as they come; a trial's are not saved.
+tf32, as cuDNN is allowed to by default: ours and torch.nn's. `chosen` says whether our kernels read, or torch where
+float32 stays in full precision or no plan fits. The goals' sizes read 1024 steps, the rest of the grid 256. Rows are
+printed and saved as they come; a trial's are not saved.
 
     python benchmarks/recurrent.py                        the goals' sizes and the whole grid
     python benchmarks/recurrent.py --quick                the goals' sizes; other rows are kept
     python benchmarks/recurrent.py --quick --rounds 5     a trial
     python benchmarks/recurrent.py --only lstm,bfloat16,64,1024        a trial; of a stack: …,LAYERS,DIRECTIONS
-    python benchmarks/recurrent.py --kernels …            our kernels even where the plain path is faster: a trial
-    python benchmarks/recurrent.py --table                from the saved rows, what belongs in kernels/slower.py
     python benchmarks/recurrent.py --tune                 the walk alone under other plans, few seconds
     python benchmarks/recurrent.py --tune-pieces          what shares the chip: walks at once, pieces of time
 """
@@ -38,7 +36,7 @@ from torch import Tensor, nn
 import recurrent_cases
 from common import COMMIT, earlier, save_result
 from recollect import GRU, LSTM, RNN
-from recollect.accel.cpu.recurrence import Given
+from recollect.accel.cell_inputs import CellInputs
 from recollect.accel.cuda import nvrtc
 from recollect.accel.cuda.driver import sources
 from recollect.accel.cuda.recurrent import (
@@ -47,7 +45,6 @@ from recollect.accel.cuda.recurrent import (
     inputs as preparing,
     persistent,
     plan as plans,
-    slower,
 )
 from recollect.accel.cuda.recurrent.workspace import Extent
 from recollect.core.capture import as_graph
@@ -62,14 +59,9 @@ NAME = "recurrent"
 
 def main(arguments: Sequence[str] | None = None) -> int:
     options = parse(arguments)
-    if options.table:
-        print(*recurrent_cases.table(earlier(NAME)), sep="\n")
-        return 0
     if not torch.cuda.is_available():
         print("needs a CUDA GPU")
         return 2
-    if options.kernels:
-        slower.PLAIN_IS_FASTER = frozenset()
     if options.tune:
         return tune([("lstm", "bfloat16", 64, 1024), ("lstm", "float16", 16, 1024)], options.rounds or 10)
     if options.tune_pieces:
@@ -81,7 +73,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", type=recurrent_cases.parse, help="cell,dtype,batch,hidden[,layers,directions]")
     parser.add_argument("--rounds", type=int, help="for a trial")
-    for name in ("--quick", "--kernels", "--table", "--tune", "--tune-pieces"):
+    for name in ("--quick", "--tune", "--tune-pieces"):
         parser.add_argument(name, action="store_true")
     return parser.parse_args(arguments)
 
@@ -93,7 +85,7 @@ def cases(options: argparse.Namespace) -> list[Case]:
 
 
 def is_trial(options: argparse.Namespace) -> bool:
-    return bool(options.only or options.rounds or options.kernels)
+    return bool(options.only or options.rounds)
 
 
 def measure_all(found: list[Case], rounds: int | None, *, is_trial: bool) -> int:
@@ -233,7 +225,7 @@ def job(layer: nn.Module, x: Tensor, weigh: Tensor, *, trains: bool) -> Callable
 
 def walk(layer: Any, cell: str, batch: int, dtype: torch.dtype, *, back: bool) -> Callable[[], Any]:
     """The walk forward alone, or the walk back alone, through logits that are whatever lies there."""
-    weight, nothing = layer.weight_hh.detach(), Given(*[None] * len(Given._fields))
+    weight, nothing = layer.weight_hh.detach(), CellInputs(*[None] * len(CellInputs._fields))
     given = nothing._replace(x=weight.new_empty(batch, STEPS, 0), w_ih=weight[:, :0], w_hh=weight)
     extent = Extent(cell, STEPS, batch, 0, layer.hidden, dtype)
     forward, machine = persistent._ready("forward", cell, dtype, batch, layer.hidden, DEVICE)

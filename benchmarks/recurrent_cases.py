@@ -6,8 +6,7 @@ import statistics
 from itertools import product
 from typing import Any, NamedTuple
 
-from recollect.accel.cuda.recurrent.slower import BATCH, HIDDEN
-
+HIDDEN, BATCH = (64, 128, 200, 256, 512, 650, 1024, 1500), (1, 16, 64, 128)  # the grid
 KINDS = ("lstm", "gru", "rnn_tanh")
 COLUMNS = "{:9}{:10}{:>4}{:>6}{:>4} {:18}{:>8}{:>8}{:>8}{:>8}{:>8}{:>7}{:>7}{:>8}{:>8}{:>7}  {}"
 HEAD = ("cell", "dtype", "B", "H", "", "pass", "ours", "graph", "torch", "graph", "walk")
@@ -96,15 +95,3 @@ def line(row: dict[str, Any]) -> str:
     head = (row["cell"], row["dtype"], row["batch"], row["hidden"], shape, row["pass"])
     marks = "".join(f" | {mark}" for mark in ("slower", "slower_in_graphs") if row[mark]).replace("_", " ")
     return COLUMNS.format(*head, *us, *ratios, f"{errors} | {row['plan']}{marks}")
-
-
-def table(rows: list[dict[str, Any]]) -> list[str]:
-    """Write the kernels' losses as entries of PLAIN_IS_FASTER; what is there already must be kept by hand."""
-    entries = []
-    for row in rows:
-        if row["chosen"] and not case_of(row).is_stack and (row["slower"] or row["slower_in_graphs"]):
-            place = (
-                f'"{row["cell"]}", torch.{row["dtype"]}, {row["batch"]}, {row["hidden"]}, {row["pass"] != "forward"}'
-            )
-            entries.append(f"Shape({place}),  # {row['ratio']:.2f}, {row['ratio_in_graphs']:.2f} in graphs")
-    return entries

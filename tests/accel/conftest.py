@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 import torch
 from emulated import Emulator
+from forms import offer_cuda_forms
 
 from recollect.accel.cpu import compiler as c_compiler
 from recollect.accel.cpu.decode import compilation as compiling
-from recollect.accel.cuda.recurrent import chunks as pieces, persistent, plan as plans, precision, slower
+from recollect.accel.cuda.recurrent import chunks as pieces, persistent, plan as plans, precision
 
 CPU = torch.device("cpu")
 
@@ -39,14 +40,14 @@ def emulate(folder, monkeypatch):
 
     def start(multiprocessors, through_l2=False, tf32=False):
         machine = Emulator(folder, plans.Chip(multiprocessors))
+        offer_cuda_forms(monkeypatch)
         monkeypatch.setattr(persistent, "_machines", {CPU: machine})
         monkeypatch.setattr(persistent, "_plans", {})
         monkeypatch.setattr(persistent, "REASONS", {})
         monkeypatch.setattr(persistent, "FEWEST_STEPS", 1)
-        monkeypatch.setattr(slower, "PLAIN_IS_FASTER", frozenset())
         monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", tf32)
-        monkeypatch.setattr(precision, "CELLS", plans.CELLS)
-        monkeypatch.setattr(precision, "IN_TF32", ((1, 1, 1),))
+        monkeypatch.setattr(precision, "TF32_CELLS", plans.CELLS)
+        monkeypatch.setattr(precision, "FEWEST_ROWS", 1)
         if through_l2:
             monkeypatch.setattr(plans, "WIDEST", 0)
         return machine

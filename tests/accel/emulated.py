@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from recollect.accel.cuda.driver import sources
-from recollect.accel.cuda.recurrent.plan import Chip, Chore, Plan
+from recollect.accel.cuda.recurrent.plan import Chip, Chore, KernelPlan
 
 HERE = Path(__file__).parent / "emulator"
 OUTCOMES = {1: "the grid stands still", 2: "something was sent after the end", 3: "a thread did what it may not"}
@@ -29,14 +29,14 @@ class Emulator:
     def __init__(self, folder: Path, chip: Chip, seed: int = 0) -> None:
         self.folder, self.chip, self.seed = folder, chip, seed
         self.told = ctypes.c_int()
-        self.launched: list[Plan] = []
+        self.launched: list[KernelPlan] = []
         self.silent = False  # block 1 sends nothing
         self.fault: tuple[str, str] | None = None  # a piece of the source, and what to put in its place
 
-    def fits(self, plan: Plan, copies: int = 1) -> bool:
+    def fits(self, plan: KernelPlan, copies: int = 1) -> bool:
         return copies * plan.grid <= self.chip.multiprocessors
 
-    def launch(self, plan: Plan, arguments: ctypes.Structure) -> None:
+    def launch(self, plan: KernelPlan, arguments: ctypes.Structure) -> None:
         self.launched.append(plan)
         self._run(plan, plan.direction.capitalize(), plan.grid, arguments)
 
@@ -44,7 +44,7 @@ class Emulator:
         blocks = max(1, min(-(-count // chore.threads), self.chip.multiprocessors))
         self._run(chore, chore.source.capitalize(), blocks, arguments)
 
-    def _run(self, kernel: Plan | Chore, structure: str, blocks: int, arguments: ctypes.Structure) -> None:
+    def _run(self, kernel: KernelPlan | Chore, structure: str, blocks: int, arguments: ctypes.Structure) -> None:
         library = build(self.folder, kernel.source, kernel.entry, structure, kernel.macros, self.fault)
         self.seed += 1
         sizes = (blocks, kernel.cluster, kernel.threads, kernel.shared_bytes, self.seed)

@@ -10,6 +10,7 @@ from torch import nn
 from torch.autograd import forward_ad
 from torch.utils.flop_counter import FlopCounterMode
 
+from recollect.accel.cell_inputs import CellInputs
 from recollect.accel.cpu import compiler as c_compiler, recurrence as recurrences, time_loop as recurrence_walk
 from recollect.core.record import readable
 from recollect.laws.check import check_layer
@@ -339,9 +340,9 @@ def test_an_lstm_that_learns_is_read_by_the_kernel_where_much_is_read(threads, m
     threads(2)
     layer, x, memory, _ = case("lstm", (rows, steps, 5, 16), torch.float32)
     with torch.set_grad_enabled(learns):
-        given = layer._given(x, memory)
-        assert recurrences.pays("lstm", given, is_ragged=False) == taken
-    assert recurrences.pays("lstm", given, is_ragged=True)
+        given = CellInputs.of(layer, x, memory)
+        assert recurrences.is_faster("lstm", given, is_ragged=False) == taken
+    assert recurrences.is_faster("lstm", given, is_ragged=True)
 
 
 def read_once(kind, dtype):
@@ -370,3 +371,17 @@ def test_a_compiler_that_fails_is_no_failure_of_ours(monkeypatch):
     one = case("rnn_tanh", (3, 5, 4, 17))
     assert_close(results(*one), readably(*one), 1e-12)
     assert recurrence_walk.REASONS == {"torch.float64": "cc ended with 1: out of disk"}
+
+
+class OtherEquations(LSTM):
+    """An LSTM whose output gate is open."""
+
+    def step(self, from_x, memory):
+        renewed, inner = super().step(from_x, memory)
+        return type(renewed)(hidden=renewed.cell.tanh(), cell=renewed.cell), inner
+
+
+def test_a_subclass_with_equations_of_its_own_is_not_read_by_the_kernel():
+    layer, x = OtherEquations(4, 17).double(), drawn(3, 9, 4)
+    assert not is_kernels(layer(x)[0])
+    assert is_kernels(type("Same", (LSTM,), {})(4, 17).double()(x)[0])

@@ -8,7 +8,7 @@ import pytest
 import torch
 from emulated import COMPILER, Emulator
 
-from recollect.accel.cpu.recurrence import Given
+from recollect.accel.cell_inputs import CellInputs
 from recollect.accel.cuda.recurrent.packed_weights import HIDDEN_SLOTS, INPUT_SLOTS, from_slots
 from recollect.accel.cuda.recurrent.plan import CELLS, Chip, offer
 from recollect.accel.cuda.recurrent.weight_gradients import WeightProducts, weight_gradients
@@ -18,7 +18,7 @@ pytestmark = [
     pytest.mark.usefixtures("poisoned"),
 ]
 
-NOTHING = Given(*[None] * 7)
+NOTHING = CellInputs(*[None] * 7)
 NAMES = ("w_ih", "w_hh", "b_ih", "b_hh")
 
 

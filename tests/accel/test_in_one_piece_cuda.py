@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from recollect import GRU, LSTM, RNN
-from recollect.accel.cuda.recurrent import persistent
+from recollect.core.dispatch import without_accel
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 
@@ -23,7 +23,7 @@ def are_together(layer):
 
 def read(layer, x):
     """Read by cuDNN, whose warning of weights that are apart is an error here."""
-    with warnings.catch_warnings(), persistent.disabled():
+    with warnings.catch_warnings(), without_accel():
         warnings.simplefilter("error")
         return layer(x)[0]
 

@@ -12,6 +12,7 @@ import pytest
 import torch
 from emulated import COMPILER
 from emulation import StepEmulator
+from forms import offer_cuda_forms
 from torch import Tensor
 
 from recollect.accel.cuda import choice as choosing, launcher as starting, single_step
@@ -41,6 +42,7 @@ def emulator(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[StepEmul
         assert os.environ.get("CI") != "true", "no g++"
         pytest.skip("no g++")
     found = StepEmulator(folder)
+    offer_cuda_forms(monkeypatch)
     monkeypatch.setitem(starting.LAUNCHERS, "cpu", found)
     monkeypatch.setattr(single_step, "WARPS", 2)
     monkeypatch.setattr(torch, "empty_like", lambda t, **options: torch.full_like(t, poison(t), **options))

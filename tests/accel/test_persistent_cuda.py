@@ -11,8 +11,9 @@ from readings import read as read_stack
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from recollect import GRU, LSTM, RNN
-from recollect.accel.cuda.recurrent import persistent, slower
+from recollect.accel.cuda.recurrent import persistent
 from recollect.core.capture import warm_up
+from recollect.core.dispatch import without_accel
 
 HOPPER = torch.cuda.is_available() and torch.cuda.get_device_capability() == (9, 0)
 pytestmark = pytest.mark.skipif(not HOPPER, reason="no Hopper GPU")
@@ -22,13 +23,12 @@ SIZES = [(1, 64), (3, 72), (16, 128), (64, 200), (64, 256), (20, 512), (128, 512
 SIZES += [(128, 1024), (40, 1500)]
 TF32_SIZES = [(17, 200), (64, 200), (64, 256), (64, 384), (20, 512), (128, 512), (64, 640)]
 TF32_SIZES += [(64, 768), (16, 1024), (64, 1024)]  # these have weights in shared memory
-UNITS = {torch.bfloat16: 2**-7, torch.float16: 2**-10, torch.float32: 2**-12}  # of one rounding; of half a tf32's
+UNITS = {torch.bfloat16: 2**-7, torch.float16: 2**-10, torch.float32: 2**-11}  # of one rounding
 KINDS = {"lstm": LSTM, "gru": GRU, "rnn_tanh": RNN, "rnn_relu": lambda *s, **k: RNN(*s, nonlinearity="relu", **k)}
 
 
 @pytest.fixture(autouse=True)
 def nobody_gave_up(monkeypatch):
-    monkeypatch.setattr(slower, "PLAIN_IS_FASTER", frozenset())  # right everywhere, chosen or not
     yield
     torch.cuda.synchronize()
     persistent.check()
@@ -66,7 +66,7 @@ def errors(found, exact):
 def errors_of_both(layer, x, parts, valid, weighs):
     """Ours, and the library's in the same dtype, against float64."""
     found = read(deepcopy(layer), x, parts, valid, weighs)
-    with persistent.disabled():
+    with without_accel():
         library = read(deepcopy(layer), x, parts, valid, weighs)
         wide = {name: part.double() for name, part in parts.items()}
         exact = read(deepcopy(layer).double(), x.double(), wide, valid, weighs)
@@ -117,15 +117,12 @@ def test_float32_stays_whole_where_tf32_is_not_allowed(monkeypatch):
     assert not persistent.takes(layer.kernel, x, layer.hidden)
 
 
-EXACT = [("lstm", 1, 1024), ("lstm", 16, 128), ("lstm", 16, 256), ("lstm", 16, 650), ("lstm", 17, 193)]
-EXACT += [("gru", 16, 384), ("gru", 64, 64), ("gru", 64, 192), ("rnn_tanh", 64, 512), ("rnn_relu", 20, 200)]
-FEW_INPUTS = [("lstm", 17, 200, 48), ("lstm", 17, 256, 48), ("lstm", 20, 512, 50), ("lstm", 64, 512, 96)]
-FEW_INPUTS += [("gru", 20, 650, 16), ("gru", 64, 512, 50), ("gru", 17, 652, 50), ("gru", 17, 256, 150)]
+FULL = [("lstm", 1, 1024), ("gru", 15, 512), ("rnn_tanh", 64, 512), ("rnn_relu", 20, 200)]
 ROUNDED = [(16, 512), (16, 652), (16, 1024), (17, 200), (17, 650), (128, 200)]
 
 
-@pytest.mark.parametrize(("kind", "batch", "hidden"), EXACT)
-def test_float32_stays_whole_where_the_library_keeps_it_so(kind, batch, hidden):
+@pytest.mark.parametrize(("kind", "batch", "hidden"), FULL)
+def test_float32_stays_in_full_precision_with_few_rows_and_in_rnns(kind, batch, hidden):
     layer, x, *_ = make(kind, batch, hidden, torch.float32, ragged=False)
     assert not persistent.takes(layer.kernel, x, layer.hidden)
 
@@ -134,17 +131,10 @@ def test_float32_stays_whole_where_the_library_keeps_it_so(kind, batch, hidden):
 def test_float32_is_rounded_where_the_library_rounds_it(kind, batch, hidden):
     layer, x, *_ = make(kind, batch, hidden, torch.float32, ragged=False)
     assert persistent.takes(layer.kernel, x, layer.hidden)
-    with torch.no_grad(), persistent.disabled():
+    with torch.no_grad(), without_accel():
         layer.weight_ih.zero_()  # of the two products the steps' own is left
         exact = deepcopy(layer).double()(x.double())[0]
         assert errors({"y": layer(x)[0].double()}, {"y": exact})["y"] > 1e-5
-
-
-@pytest.mark.parametrize(("kind", "batch", "hidden", "width"), FEW_INPUTS)
-def test_float32_of_few_inputs_is_as_exact_as_the_librarys(kind, batch, hidden, width):
-    ours, theirs = errors_of_both(*make(kind, batch, hidden, torch.float32, ragged=False, width=width))
-    broken = {name: (error, theirs[name]) for name, error in ours.items() if not error <= 1.05 * theirs[name]}
-    assert not broken, broken
 
 
 def test_a_thousand_steps_by_tf32_stay_right():
@@ -245,7 +235,7 @@ def make_stack(kind, batch, hidden, depth, *, bidirectional=False, ragged=True, 
 
 def compare_stack(layer, x, memory, valid, weighs):
     found = read_stack(deepcopy(layer), x, memory, valid, weighs)
-    with persistent.disabled():
+    with without_accel():
         library = read_stack(deepcopy(layer), x, memory, valid, weighs)
         exact = read_stack(deepcopy(layer).double(), x.double(), memory.to(torch.float64), valid, weighs)
     ours, theirs = errors(found, exact), errors(library, exact)

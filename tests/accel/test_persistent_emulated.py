@@ -10,7 +10,8 @@ import torch
 from emulated import COMPILER
 
 from recollect import GRU, LSTM, RNN
-from recollect.accel.cuda.recurrent import persistent, plan as plans, slower
+from recollect.accel.cuda.recurrent import persistent, plan as plans
+from recollect.core.dispatch import without_accel
 from recollect.core.record import readable
 
 pytestmark = [
@@ -157,7 +158,7 @@ def test_autocast_reads_float32_weights(emulate):
     with torch.autocast("cpu", torch.bfloat16):
         y, memory = layer(x)
     y.float().sum().backward()
-    with persistent.disabled():
+    with without_accel():
         wanted, _ = layer(x)
     assert machine.launched
     assert y.dtype == torch.bfloat16
@@ -231,7 +232,7 @@ def test_weights_that_changed_are_read_anew(emulate):
         before, _ = layer(x)
         layer.weight_hh.data.mul_(2)  # which nobody counts
         after, _ = layer(x)
-        with persistent.disabled():
+        with without_accel():
             wanted, _ = layer(x)
     assert not torch.equal(before, after)
     assert torch.allclose(after.float(), wanted.float(), atol=0.02)
@@ -241,24 +242,11 @@ def test_switched_off_and_out_of_reach(emulate):
     machine = emulate(12)
     layer = LSTM(5, 30).to(torch.bfloat16)
     x = torch.randn(3, 4, 5).to(torch.bfloat16)
-    with persistent.disabled():
+    with without_accel():
         layer(x)
     assert not persistent.takes("lstm", x.float(), 30)
     assert not persistent.takes("lstm", x, 4096)
     assert not machine.launched
-
-
-def test_what_the_plain_path_reads_faster(emulate, monkeypatch):
-    machine = emulate(12)
-    layer = LSTM(5, 30).to(torch.bfloat16)
-    x = torch.randn(3, 4, 5).to(torch.bfloat16)
-    near = slower.Shape("lstm", torch.bfloat16, 1, 64, trains=True)
-    monkeypatch.setattr(slower, "PLAIN_IS_FASTER", frozenset({near}))
-    layer(x)
-    assert not machine.launched
-    with torch.no_grad():
-        layer(x)
-    assert [p.direction for p in machine.launched] == ["forward"]
 
 
 def test_why_not(monkeypatch):

@@ -9,7 +9,7 @@ import pytest
 import torch
 from emulated import COMPILER, Emulator
 
-from recollect.accel.cpu.recurrence import Given
+from recollect.accel.cell_inputs import CellInputs
 from recollect.accel.cuda.recurrent import plan as plans
 from recollect.accel.cuda.recurrent.inputs import prepare_backward, prepare_forward
 from recollect.accel.cuda.recurrent.launches import sizes
@@ -32,7 +32,7 @@ pytestmark = [
 
 BATCH, STEPS = 9, 3
 SHAPES = [(5, 30), (16, 72), (7, 513), (104, 30)]  # width, hidden; 513 go through the cache, of 104 tf32 takes a part
-NOTHING = Given(*[None] * 7)
+NOTHING = CellInputs(*[None] * 7)
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "tf32": torch.float32}
 
 
@@ -46,7 +46,7 @@ def draw(cell, width, hidden, dtype, *, bias=True):
     rows = len(SENT_GATES[cell]) * hidden
     shapes = {"x": (BATCH, STEPS, width), "h": (BATCH, hidden), "c": (BATCH, hidden), "w_ih": (rows, width)}
     shapes |= {"w_hh": (rows, hidden), "b_ih": (rows,), "b_hh": (rows,)}
-    given = Given(**{name: torch.randn(shape).to(dtype) for name, shape in shapes.items()})
+    given = CellInputs(**{name: torch.randn(shape).to(dtype) for name, shape in shapes.items()})
     given = given if cell == "lstm" else given._replace(c=None)
     return given if bias else given._replace(b_ih=None, b_hh=None)
 
@@ -76,7 +76,7 @@ def check_forward(machine, cell, given, dtype, *, keeps=False):
     room, kept = prepare_forward(machine, plan, given, extent, keeps=keeps)
     assert (room is kept) == (not keeps)
     by_time = kept.matrix("by_time", steps * batch, width).view(steps, batch, width)
-    x, w_ih = (t if extent.is_exact_with_x else factors(t, dtype) for t in (given.x, given.w_ih))
+    x, w_ih = (factors(t, dtype) for t in (given.x, given.w_ih))
     assert torch.equal(by_time, x.transpose(0, 1))
     slotted = to_slots(w_ih, INPUT_SLOTS[cell]).flatten(0, 1)
     assert torch.equal(kept.matrix("slotted", *slotted.shape), slotted)

@@ -15,12 +15,12 @@ from readings import NARROW, draw, read
 from recollect import GRU, LSTM, RNN
 from recollect.accel.cuda.recurrent import (
     chunks as pieces,
-    persistent,
     plan as plans,
     streams as lanes,
     wavefront as side_by_side,
 )
-from recollect.accel.cuda.recurrent.streams import Schedule, Task, perform
+from recollect.accel.cuda.recurrent.streams import Schedule, StreamTask, perform
+from recollect.core.dispatch import without_accel
 from recollect.core.record import is_watched, readable
 
 needs_emulator = [
@@ -207,7 +207,7 @@ class TestBeside:
         x, memory, valid, _ = draw(layer, 5, 7, ragged=True)
         with torch.no_grad():
             y, after = layer(x, memory, valid=valid)
-            with persistent.disabled():
+            with without_accel():
                 wanted, end = layer(x, memory, valid=valid)
         assert counts(machine) == [6, 0]
         assert torch.allclose(y.float(), wanted.float(), atol=0.02)
@@ -282,7 +282,7 @@ class TestPile:
         with torch.autocast("cpu", torch.bfloat16):
             y, memory = layer(x)
         y.float().sum().backward()
-        with persistent.disabled():
+        with without_accel():
             wanted, _ = layer(x)
         assert counts(machine) == [6, 6]
         assert memory.layers[1].cell.dtype == layer[0].weight_hh.grad.dtype == torch.float32
@@ -318,13 +318,13 @@ def test_no_more_walks_at_once_than_fit(tasks, layers, pieces, is_pile, at_once)
 class TestLanes:
     def test_waits_are_for_other_lanes_alone(self, shuffled):
         seen = []
-        first = Task(0, "a")
-        second = Task(0, "b", (first,))
-        third = Task(1, "c", (second,))
+        first = StreamTask(0, "a")
+        second = StreamTask(0, "b", (first,))
+        third = StreamTask(1, "c", (second,))
         perform(Schedule([first, second, third]), seen.append, torch.device("cpu"), [1, 0])
         assert seen == ["a", "b", "c"]
 
     def test_in_turn_without_a_gpu(self):
         seen = []
-        perform(Schedule([Task(lane, lane) for lane in (1, 0, 2)]), seen.append, torch.device("cpu"), [1, 0, 0])
+        perform(Schedule([StreamTask(lane, lane) for lane in (1, 0, 2)]), seen.append, torch.device("cpu"), [1, 0, 0])
         assert seen == [1, 0, 2]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections import Counter
 from copy import deepcopy
 
 import pytest
@@ -160,10 +159,9 @@ def test_only_where_torch_allows_it(emulate, monkeypatch):
     assert persistent.takes("lstm", x, 30)
     assert not persistent.takes("lstm", x.double(), 30)
     assert not persistent.takes("lstm", x, 4096)
-    monkeypatch.setattr(precision, "IN_TF32", ((4, 31, 1), (3, 40, 4)))
-    assert not persistent.takes("lstm", x, 31)  # torch.nn is exact there
+    monkeypatch.setattr(precision, "FEWEST_ROWS", 4)
+    assert not persistent.takes("lstm", x, 31)  # torch.nn is in full precision there
     assert persistent.takes("lstm", torch.randn(4, 4, 5), 31)
-    assert [persistent.takes("lstm", x, hidden) for hidden in (36, 40, 42, 44)] == [False, True, False, True]
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
     assert not persistent.takes("lstm", torch.randn(4, 4, 5), 31)
     layer(x)
@@ -205,44 +203,23 @@ def test_what_products_are_allowed_is_given_back(dtype):
     assert {name: getattr(matmul, name) for name in before} == before
 
 
-@pytest.mark.parametrize("size", [12, 4])
-def test_products_with_few_inputs_are_exact(emulate, in_pieces, monkeypatch, size):
-    """W_ih x, dx and dW_ih of 16 inputs, but none of 20, nor dW_hh of 40 units; of 42 it is exact too."""
+@pytest.mark.parametrize("is_allowed", [True, False])
+def test_float32_is_read_in_tf32_where_cudnn_is_allowed_to(monkeypatch, is_allowed):
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", is_allowed)
+    taken = {cell: [rows for rows in (1, 15, 16, 64) if precision.may_use_tf32(cell, rows)] for cell in plans.CELLS}
+    cells = ("lstm", "gru") if is_allowed else ()
+    assert taken == {cell: [16, 64] if cell in cells else [] for cell in plans.CELLS}
+
+
+@pytest.mark.parametrize("way", ["forward", "backward"])
+def test_what_products_are_allowed_is_restored_after_each_way(emulate, way):
     emulate(12, tf32=True)
-    in_pieces(size)
-    monkeypatch.setattr(precision, "MANY_INPUTS", 20)
-    matmul, (asked, exact) = torch.backends.cuda.matmul, precision.EXACT
-    multiply, add, seen = torch.mm, torch.Tensor.addmm_, []
-
-    def note(*factors):
-        seen.append((min(min(t.shape) for t in factors), getattr(matmul, asked) == exact))
-
-    monkeypatch.setattr(torch, "mm", lambda a, b, **how: note(a, b) or multiply(a, b, **how))
-    monkeypatch.setattr(torch.Tensor, "addmm_", lambda t, a, b, **how: note(a, b) or add(t, a, b, **how))
-    for width, hidden in ((16, 40), (20, 40), (20, 42)):
-        LSTM(width, hidden)(torch.randn(11, 12, width, requires_grad=True))[0].sum().backward()
-    wanted = {(16, True): 3, (20, False): 6, (40, False): 2, (42, True): 1}
-    assert Counter(seen) == {which: many * 12 // size for which, many in wanted.items()}
-
-
-def test_where_torch_is_exact():
-    sizes = (192, 200, 202, 512, 650, 652, 1024)
-    taken = {rows: [h for h in sizes if precision.is_as_right("lstm", rows, h)] for rows in (15, 16, 17)}
-    assert taken == {15: [], 16: [512, 652, 1024], 17: [200, 512, 650, 652, 1024]}
-    assert not precision.is_as_right("rnn_tanh", 64, 512)
-
-
-def test_where_products_with_x_are_exact():
-    given = [(96, 508), (96, 512), (98, 512), (96, 513), (100, 200), (198, 1024), (202, 200)]
-    taken = [sizes for sizes in given if precision.is_exact_with_x(torch.float32, *sizes)]
-    assert taken == [(96, 508), (98, 512), (96, 513), (198, 1024)]
-    assert not precision.is_exact_with_x(torch.bfloat16, 16, 200)
-
-
-def test_where_sums_over_all_steps_are_exact():
-    given = [(2047, 650), (2048, 650), (800, 652)]
-    assert [sizes for sizes in given if precision.is_sum_exact(torch.float32, *sizes)] == [(2047, 650)]
-    assert not precision.is_sum_exact(torch.bfloat16, 800, 650)
+    matmul, (asked, wanted) = torch.backends.cuda.matmul, precision.WANTED[torch.float32]
+    before = getattr(matmul, asked)
+    y, _ = LSTM(5, 30)(torch.randn(3, 4, 5))
+    if way == "backward":
+        y.sum().backward()
+    assert getattr(matmul, asked) == before != wanted
 
 
 def test_rounding():

@@ -5,14 +5,15 @@ from __future__ import annotations
 import json
 import os
 import re
+import sys
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
 from command_line import ask, run
 from recollect.cli import doctor
-from recollect.cli.doctor import Finding, is_supported, reasons
+from recollect.cli.doctor import Finding, is_supported
+from recollect.core import dispatch
 
 ROOT = Path(__file__).resolve().parents[2]
 LAYERS, FAMILIES = ["RNN", "GRU", "LSTM", "SelfAttention"], ["rnn", "gru", "lstm", "transformer"]
@@ -86,14 +87,22 @@ def test_the_range_of_torch_is_that_of_the_metadata():
     assert not is_supported("3.0")
 
 
-def test_doctor_asks_fast_forms_for_their_reasons(monkeypatch):
-    module = ModuleType("kernel")
-    assert reasons(module) == []
-    module.REASONS = {"float64": "only float32"}
-    module.reason = lambda: "no such chip"
-    assert reasons(module) == ["no such chip", "float64: only float32"]
-    monkeypatch.setattr("recollect.accel.cpu.compiler.reason", lambda: "planted", raising=False)
-    assert Finding("accel.cpu.compiler", "absent", "planted") in doctor.check_fast_forms()
+def test_doctor_asks_dispatch_why_forms_are_not_used(monkeypatch):
+    monkeypatch.setattr(dispatch, "_forms", {("reasons", "cpu"): lambda: ["recurrent layers, float64: planted"]})
+    monkeypatch.setattr(dispatch, "_tried", {"cpu", "cuda"})
+    assert Finding("cpu forms", "absent", "recurrent layers, float64: planted") in doctor.check_fast_forms()
+    with dispatch.without_accel():
+        assert "RECOLLECT_ACCEL=off" in doctor.check_fast_forms()[0].says
+        assert "RECOLLECT_ACCEL=off" in doctor.check_compiler()[0].says
+
+
+def test_doctor_says_that_device_code_is_not_installed(monkeypatch):
+    monkeypatch.setattr(dispatch, "_forms", {})
+    monkeypatch.setattr(dispatch, "_tried", set())
+    monkeypatch.setattr(dispatch, "_missing", {})
+    monkeypatch.setitem(sys.modules, "recollect.accel.cpu", None)
+    assert doctor.check_compiler()[0].says == "not used: recollect.accel.cpu is not installed"
+    assert Finding("cpu forms", "absent", "recollect.accel.cpu is not installed") in doctor.check_fast_forms()
 
 
 def test_a_check_that_fails_keeps_no_other_from_being_made(monkeypatch):

@@ -14,20 +14,17 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from pkgutil import walk_packages
-from types import ModuleType
 from typing import Any, Literal
 
-from recollect.accel.cpu.compiler import NoCompiler, find_compiler, load, processor
 from recollect.core.cache import cache_folder
+from recollect.core.dispatch import ask, why_not
+from recollect.core.processor import processor
 
 TORCH = ((2, 8), (2, 14))  # from the first, below the second, as the package's metadata say
 TORCH_WANTED = ">=2.8,<2.14"
 AGAIN = "recollect doctor"
-TINY = "int twice(int x) { return 2 * x; }\n"
 FLAGS = {  # a feature: what /proc/cpuinfo calls it, and what goes without it
     "AVX-512": (("avx512f",), "products take shorter vectors"),
     "AMX": (("amx_tile",), "products in bfloat16 have no unit of their own"),
@@ -38,7 +35,6 @@ EXTRAS = {  # a library: what it is for, and the extra that brings it
     "tensorboard": ("curves in TensorBoard", "tensorboard"),
     "transformers": ("a peer in recollect bench", "peers"),
 }
-FAST_FORMS = "recollect.accel"  # whose modules may say why a fast form is not used
 
 
 @dataclass(frozen=True)
@@ -128,17 +124,20 @@ def _size(folder: Path) -> int:
 
 def check_compiler() -> list[Finding]:
     """Compile a tiny function and call it, or say why not."""
+    name = "C compiler"
     try:
-        command = find_compiler()
-        answer = load(TINY).twice(21)
-    except NoCompiler as error:
-        mend = f"CC=gcc {AGAIN}" if "CC" in os.environ else _install("gcc")
-        return [Finding("C compiler", "absent", f"{error}; plain forms are used", mend)]
+        found = ask("compiler", "cpu")
     except OSError as error:
-        return [Finding("C compiler", "absent", f"{command[0]}: what it compiles cannot be kept: {error.strerror}")]
-    if answer != 42:
-        return [Finding("C compiler", "absent", f"{command[0]} compiles wrongly: twice 21 is {answer}", f"CC= {AGAIN}")]
-    return [Finding("C compiler", "ok", f"{' '.join(command)} compiles, and what it compiles runs")]
+        if error.strerror:  # of the cache's disk
+            return [Finding(name, "absent", f"what it compiles cannot be kept: {error.strerror}")]
+        mend = f"CC=gcc {AGAIN}" if "CC" in os.environ else _install("gcc")
+        return [Finding(name, "absent", f"{error}; plain forms are used", mend)]
+    if found is None:
+        return [Finding(name, "absent", f"not used: {'; '.join(why_not('cpu'))}")]
+    command, is_right = found
+    if not is_right:
+        return [Finding(name, "absent", f"{command} compiles a tiny function wrongly", f"CC= {AGAIN}")]
+    return [Finding(name, "ok", f"{command} compiles, and what it compiles runs")]
 
 
 def _install(name: str) -> str:
@@ -279,7 +278,6 @@ def check_layers() -> list[Finding]:
 
 def check_generation() -> list[Finding]:
     """Let a tiny model generate, and see whether its decode step is compiled."""
-    from recollect.core.dispatch import ask
     from recollect.generation.sampling import generate
     from recollect.generation.settings import Settings, compiled
     from recollect.models.language import LanguageConfig, LanguageModel
@@ -294,36 +292,23 @@ def check_generation() -> list[Finding]:
 
 
 def check_fast_forms() -> list[Finding]:
-    """Ask every module of fast forms why it is not used; see `reasons`."""
-    findings = []
-    for found in walk_packages(import_module(FAST_FORMS).__path__, f"{FAST_FORMS}."):
-        name = found.name.removeprefix("recollect.")
-        findings += [Finding(name, "absent", why) for why in _ask(found.name)]
-    return findings
+    """Return why fast forms were not used by the checks before this one, by type of device."""
+    devices = ["cpu", "cuda"] if is_cuda_here() else ["cpu"]
+    return [Finding(f"{device} forms", "absent", why) for device in devices for why in why_not(device)]
 
 
-def _ask(name: str) -> list[str]:
-    try:
-        return reasons(import_module(name))
-    except Exception as error:  # one that needs what is not installed
-        return [_in_words(error)]
+def is_cuda_here() -> bool:
+    """Whether torch sees a GPU."""
+    import torch
+
+    return torch.cuda.is_available()
 
 
-def reasons(module: ModuleType) -> list[str]:
-    """Give why a module's fast forms are not used here.
-
-    A module may have `reason() -> str | None`, asked now, and `REASONS`, a dictionary of what it met so far by name.
-    """
-    ask: Callable[[], str | None] = getattr(module, "reason", lambda: None)
-    met: dict[str, str] = getattr(module, "REASONS", {})
-    why = ask()
-    return ([why] if why else []) + [f"{name}: {reason}" for name, reason in met.items()]
-
-
-PLAIN: tuple[Callable[[], list[Finding]], ...] = (check_cache, check_compiler, check_processor, check_extras)
+PLAIN: tuple[Callable[[], list[Finding]], ...] = (check_cache, check_processor, check_extras)
 WITH_TORCH: tuple[Callable[[], list[Finding]], ...] = (
     check_threads,
     check_memory,
+    check_compiler,
     check_gpus,
     check_graphs,
     check_nvrtc,

@@ -9,6 +9,7 @@ from typing import Any, overload
 import torch
 from torch import Tensor, nn
 
+from recollect.core.dispatch import ask, find
 from recollect.core.layer import M, SequenceLayer
 from recollect.core.memory import Both, Layers, Memory
 from recollect.core.record import is_watched
@@ -41,6 +42,7 @@ class Stack(SequenceLayer[Layers]):
         self.layers = nn.ModuleList(layers)
         self.width, self.width_out = layers[0].width, layers[-1].width_out
         self.growth = strongest_growth(layers)
+        self.kernel = "stack" if any(layer.kernel for layer in layers) else None
         if self.width is None:
             self.vocab_size = layers[0].vocab_size
 
@@ -82,30 +84,27 @@ class Stack(SequenceLayer[Layers]):
             after.append(own)
         return x, Layers(layers=tuple(after))
 
-    def fast(self, x: Tensor, memory: Layers, valid: Tensor | None) -> tuple[Tensor, Layers]:
-        """The same, in which layers may read together."""
-        return self.read(x, memory, valid) if torch.compiler.is_compiling() else self._fast(x, memory.layers, valid)
+    def _accelerated(self, x: Tensor, memory: Layers | None, valid: Tensor | None) -> tuple[Tensor, Layers] | None:
+        """Pass x through the layers, of which device code may join neighbours; without a memory each begins alone.
 
-    def fast_from_nothing(self, x: Tensor, valid: Tensor | None) -> tuple[Tensor, Layers] | None:
-        """Let every layer begin by itself; not in autocast, where a layer's x may be narrower than its memory."""
-        if torch.compiler.is_compiling() or torch.is_autocast_enabled(x.device.type) or is_watched(*self):
+        That is left out in autocast, where a layer's x may be of less precision than its memory, and where hooks see
+        what the layers are given.
+        """
+        join = None if self.kernel is None or torch.compiler.is_compiling() else find("neighbours", x.device.type)
+        if join is None or (memory is None and (torch.is_autocast_enabled(x.device.type) or is_watched(*self))):
             return None
-        return self._fast(x, [None] * len(self), valid) if any(layer.begins_bare for layer in self) else None
-
-    def _fast(self, x: Tensor, memories: Sequence[Any], valid: Tensor | None) -> tuple[Tensor, Layers]:
         layers: list[SequenceLayer[Any]] = list(self)
+        before: Sequence[Memory | None] = [None] * len(layers) if memory is None else memory.layers
         after: list[Memory] = []
         while len(after) < len(layers):
-            layer, *others = layers[len(after) :]
-            own = memories[len(after) :]
-            may_join = own[0] is not None or layer.begins_bare
-            found = layer.fast_along(others, x, own, valid) if may_join else None
+            at = len(after)
+            found = join(layers[at:], x, before[at:], valid) if layers[at].kernel is not None else None
             if found is None:
-                x, alone = layer(x, own[0], valid=valid)
-                after.append(alone)
+                x, own = layers[at](x, before[at], valid=valid)
+                after.append(own)
             else:
-                x, more = found
-                after += more
+                x, joined = found
+                after += joined
         return x, Layers(layers=tuple(after))
 
     def _check_memory(self, memory: Layers, x: Tensor) -> None:
@@ -161,7 +160,7 @@ class Bidirectional(SequenceLayer[Both]):
         self.forwards, self.backwards = forward, backward
         self.width, self.width_out = forward.width, forward.width_out + backward.width_out
         self.growth = strongest_growth([forward, backward])
-        self.begins_bare = forward.begins_bare and backward.begins_bare
+        self.kernel = "both_directions" if forward.kernel and forward.kernel == backward.kernel else None
         if self.width is None:
             self.vocab_size = forward.vocab_size
 
@@ -183,17 +182,12 @@ class Bidirectional(SequenceLayer[Both]):
         back, before = self.backwards(reverse_rows(x, valid), memory.backward, valid=valid)
         return torch.cat([ahead, reverse_rows(back, valid)], dim=-1), Both(forward=after, backward=before)
 
-    def fast(self, x: Tensor, memory: Both, valid: Tensor | None) -> tuple[Tensor, Both]:
-        """Read in both directions at the same time where the layers know how."""
-        found = self._at_once(x, (memory.forward, memory.backward), valid)
-        return self.read(x, memory, valid) if found is None else found
-
-    def fast_from_nothing(self, x: Tensor, valid: Tensor | None) -> tuple[Tensor, Both] | None:
-        """Let both begin by themselves, where they read at the same time."""
-        return self._at_once(x, (None, None), valid) if self.begins_bare else None
-
-    def _at_once(self, x: Tensor, memories: tuple[Any, Any], valid: Tensor | None) -> tuple[Tensor, Both] | None:
-        found = self.forwards.read_both_ways(self.backwards, x, memories, valid)
+    def _accelerated(self, x: Tensor, memory: Both | None, valid: Tensor | None) -> tuple[Tensor, Both] | None:
+        """Read in both directions at the same time, where device code can."""
+        if self.kernel is None or torch.compiler.is_compiling():
+            return None
+        memories = (None, None) if memory is None else (memory.forward, memory.backward)
+        found = ask("both_directions", x.device.type, self.forwards, self.backwards, x, memories, valid)
         if found is None:
             return None
         (ahead, after), (back, before) = found

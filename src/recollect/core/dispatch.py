@@ -20,16 +20,14 @@ from typing import Any, TypeAlias
 Form: TypeAlias = Callable[..., Any]
 
 HOOKS = {
-    "layer": "read with one layer, with or without a memory",
-    "neighbours": "read with a layer and some of those above it in a Stack",
-    "both_directions": "read with the two layers of a Bidirectional",
-    "recurrent_step": "one step of a recurrent layer, given its product with the input",
+    "layer": "(layer, x, memory or None, valid): read with one layer that declares a `kernel`",
+    "neighbours": "(layers, x, memories, valid): read with the first of a Stack's layers, as many as can be joined",
+    "both_directions": "(forwards, backwards, x, memories, valid): read with the two layers of a Bidirectional",
     "decode_step": "a decode step that is repeated: recorded, compiled or captured",
     "decode_loop": "choosing and reading in turn without returning to Python",
-    "decode_refusal": "why a model's decode step is not repeated",
-    "weight_layout": "lay a layer's weights out for the device's library",
-    "compute_dtype": "the dtype that matrix products are made in",
-    "reasons": "why forms are not used here",
+    "decode_refusal": "(model): why a model's decode step is not repeated; an empty text where it is",
+    "compiler": "(): what compiles device code here, tried on a tiny source",
+    "reasons": "(): why forms are not used here, by name",
 }
 
 _forms: dict[tuple[str, str], Form] = {}  # by hook and device type
@@ -53,13 +51,18 @@ def register(hook: str, device: str, form: Form) -> None:
     _forms[hook, device] = form
 
 
-def ask(hook: str, device: str, *given: Any, **options: Any) -> Any:
-    """Return what the form for a hook gives on a type of device; None: there is none, or it does not apply."""
+def find(hook: str, device: str) -> Form | None:
+    """Return the form for a hook on a type of device; None: there is none."""
     if not _switch.is_on:
         return None
     if device not in _tried:
         _load(device)
-    form = _forms.get((hook, device))
+    return _forms.get((hook, device))
+
+
+def ask(hook: str, device: str, *given: Any, **options: Any) -> Any:
+    """Return what the form for a hook gives on a type of device; None: there is none, or it does not apply."""
+    form = find(hook, device)
     return None if form is None else form(*given, **options)
 
 

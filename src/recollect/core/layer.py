@@ -8,12 +8,12 @@ One method serves one step, a chunk and a whole sequence. A layer is written wit
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, Generic, TypeVar
 
 import torch
 from torch import Tensor, nn
 
+from recollect.core.dispatch import ask
 from recollect.core.memory import Memory
 from recollect.core.record import is_readable
 from recollect.core.validate import check_input, check_memory, check_padding, check_valid, fill_invalid
@@ -34,7 +34,7 @@ class SequenceLayer(nn.Module, Generic[M]):
     growth: str = "constant"
     chunk_sizes: tuple[int, ...] = ()  # where it reads in chunks: `check_layer` tries lengths beyond each of these
     vocab_size: int  # where the inputs are ids
-    begins_bare: bool = False  # whether `fast_along` and `read_both_ways` take None for memories, at the beginning
+    kernel: str | None = None  # the name of its equations among our device code, where there may be some: core/dispatch
 
     @property
     def streams(self) -> bool:
@@ -58,19 +58,6 @@ class SequenceLayer(nn.Module, Generic[M]):
         """Read, in the form made for speed: the same outputs, memory and gradients."""
         return self.read(x, memory, valid)
 
-    def fast_from_nothing(self, x: Tensor, valid: Tensor | None) -> tuple[Tensor, M] | None:
-        """Read from the beginning without an initial memory, which costs time to make. None: with one, as always."""
-        return None
-
-    def fast_along(
-        self, others: Sequence[SequenceLayer[Any]], x: Tensor, memories: Sequence[Memory], valid: Tensor | None
-    ) -> tuple[Tensor, list[Memory]] | None:
-        """Read, in a stack, together with some of the layers above: those have read for which memories come back.
-
-        `memories` are this layer's and the others'. None: it reads alone, as always.
-        """
-        return None
-
     def forward(self, x: Tensor, memory: M | None = None, *, valid: Tensor | None = None) -> tuple[Tensor, M]:
         """Read x (B, T, D), or ids (B, T), going on from `memory` (None: from the beginning).
 
@@ -78,13 +65,26 @@ class SequenceLayer(nn.Module, Generic[M]):
         Elsewhere outputs are zero and the memory does not move. A mask that is no prefix, as from left padding, is
         refused where it can be seen without waiting for a device: on the CPU, outside compilation.
         """
-        x, is_fast = self.enter(x, valid), not is_readable()
-        found = self.fast_from_nothing(x, valid) if memory is None and is_fast else None
+        x = self.enter(x, valid)
+        if memory is not None:
+            self._check_memory(memory, x)
+        found = None if is_readable() else self._accelerated(x, memory, valid)
         if found is None:
-            memory = self._begin(x, memory)
-            found = self.fast(x, memory, valid) if is_fast else self.read(x, memory, valid)
+            if memory is None:
+                memory = self.initial_memory(len(x), like=x)
+            found = self.read(x, memory, valid) if is_readable() else self.fast(x, memory, valid)
         y, memory = found
         return fill_invalid(y, valid), memory
+
+    def _accelerated(self, x: Tensor, memory: M | None, valid: Tensor | None) -> tuple[Tensor, M] | None:
+        """Read with our device code, which may need no initial memory: making one takes time. None: it does not apply.
+
+        What torch.compile reads is left to it.
+        """
+        if self.kernel is None or torch.compiler.is_compiling():
+            return None
+        found: tuple[Tensor, M] | None = ask("layer", x.device.type, self, x, memory, valid)
+        return found
 
     def enter(self, x: Tensor, valid: Tensor | None) -> Tensor:
         """Check what comes in, and give x with zeros at padding."""
@@ -95,22 +95,6 @@ class SequenceLayer(nn.Module, Generic[M]):
             check_padding(valid)
             x = fill_invalid(x, valid)
         return x
-
-    def _begin(self, x: Tensor, memory: M | None) -> M:
-        """Check the memory to go on from, or give the first one."""
-        if memory is None:
-            return self.initial_memory(len(x), like=x)
-        self._check_memory(memory, x)
-        return memory
-
-    def read_both_ways(
-        self, other: SequenceLayer[Any], x: Tensor, memories: tuple[M | None, Any], valid: Tensor | None
-    ) -> list[tuple[Tensor, Any]] | None:
-        """Read forwards with this layer and at the same time backwards with another, all outputs in the order of x.
-
-        `memories` may both be None, at the beginning. None: they read one after the other, as always.
-        """
-        return None
 
     def _home(self) -> tuple[torch.dtype | None, torch.device | None]:
         """Give the dtype and device of the parameters, where there are any."""

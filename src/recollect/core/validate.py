@@ -181,3 +181,10 @@ def nearest(name: str, names: Iterable[str]) -> str:
     """Give '; did you mean …?' for the known names closest to an unknown one, or nothing."""
     close = difflib.get_close_matches(name, list(names), n=3, cutoff=0.5)
     return f"; did you mean {' or '.join(close)}?" if close else ""
+
+
+def compute_dtype(x: Tensor) -> torch.dtype:
+    """Return the dtype that matrix products with x are computed in: autocast's, which spares float64, or that of x."""
+    kind = x.device.type
+    is_cast = x.dtype is not torch.float64 and torch.is_autocast_enabled(kind)
+    return torch.get_autocast_dtype(kind) if is_cast else x.dtype

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import takewhile
 from typing import Any, Literal
 
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
-from recollect.accel.cuda.single_step import step_blocks
 from recollect.core.layer import M, SequenceLayer
-from recollect.core.memory import Memory
 from recollect.core.validate import ContractError
-from recollect.layers.pointwise import FeedForward, LayerNorm, Linear, Pointwise, RMSNorm
+from recollect.layers.pointwise import FeedForward, LayerNorm, Pointwise, RMSNorm
 
 
 class Block(SequenceLayer[M]):
@@ -24,6 +20,8 @@ class Block(SequenceLayer[M]):
 
     Its memory is the mixer's. `kind` is the norm's: "layer" or "rms".
     """
+
+    kernel = "block"
 
     def __init__(
         self,
@@ -69,20 +67,6 @@ class Block(SequenceLayer[M]):
         mixed, memory = self.mixer(x, memory, valid=valid)
         x = self.mixer_norm.map(x + self._drop(mixed))
         return self.feed_forward_norm.map(x + self._drop(self.feed_forward.map(x))), memory
-
-    def fast(self, x: Tensor, memory: M, valid: Tensor | None) -> tuple[Tensor, M]:
-        """The same in one launch, where a GPU reads a single step."""
-        found: Any = step_blocks([self], x, [memory], valid)
-        return self.read(x, memory, valid) if found is None else (found[0], found[1][0])
-
-    def fast_along(
-        self, others: Sequence[SequenceLayer[Any]], x: Tensor, memories: Sequence[Memory], valid: Tensor | None
-    ) -> tuple[Tensor, list[Memory]] | None:
-        """All blocks of a stack in one launch, where a GPU reads a single step."""
-        run: list[Any] = [self, *takewhile(lambda other: type(other) is Block, others)]
-        above = (layer.linear for layer in others[len(run) - 1 :][:2] if isinstance(layer, Linear))
-        weight = next((linear.weight for linear in above if type(linear) is nn.Linear), None)
-        return step_blocks(run, x, memories, valid, weight) if type(self) is Block else None
 
     def _drop(self, x: Tensor) -> Tensor:
         return F.dropout(x, self.dropout) if self.training else x

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, Literal
 
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from recollect.accel.cuda.head_step import step_head
 from recollect.core.layer import SequenceLayer
-from recollect.core.memory import Memory, Nothing
-from recollect.core.record import is_watched, note
+from recollect.core.memory import Nothing
+from recollect.core.record import note
 
 
 class Pointwise(SequenceLayer[Nothing]):
@@ -76,6 +74,8 @@ class FeedForward(Pointwise):
 class LayerNorm(Pointwise):
     """(x - mean) / √(variance + ε) · γ + β over the features of a step (Ba et al. 2016)."""
 
+    kernel = "norm"
+
     def __init__(self, width: int, *, eps: float = 1e-5, bias: bool = True, **factory: Any) -> None:
         super().__init__()
         self.width = self.width_out = width
@@ -85,15 +85,11 @@ class LayerNorm(Pointwise):
         """Normalise each step."""
         return self.norm(x)
 
-    def fast_along(
-        self, others: Sequence[SequenceLayer[Any]], x: Tensor, memories: Sequence[Memory], valid: Tensor | None
-    ) -> tuple[Tensor, list[Memory]] | None:
-        """With the linear map above it in one launch, where a GPU reads a single step."""
-        return _with_map(self, others, x, memories)
-
 
 class RMSNorm(Pointwise):
     """x / √(mean of squares + ε) · γ (Zhang & Sennrich 2019)."""
+
+    kernel = "norm"
 
     def __init__(self, width: int, *, eps: float = 1e-5, **factory: Any) -> None:
         super().__init__()
@@ -104,15 +100,11 @@ class RMSNorm(Pointwise):
         """Normalise each step."""
         return self.norm(x)
 
-    def fast_along(
-        self, others: Sequence[SequenceLayer[Any]], x: Tensor, memories: Sequence[Memory], valid: Tensor | None
-    ) -> tuple[Tensor, list[Memory]] | None:
-        """With the linear map above it in one launch, where a GPU reads a single step."""
-        return _with_map(self, others, x, memories)
-
 
 class Linear(Pointwise):
     """W x + b, to another width."""
+
+    kernel = "linear"
 
     def __init__(self, width: int, width_out: int, *, bias: bool = True, **factory: Any) -> None:
         super().__init__()
@@ -122,20 +114,6 @@ class Linear(Pointwise):
     def map(self, x: Tensor) -> Tensor:
         """W x + b."""
         return self.linear(x)
-
-    def fast(self, x: Tensor, memory: Nothing, valid: Tensor | None) -> tuple[Tensor, Nothing]:
-        """The same, read at the memory's speed where a GPU reads a single step."""
-        y = step_head(None, self.linear, x)
-        return self.map(x) if y is None else y, memory
-
-
-def _with_map(
-    norm: LayerNorm | RMSNorm, others: Sequence[SequenceLayer[Any]], x: Tensor, memories: Sequence[Memory]
-) -> tuple[Tensor, list[Memory]] | None:
-    if not others or type(others[0]) is not Linear or is_watched(norm, others[0]):
-        return None
-    y = step_head(norm.norm, others[0].linear, x)
-    return None if y is None else (y, list(memories[:2]))
 
 
 class Embedding(Pointwise):

@@ -11,9 +11,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
-from recollect.accel.cuda.recurrent.persistent import compute_dtype
 from recollect.core.memory import Layers, Memory
-from recollect.core.validate import check_memory
+from recollect.core.validate import check_memory, compute_dtype
 from recollect.layers.attention.attend import Attend
 from recollect.layers.attention.cross_attention import Source
 from recollect.layers.pointwise import Embedding, Pointwise

@@ -1,3 +1,26 @@
-"""Fast forms in C."""
+"""Fast forms in C for the CPU, registered with `core/dispatch`, which alone imports this."""
 
-from recollect.accel.cpu import decode as decode
+from __future__ import annotations
+
+from typing import Any
+
+from recollect.accel.cpu import compiler, decode as decode, recurrence, time_loop
+from recollect.accel.cpu.decode import compilation
+from recollect.core.dispatch import register
+from recollect.layers.recurrent.recurrence import Recurrence
+
+
+def read_layer(layer: Any, *given: Any) -> Any:
+    """Read with one layer: only recurrences have a kernel here."""
+    return recurrence.read_layer(layer, *given) if isinstance(layer, Recurrence) else None
+
+
+def reasons() -> list[str]:
+    """Return why kernels are not used, as far as they were asked for."""
+    met = {"recurrent layers": time_loop.REASONS, "decode steps": compilation.REASONS}
+    return [f"{what}, {name}: {why}" for what, found in met.items() for name, why in found.items()]
+
+
+register("layer", "cpu", read_layer)
+register("compiler", "cpu", compiler.examine)
+register("reasons", "cpu", reasons)

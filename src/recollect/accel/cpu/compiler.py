@@ -9,7 +9,6 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import os
-import platform
 import shlex
 import shutil
 import subprocess
@@ -19,10 +18,12 @@ from threading import Lock
 from typing import Any
 
 from recollect.core.cache import build_folder, cache_folder, is_whole, read_record
+from recollect.core.processor import processor
 
 FLAGS = ("-std=gnu11", "-O3", "-fPIC", "-shared", "-fno-math-errno", "-fno-trapping-math")
 EXTRAS = (("-march=native", "-fopenmp"), ("-march=native", "-fopenmp-simd"), ())  # the first that the compiler takes
 LIBRARY, SECONDS = "library.so", 120
+TINY = "int twice(int x) { return 2 * x; }\n"
 
 _BUILDING = Lock()
 
@@ -42,6 +43,11 @@ def load(text: str) -> ctypes.CDLL:
     return ctypes.CDLL(str(folder / LIBRARY))
 
 
+def examine() -> tuple[str, bool]:
+    """Return the compiler's command, and whether what it compiles runs as written; raises `NoCompiler` or OSError."""
+    return " ".join(find_compiler()), load(TINY).twice(21) == 42
+
+
 def find_compiler() -> tuple[str, ...]:
     """Give the command of a C compiler: what CC says (`ccache gcc` is one too), or the system's."""
     named = tuple(shlex.split(os.environ.get("CC", "")))
@@ -56,16 +62,6 @@ def find_compiler() -> tuple[str, ...]:
 @lru_cache
 def _version(compiler: tuple[str, ...]) -> str:
     return _run([*compiler, "--version"])
-
-
-@lru_cache
-def processor() -> str:
-    """Name the processor and what it can do: code for another may stop the program."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return f"{platform.machine()} {platform.processor()} {platform.node()}"
-    return "\n".join(sorted({line for line in lines if line.startswith(("model name", "flags", "Features", "CPU "))}))
 
 
 def _is_sound(folder: Path) -> bool:

@@ -1,101 +1,103 @@
-"""RNN, GRU and LSTM on a CPU, by a kernel in C that walks through time; forwards and backwards.
+"""RNN, GRU and LSTM on a CPU, by a kernel in C for the time loop; forward and backward.
 
 torch reads RNN and GRU step by step: every step's product reads the weights as they lie, every step adds its own share
 to their gradients, and every operation on the way has its price. Here the recurrent product has weights laid out for
-it, a step is one pass, and each thread walks through the whole sequence with its own rows, so that none waits. All that
-does not hang on the step before is a large product of torch's, before the walk or after it.
+it, a step is one pass, and each thread reads the whole sequence with its own rows, so that none waits. All that
+does not depend on the step before is a large matrix product of torch's, before the time loop or after it.
 
 The readable form is the layer's own `read`. See docs/decisions/0013-cpu-recurrences.md.
 """
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, TypeVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.autograd import forward_ad
 
+from recollect.accel.cell_inputs import CellInputs, is_as_written, is_traced
 from recollect.accel.cpu.time_loop import DTYPES, Walk, library_for
+from recollect.layers.recurrent.recurrence import Hidden, Recurrence
 
-# Where it pays, measured (benchmarks/recurrences.py):
+# Where it is faster, as measured (benchmarks/recurrences.py):
 FEWEST = 1 << 18  # products of two numbers, in all recurrent steps together: fewer are not worth a compiler's second
 FEWEST_STEPS = 8  # laying the weights out costs as much as some steps
-FEWEST_READ = 64  # rows times steps, where no gradients are wanted
+FEWEST_READ = 64  # rows times steps, where no gradients are needed
 FEWEST_LEARNT, FEWEST_EACH = 4096, 8  # rows times steps, and rows of a thread: below, oneDNN's LSTM is as quick
 NEAR = 2 << 20  # bytes of weights that a thread reads at every step in the time that torch takes to begin one
 
-
-class Given(NamedTuple):
-    """What is read, from where, and with which weights, in torch's layout."""
-
-    x: Tensor  # (B, T, D)
-    h: Tensor | None  # (B, H); None: zeros, where a kernel writes them itself
-    c: Tensor | None  # an LSTM's
-    w_ih: Tensor  # (G·H, D)
-    w_hh: Tensor  # (G·H, H)
-    b_ih: Tensor | None
-    b_hh: Tensor | None
-
-    def tensors(self) -> list[Tensor]:
-        """Give those that there are."""
-        return [t for t in self if t is not None]
-
-    def is_kept(self) -> bool:
-        """Whether gradients are wanted."""
-        return torch.is_grad_enabled() and any(t.requires_grad for t in self.tensors())
+Plain = Callable[[CellInputs], list[Tensor]]  # all outputs, the last h and c, by torch's operations
+H = TypeVar("H", bound=Hidden)
 
 
-Plain = Callable[[Given], list[Tensor]]  # all outputs, the last h and c, by torch's operations
+def read_layer(layer: Recurrence[H], x: Tensor, memory: H | None, valid: Tensor | None) -> tuple[Tensor, H] | None:
+    """Read with a recurrent layer by the C kernel; None where there is none for it, or torch is as fast.
+
+    Not where a weight is computed from others at every call.
+    """
+    kind = layer.kernel
+    if kind is None or x.shape[1] < FEWEST_STEPS or not layer.has_own_weights or not is_as_written(layer):
+        return None
+    given = CellInputs.of(layer, x, memory)
+    if not is_faster(kind, given, is_ragged=valid is not None):
+        return None
+    if memory is None:
+        memory = layer.initial_memory(len(x), like=x)
+        given = CellInputs.of(layer, x, memory)
+    lengths = None if valid is None else valid.sum(1)
+    y, *last = read(kind, given, lengths, lambda given: _read_plainly(layer, given, memory, valid))
+    return y, _replace(memory, last)
 
 
-def pays(kind: str, given: Given, is_ragged: bool) -> bool:
-    """Whether to read here. Hangs on what is given alone, not on what was read before: same call, same bits."""
+def _read_plainly(layer: Recurrence[H], given: CellInputs, memory: H, valid: Tensor | None) -> list[Tensor]:
+    """Read what is given, which may be other tensors than those of the layer and the memory, by torch's operations."""
+    twin = copy.copy(layer)
+    twin._parameters = dict(zip(layer._parameters, given[3:], strict=True))  # type: ignore[arg-type]
+    y, after = twin.read(given.x, _replace(memory, [t for t in given[1:3] if t is not None]), valid)
+    return [y, *after.tensors().values()]
+
+
+def _replace(memory: H, tensors: list[Tensor]) -> H:
+    return type(memory)(**dict(zip(memory.tensors(), tensors, strict=True)))
+
+
+def is_faster(kind: str, given: CellInputs, is_ragged: bool) -> bool:
+    """Whether to read here. Depends on what is given alone, not on what was read before: same call, same bits."""
     x, (rows, steps, _) = given.x, given.x.shape
     is_known = x.device.type == "cpu" and x.dtype in DTYPES
-    if not is_known or steps < FEWEST_STEPS or rows * steps * given.w_hh.numel() < FEWEST:
+    if not is_known or rows * steps * given.w_hh.numel() < FEWEST:
         return False
     return _is_quicker(kind, given, is_ragged) and _is_eager(given) and library_for(x.dtype) is not None
 
 
-def _is_quicker(kind: str, given: Given, is_ragged: bool) -> bool:
+def _is_quicker(kind: str, given: CellInputs, is_ragged: bool) -> bool:
     """Whether torch would take longer."""
     x, (rows, steps, _), threads = given.x, given.x.shape, torch.get_num_threads()
     if x.dtype == torch.bfloat16:
         return True  # read plainly otherwise
     if kind == "lstm" and x.dtype == torch.float32 and not is_ragged:  # torch has oneDNN's
-        return given.is_kept() and rows * steps >= FEWEST_LEARNT and rows >= FEWEST_EACH * threads
+        return given.needs_gradients() and rows * steps >= FEWEST_LEARNT and rows >= FEWEST_EACH * threads
     idle = max(0, 1 - rows / threads)  # threads without a row: torch would let them read weights
-    return given.is_kept() or (rows * steps >= FEWEST_READ and idle * given.w_hh.nbytes <= NEAR)
+    return given.needs_gradients() or (rows * steps >= FEWEST_READ and idle * given.w_hh.nbytes <= NEAR)
 
 
-def _is_eager(given: Given) -> bool:
+def _is_eager(given: CellInputs) -> bool:
     """Whether these are plain tensors, and nobody but autograd follows what is done to them."""
-    if is_followed() or torch.is_autocast_enabled("cpu"):
+    if is_traced() or torch.is_autocast_enabled("cpu"):
         return False
     return all(type(t) in (Tensor, nn.Parameter) for t in given.tensors())
 
 
-def is_followed() -> bool:
-    """Whether anybody but autograd follows what is done: a kernel is nothing that they know."""
-    return (
-        torch.compiler.is_compiling()
-        or torch._C._get_tracing_state() is not None  # torch.jit.trace
-        or torch._C._are_functorch_transforms_active()
-        or torch._C._len_torch_dispatch_stack() > 0
-        or forward_ad._current_level >= 0
-    )
-
-
-def read(kind: str, given: Given, lengths: Tensor | None, plain: Plain) -> list[Tensor]:
+def read(kind: str, given: CellInputs, lengths: Tensor | None, plain: Plain) -> list[Tensor]:
     """Give all outputs (B, T, H), zero where a row has ended, and the last h, for an LSTM also c.
 
     `kind` is one of KINDS; `lengths` (B,) are the rows' own, None: all are as long as x. Gradients that are to be
     differentiated again are computed through `plain`.
     """
-    if given.is_kept():
+    if given.needs_gradients():
         found = _Recurrence.apply(kind, lengths, plain, *given)  # type: ignore[no-untyped-call]
     else:
         y, _, *last = _walk(kind, given, lengths).forwards(given.w_hh, given.b_hh, is_kept=False)
@@ -103,7 +105,7 @@ def read(kind: str, given: Given, lengths: Tensor | None, plain: Plain) -> list[
     return [t for t in found if t is not None]
 
 
-def _walk(kind: str, given: Given, lengths: Tensor | None, gates: Tensor | None = None) -> Walk:
+def _walk(kind: str, given: CellInputs, lengths: Tensor | None, gates: Tensor | None = None) -> Walk:
     library = library_for(given.x.dtype)
     assert library is not None
     if gates is None:
@@ -116,8 +118,8 @@ def _walk(kind: str, given: Given, lengths: Tensor | None, gates: Tensor | None 
 class _Recurrence(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, kind: str, lengths: Tensor | None, plain: Plain, *given: Tensor) -> tuple[Tensor | None, ...]:
-        walk = _walk(kind, Given(*given), lengths)
-        y, inner, *last = walk.forwards(Given(*given).w_hh, Given(*given).b_hh, is_kept=True)
+        walk = _walk(kind, CellInputs(*given), lengths)
+        y, inner, *last = walk.forwards(CellInputs(*given).w_hh, CellInputs(*given).b_hh, is_kept=True)
         ctx.kind, ctx.plain = kind, plain
         ctx.save_for_backward(*given, lengths, walk.gates, y, inner)
         return y, *last
@@ -125,7 +127,7 @@ class _Recurrence(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, dy: Tensor, dh: Tensor, dc: Tensor | None) -> tuple[Tensor | None, ...]:
         *tensors, lengths, gates, y, inner = ctx.saved_tensors
-        given, wants = Given(*tensors), Given(*ctx.needs_input_grad[3:])
+        given, wants = CellInputs(*tensors), CellInputs(*ctx.needs_input_grad[3:])
         if torch.is_grad_enabled():  # create_graph
             return None, None, None, *_differentiable(ctx.plain, given, wants, [dy, dh, dc])
         walk = _walk(ctx.kind, given, lengths, gates)
@@ -134,7 +136,9 @@ class _Recurrence(torch.autograd.Function):
         return None, None, None, *_gradients(given, wants, y, d_gates, d_inner, d_first, d_cell)
 
 
-def _differentiable(plain: Plain, given: Given, wants: Given, upstream: list[Tensor | None]) -> list[Tensor | None]:
+def _differentiable(
+    plain: Plain, given: CellInputs, wants: CellInputs, upstream: list[Tensor | None]
+) -> list[Tensor | None]:
     """Give the gradients by torch's operations, so that they can be differentiated themselves."""
     leaves = [t for t, is_wanted in zip(given, wants, strict=True) if t is not None and is_wanted]
     found = plain(given)
@@ -143,8 +147,8 @@ def _differentiable(plain: Plain, given: Given, wants: Given, upstream: list[Ten
 
 
 def _gradients(
-    given: Given,
-    wants: Given,
+    given: CellInputs,
+    wants: CellInputs,
     y: Tensor,
     d_gates: Tensor,
     d_inner: Tensor | None,

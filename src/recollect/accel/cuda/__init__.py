@@ -1,3 +1,51 @@
-"""Fast forms in CUDA C++."""
+"""Fast forms in CUDA C++, registered with `core/dispatch`, which alone imports this."""
 
-from recollect.accel.cuda import decode_loop as decode_loop
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from torch import Tensor
+
+from recollect.accel.cuda import decode_loop as decode_loop, head_step, launcher, single_step
+from recollect.accel.cuda.recurrent import forms, persistent
+from recollect.core.dispatch import register
+from recollect.core.memory import Memory
+from recollect.layers.recurrent.recurrence import Recurrence
+
+
+def read_layer(layer: Any, x: Tensor, memory: Any, valid: Tensor | None) -> tuple[Tensor, Any] | None:
+    """Read with one layer; None where there is no kernel for it."""
+    if isinstance(layer, Recurrence):
+        return forms.read_layer(layer, x, memory, valid)
+    if layer.kernel == "block":
+        return single_step.read_block(layer, x, memory, valid)
+    return head_step.read_linear(layer, x) if layer.kernel == "linear" else None
+
+
+def read_neighbours(
+    layers: Sequence[Any], x: Tensor, memories: Sequence[Any], valid: Tensor | None
+) -> tuple[Tensor, list[Memory]] | None:
+    """Read with the first of some layers, as many as can be joined; None where they cannot."""
+    if isinstance(layers[0], Recurrence):
+        return forms.read_stacked(layers, x, memories, valid)
+    if layers[0].kernel == "block":
+        return single_step.read_blocks(layers, x, memories, valid)
+    return head_step.read_head(layers, x) if layers[0].kernel == "norm" else None
+
+
+def reasons() -> list[str]:
+    """Return why kernels are not used, as far as they were asked for."""
+    met = {"recurrent layers": persistent.REASONS, "single steps": launcher.REASONS}
+    return [f"{what}, {name}: {why}" for what, found in met.items() for name, why in found.items()]
+
+
+def register_forms(device: str = "cuda") -> None:
+    """Offer all forms for a type of device: tests let an emulator stand in for the GPU on the CPU's tensors."""
+    register("layer", device, read_layer)
+    register("neighbours", device, read_neighbours)
+    register("both_directions", device, forms.read_both_directions)
+    register("reasons", device, reasons)
+
+
+register_forms()

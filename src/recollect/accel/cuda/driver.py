@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Mapping
 from functools import lru_cache
 from importlib.resources import files
 from threading import Lock, local
@@ -11,7 +12,7 @@ from typing import Any, NamedTuple
 import torch
 
 from recollect.accel.cuda import nvrtc
-from recollect.accel.cuda.recurrent.plan import Chip, Chore, Plan
+from recollect.accel.cuda.recurrent.plan import Chip, Chore, KernelPlan
 
 MAX_DYNAMIC_SHARED_BYTES, NON_PORTABLE_CLUSTERS = 8, 14  # CUfunction_attribute
 COOPERATIVE, CLUSTER_DIMENSION = 2, 4  # CUlaunchAttributeID
@@ -51,11 +52,11 @@ class Cuda:
         self.chip = Chip(properties.multi_processor_count, shared_bytes)
         self._pinned = torch.zeros(1, dtype=torch.int32, pin_memory=True)
         self.told = ctypes.c_int.from_address(self._pinned.data_ptr())  # a kernel that gave up writes here
-        self._kernels: dict[Plan | Chore, tuple[ctypes.c_void_p, Shape]] = {}
-        self._at_once: dict[Plan, int] = {}  # blocks; none where the driver does not take the launch
+        self._kernels: dict[KernelPlan | Chore, tuple[ctypes.c_void_p, LaunchShape]] = {}
+        self._at_once: dict[KernelPlan, int] = {}  # blocks; none where the driver does not take the launch
         self._lock = Lock()
 
-    def fits(self, plan: Plan, copies: int = 1) -> bool:
+    def fits(self, plan: KernelPlan, copies: int = 1) -> bool:
         """Whether all blocks of so many walks can run at once; several walks do not share a multiprocessor."""
         if copies > 1 and copies * plan.grid > self.chip.multiprocessors:
             return False
@@ -64,7 +65,7 @@ class Cuda:
                 self._at_once[plan] = self._try(plan)
         return self._at_once[plan] >= copies * plan.grid
 
-    def _try(self, plan: Plan) -> int:
+    def _try(self, plan: KernelPlan) -> int:
         """Compile all that goes with a plan, and ask the driver: a launch of no steps tries whether it is taken."""
         nothing = (ctypes.c_byte * 1024)()
         for chore in Chore.all_of(plan).values():
@@ -74,23 +75,17 @@ class Cuda:
         is_taken = at_once >= plan.grid and _start(*self._kernel(plan), ctypes.addressof(nothing), here) == 0
         return at_once if is_taken else 0
 
-    def launch(self, plan: Plan, arguments: ctypes.Structure) -> None:
+    def launch(self, plan: KernelPlan, arguments: ctypes.Structure) -> None:
         """Launch on the current stream."""
-        self._launch(*self._kernel(plan), arguments)
+        launch(*self._kernel(plan), arguments, self.device)
 
     def do(self, chore: Chore, count: int, arguments: ctypes.Structure) -> None:
         """Launch on the current stream: a thread for each thing, as long as the chip holds them at once."""
         blocks = max(1, min(-(-count // chore.threads), BLOCKS_AT_ONCE * self.chip.multiprocessors))
-        self._launch(self._kernel(chore)[0], Shape(blocks, chore.threads, chore.shared_bytes), arguments)
+        shape = LaunchShape(blocks, chore.threads, chore.shared_bytes)
+        launch(self._kernel(chore)[0], shape, arguments, self.device)
 
-    def _launch(self, function: ctypes.c_void_p, shape: Shape, arguments: ctypes.Structure) -> None:
-        if torch.cuda.current_device() == self.device.index:  # asked once: every question takes its time
-            launch(function, shape, arguments, self.device.index)
-        else:
-            with torch.cuda.device(self.device):
-                launch(function, shape, arguments, self.device.index)
-
-    def _blocks_at_once(self, plan: Plan) -> int:
+    def _blocks_at_once(self, plan: KernelPlan) -> int:
         count, (function, shape) = ctypes.c_int(), self._kernel(plan)
         if plan.cluster == 1:
             size = (plan.threads, ctypes.c_size_t(plan.shared_bytes))
@@ -100,20 +95,19 @@ class Cuda:
         status = _driver().cuOccupancyMaxActiveClusters(ctypes.byref(count), function, ctypes.byref(config))
         return 0 if status else count.value * plan.cluster  # a cluster that large may be refused
 
-    def _kernel(self, kernel: Plan | Chore) -> tuple[ctypes.c_void_p, Shape]:
+    def _kernel(self, kernel: KernelPlan | Chore) -> tuple[ctypes.c_void_p, LaunchShape]:
         found = self._kernels.get(kernel)
         if found is None:
             with self._lock:
                 found = self._kernels[kernel] = self._kernels.get(kernel) or self._load(kernel)
         return found
 
-    def _load(self, kernel: Plan | Chore) -> tuple[ctypes.c_void_p, Shape]:
-        code = nvrtc.build(sources(), f"{kernel.source}.cu", kernel.macros, self.arch)
-        shape = Shape(kernel.grid, kernel.threads, kernel.shared_bytes, kernel.cluster, kernel.through_l2)
-        return load(code, kernel.entry, kernel.shared_bytes, wide=kernel.cluster > 8), shape
+    def _load(self, kernel: KernelPlan | Chore) -> tuple[ctypes.c_void_p, LaunchShape]:
+        shape = LaunchShape(kernel.grid, kernel.threads, kernel.shared_bytes, kernel.cluster, kernel.through_l2)
+        return load(kernel.source, kernel.entry, kernel.macros, self.arch, shape), shape
 
 
-class Shape(NamedTuple):
+class LaunchShape(NamedTuple):
     """How a kernel is started: blocks, threads in each, their shared memory, clusters, and whether all run at once."""
 
     blocks: int
@@ -123,26 +117,31 @@ class Shape(NamedTuple):
     cooperative: bool = False
 
 
-def load(code: bytes, name: str, shared_bytes: int, *, wide: bool = False) -> ctypes.c_void_p:
-    """Give a kernel of compiled code, for the current device; `wide`: with clusters of more than eight blocks."""
+def load(source: str, entry: str, macros: Mapping[str, Any], arch: str, shape: LaunchShape) -> ctypes.c_void_p:
+    """Compile a kernel for a chip, or take it from the cache, and load it for the current device."""
+    code = nvrtc.build(sources(), f"{source}.cu", macros, arch)
     module, function = ctypes.c_void_p(), ctypes.c_void_p()
     _enter_context()
     _check(_driver().cuModuleLoadData(ctypes.byref(module), code))
-    _check(_driver().cuModuleGetFunction(ctypes.byref(function), module, name.encode()))
-    _check(_driver().cuFuncSetAttribute(function, MAX_DYNAMIC_SHARED_BYTES, shared_bytes))
-    if wide:
+    _check(_driver().cuModuleGetFunction(ctypes.byref(function), module, entry.encode()))
+    _check(_driver().cuFuncSetAttribute(function, MAX_DYNAMIC_SHARED_BYTES, shape.shared_bytes))
+    if shape.cluster > 8:
         _check(_driver().cuFuncSetAttribute(function, NON_PORTABLE_CLUSTERS, 1))
     return function
 
 
-def launch(function: ctypes.c_void_p, shape: Shape, arguments: ctypes.Structure, device: int) -> None:
-    """Start a kernel whose one argument is a structure, on the current device, which is given, and its stream."""
-    status = _start(function, shape, ctypes.addressof(arguments), device)
+def launch(function: ctypes.c_void_p, shape: LaunchShape, arguments: ctypes.Structure, device: torch.device) -> None:
+    """Launch a kernel, whose one argument is a structure, on a device's current stream."""
+    if torch.cuda.current_device() == device.index:  # asked once: every question takes its time
+        status = _start(function, shape, ctypes.addressof(arguments), device.index)
+    else:
+        with torch.cuda.device(device):
+            status = _start(function, shape, ctypes.addressof(arguments), device.index)
     if status:
         _check(status)
 
 
-def _start(function: ctypes.c_void_p, shape: Shape, arguments: int, device: int) -> int:
+def _start(function: ctypes.c_void_p, shape: LaunchShape, arguments: int, device: int) -> int:
     _enter_context()
     kept = _configure(shape)
     config = _Config.from_buffer_copy(kept)  # its own: threads may launch at the same time
@@ -180,7 +179,7 @@ def sources() -> dict[str, str]:
 
 
 @lru_cache(maxsize=1024)
-def _configure(shape: Shape) -> _Config:
+def _configure(shape: LaunchShape) -> _Config:
     attributes = []
     if shape.cluster > 1:
         attributes.append(_Attribute(id=CLUSTER_DIMENSION, value=(shape.cluster, 1, 1)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -11,10 +12,12 @@ from torch import Tensor, nn
 
 from recollect.accel.cuda import single_step
 from recollect.accel.cuda.launcher import Kernel, address, launcher_for
+from recollect.core.memory import Memory, Nothing
 from recollect.core.record import is_watched
+from recollect.layers.pointwise import LayerNorm, Linear, RMSNorm
 
 
-class _Arguments(ctypes.Structure):
+class _HeadArguments(ctypes.Structure):
     """`Arguments` of head_step.cu."""
 
     names = "norm", "norm_bias", "weight", "bias", "input", "output"
@@ -47,6 +50,21 @@ class HeadSizes:
         return Kernel("head_step", constants, self.blocks, 32 * self.warps, self.shared)
 
 
+def read_linear(layer: Linear, x: Tensor) -> tuple[Tensor, Nothing] | None:
+    """Read one step with a linear map alone."""
+    y = step_head(None, layer.linear, x) if type(layer) is Linear else None
+    return None if y is None else (y, Nothing())
+
+
+def read_head(layers: Sequence[Any], x: Tensor) -> tuple[Tensor, list[Memory]] | None:
+    """Read one step with a norm and the linear map above it in one launch."""
+    is_head = [type(layer) for layer in layers[:2]] in ([LayerNorm, Linear], [RMSNorm, Linear])
+    if not is_head or is_watched(*layers[:2]):
+        return None
+    y = step_head(layers[0].norm, layers[1].linear, x)
+    return None if y is None else (y, [Nothing(), Nothing()])
+
+
 def step_head(norm: nn.Module | None, linear: nn.Module, x: Tensor) -> Tensor | None:
     """Map one step x (B, 1, D) by W norm(x) + b, to (B, 1, V); None where there is no kernel for it."""
     launcher = launcher_for(x)
@@ -57,7 +75,7 @@ def step_head(norm: nn.Module | None, linear: nn.Module, x: Tensor) -> Tensor | 
         return None
     y, x = x.new_empty(len(x), 1, sizes.width_out), x.contiguous()
     tensors: Any = getattr(norm, "weight", None), getattr(norm, "bias", None), linear.weight, linear.bias, x, y
-    launcher.launch(sizes.kernel, x.device, _Arguments(*map(address, tensors)))
+    launcher.launch(sizes.kernel, x.device, _HeadArguments(*map(address, tensors)))
     return y
 
 

@@ -46,17 +46,15 @@ class CudaLauncher:
 
     def launch(self, kernel: Kernel, device: torch.device, arguments: ctypes.Structure) -> None:
         """On the current stream; the driver refuses what could not run together."""
-        with torch.cuda.device(device):
-            shape = driver.Shape(kernel.blocks, kernel.threads, kernel.shared_bytes, cooperative=kernel.at_once)
-            index = torch.cuda.current_device()
-            driver.launch(_function(kernel, index), shape, arguments, index)
+        driver.launch(*_loaded(kernel, device), arguments, device)
 
 
 @lru_cache(maxsize=256)
-def _function(kernel: Kernel, index: int) -> ctypes.c_void_p:
-    major, minor = torch.cuda.get_device_capability(index)
-    code = nvrtc.build(driver.sources(), f"{kernel.name}.cu", dict(kernel.constants), f"sm_{major}{minor}")
-    return driver.load(code, kernel.name, kernel.shared_bytes)
+def _loaded(kernel: Kernel, device: torch.device) -> tuple[ctypes.c_void_p, driver.LaunchShape]:
+    shape = driver.LaunchShape(kernel.blocks, kernel.threads, kernel.shared_bytes, cooperative=kernel.at_once)
+    major, minor = torch.cuda.get_device_capability(device)
+    with torch.cuda.device(device):
+        return driver.load(kernel.name, kernel.name, dict(kernel.constants), f"sm_{major}{minor}", shape), shape
 
 
 LAUNCHERS: dict[str, Launcher] = {}  # by kind of device

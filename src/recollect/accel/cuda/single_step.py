@@ -10,19 +10,20 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from itertools import takewhile
 from threading import Lock
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from recollect.accel.cuda.launcher import Kernel, Launcher, address, launcher_for, switch_off
 from recollect.core.memory import Memory
 from recollect.core.record import is_watched
-
-if TYPE_CHECKING:
-    from recollect.layers.block import Block
-    from recollect.layers.recurrent.recurrence import Hidden, Recurrence
+from recollect.layers.attention.self_attention import KeysValues, SelfAttention
+from recollect.layers.block import Block
+from recollect.layers.pointwise import Linear
+from recollect.layers.recurrent.recurrence import Hidden, Recurrence
 
 SCALARS = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
 ACTIVATIONS = {"relu": 0, "gelu": 1, "gelu_tanh": 2}
@@ -133,10 +134,28 @@ class BlockSizes:
         return self.rows * ((self.qkv + self.hidden) // self.pack + 2 * self.width) + self.parts
 
 
+def read_block(
+    block: Block[Any], x: Tensor, memory: Memory | None, valid: Tensor | None
+) -> tuple[Tensor, Memory] | None:
+    """Read one step with a block alone; None where there is no kernel for it."""
+    found = step_blocks([block], x, [memory], valid) if type(block) is Block else None
+    return None if found is None else (found[0], found[1][0])
+
+
+def read_blocks(
+    layers: Sequence[Any], x: Tensor, memories: Sequence[Memory | None], valid: Tensor | None
+) -> tuple[Tensor, list[Memory]] | None:
+    """Read one step with all blocks at the beginning of some layers; None where there is no kernel for the first."""
+    run = list(takewhile(lambda layer: type(layer) is Block, layers))
+    after = (layer.linear for layer in layers[len(run) :][:2] if isinstance(layer, Linear))
+    weight = next((linear.weight for linear in after if type(linear) is nn.Linear), None)
+    return step_blocks(run, x, memories, valid, weight)
+
+
 def step_blocks(
     blocks: Sequence[Block[Any]],
     x: Tensor,
-    memories: Sequence[Memory],
+    memories: Sequence[Memory | None],
     valid: Tensor | None,
     weight_after: Tensor | None = None,
 ) -> tuple[Tensor, list[Memory]] | None:
@@ -164,7 +183,7 @@ def step_blocks(
     return y, after
 
 
-def _alike(blocks: Sequence[Block[Any]], x: Tensor, memories: Sequence[Memory], launcher: Launcher) -> list[Any]:
+def _alike(blocks: Sequence[Block[Any]], x: Tensor, memories: Sequence[Memory | None], launcher: Launcher) -> list[Any]:
     """Give the blocks from the first on that one launch can read a step with."""
     run: list[Any] = []
     for block, memory in zip(blocks[:MOST_LAYERS], memories, strict=False):
@@ -187,8 +206,6 @@ def _counted(block: Block[Any], x: Tensor, memory: Any) -> Memory:
 
 def _is_covered(block: Block[Any], memory: Any) -> bool:
     """Whether a block is one that the kernel knows, and its memory one that it may write into."""
-    from recollect.layers.attention.self_attention import KeysValues, SelfAttention
-
     mixer, forward = block.mixer, block.feed_forward
     is_known = block.norm == "pre" and type(mixer) is SelfAttention and forward.activation in ACTIVATIONS
     if not is_known or not isinstance(mixer, SelfAttention) or not isinstance(memory, KeysValues):
@@ -241,15 +258,17 @@ class _RecurrentArguments(ctypes.Structure):
 
 
 def step_recurrence(
-    layer: Recurrence[Any], cell: str, x: Tensor, memory: Hidden, valid: Tensor | None
+    layer: Recurrence[Any], cell: str, x: Tensor, memory: Hidden | None, valid: Tensor | None
 ) -> tuple[Tensor, Hidden] | None:
-    """Read one step x (B, 1, D) with one of `CELLS`; None where there is no kernel."""
+    """Read one step x (B, 1, D) with one of `CELLS`, from zeros where there is no memory; None: there is no kernel."""
     launcher = launcher_for(x)
     if launcher is None or not is_single(x):
         return None
     kernel = _recurrent_kernel(layer, cell, x)
     if kernel is None:
         return None
+    if memory is None:
+        memory = layer.initial_memory(len(x), like=x)
     after = {name: torch.empty_like(t, memory_format=torch.contiguous_format) for name, t, _ in memory._parts()}
     before = {name: t.contiguous() for name, t, _ in memory._parts()}
     mask = None if valid is None else valid.contiguous()

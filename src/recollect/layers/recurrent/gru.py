@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import _VF, Tensor
 
-from recollect.layers.recurrent.recurrence import Hidden, Recurrence, begins_with_zeros, last_valid, like_state
+from recollect.layers.recurrent.recurrence import Hidden, Recurrence, last_valid, like_state, zero_memory
 
 
 class GRU(Recurrence[Hidden]):
@@ -40,7 +40,7 @@ class GRU(Recurrence[Hidden]):
         self.kernel = "gru" if reset == "after" else None
         super().__init__(width, hidden, bias=bias, **factory)
 
-    @begins_with_zeros
+    @zero_memory
     def initial_memory(self, batch_size: int, like: Tensor | None = None) -> Hidden:
         """Begin with h_0 = 0."""
         return Hidden(hidden=torch.zeros(batch_size, self.hidden, **self._like(like)))
@@ -81,5 +81,5 @@ class GRU(Recurrence[Hidden]):
         """Run through padding: it comes last, so each row's own last output is right and is picked out."""
         if self.reset == "before":
             return None
-        y, final = _VF.gru(x, memory.hidden[None].contiguous(), self._weights(), *self._kernel_options())
+        y, final = self._run_fused(_VF.gru, x, memory.hidden[None].contiguous(), self._weights())
         return y, Hidden(hidden=last_valid(y, memory.hidden, valid, final[0]))

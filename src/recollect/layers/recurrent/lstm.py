@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import _VF, Tensor
 
 from recollect.core.validate import fill_invalid
-from recollect.layers.recurrent.recurrence import HiddenCell, Recurrence, begins_with_zeros, last_valid, like_state
+from recollect.layers.recurrent.recurrence import HiddenCell, Recurrence, last_valid, like_state, zero_memory
 
 SHUT = -1e4  # a gate's logit at which the sigmoid is exactly 0, and at +1e4 exactly 1, in every dtype
 
@@ -41,7 +41,7 @@ class LSTM(Recurrence[HiddenCell]):
                 self.bias_ih[forget] = self.forget_bias
                 self.bias_hh[forget] = 0
 
-    @begins_with_zeros
+    @zero_memory
     def initial_memory(self, batch_size: int, like: Tensor | None = None) -> HiddenCell:
         """Begin with h_0 = c_0 = 0."""
         kind = self._like(like)
@@ -80,7 +80,7 @@ class LSTM(Recurrence[HiddenCell]):
             x, weights[0] = self._hold_cell(x, weights[0], valid)
         h = memory.hidden[None].contiguous()  # (1, B, H)
         c = h if memory.cell is memory.hidden else memory.cell[None].contiguous()
-        y, h, c = _VF.lstm(x, (h, c), weights, *self._kernel_options())
+        y, h, c = self._run_fused(_VF.lstm, x, (h, c), weights)
         return y, HiddenCell(hidden=last_valid(y, memory.hidden, valid, h[0]), cell=c[0])
 
     def _hold_cell(self, x: Tensor, weight_ih: Tensor, valid: Tensor) -> tuple[Tensor, Tensor]:

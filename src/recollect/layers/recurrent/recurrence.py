@@ -1,29 +1,23 @@
-"""What RNN, GRU and LSTM share: weights, the loop over time, and the kernels that are quicker."""
+"""What RNN, GRU and LSTM share: weights, the loop over time, and torch's fused kernels where they are faster."""
 
 from __future__ import annotations
 
-import copy
 import math
 import warnings
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import takewhile, zip_longest
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 from torch.autograd import forward_ad
 
-from recollect.accel.cpu import recurrence as recurrences
-from recollect.accel.cuda.recurrent import persistent
-from recollect.accel.cuda.single_step import step_recurrence
-from recollect.core.compose import reverse_rows
 from recollect.core.layer import SequenceLayer
 from recollect.core.memory import Memory
-from recollect.core.record import is_watched, note
-from recollect.core.validate import fill_invalid
+from recollect.core.record import note
 from recollect.layers.recurrent.flat_weights import lay_together
+from recollect.layers.recurrent.torch_arguments import refuse_torch_arguments
 
 if TYPE_CHECKING:
     from recollect.layers.recurrent.torch_bridge import RecurrentStack
@@ -47,14 +41,10 @@ H = TypeVar("H", bound=Hidden)
 Method = TypeVar("Method", bound=Callable[..., Any])
 
 
-def begins_with_zeros(initial_memory: Method) -> Method:
+def zero_memory(initial_memory: Method) -> Method:
     """Mark an `initial_memory` that is zero throughout: kernels need not be given that."""
     initial_memory.is_zero = True  # type: ignore[attr-defined]
     return initial_memory
-
-
-# Weights that are not in one piece, as tied ones, cuDNN copies together at every call, and warns of it.
-warnings.filterwarnings("ignore", message="RNN module weights are not part of single contiguous chunk")
 
 
 class Recurrence(SequenceLayer[H]):
@@ -65,11 +55,14 @@ class Recurrence(SequenceLayer[H]):
     """
 
     gates: int  # G
-    kernel: str | None = None  # the cell's name among our own kernels
     remembers: type[Any] = Hidden
-    begins_bare = True
     bias_ih: nn.Parameter | None
     bias_hh: nn.Parameter | None
+
+    def __new__(cls, *given: Any, **options: Any) -> Any:
+        """Refuse the arguments of `torch.nn`'s modules by name, before Python finds others missing."""
+        refuse_torch_arguments(cls, given, options)
+        return super().__new__(cls)
 
     def __init__(self, width: int, hidden: int, *, bias: bool = True, **factory: Any) -> None:
         super().__init__()
@@ -91,6 +84,11 @@ class Recurrence(SequenceLayer[H]):
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)  # type: ignore[no-untyped-call]
         lay_together(self)  # a copy's weights are apart
+
+    @property
+    def begins_with_zeros(self) -> bool:
+        """Whether the initial memory is zero throughout, as `zero_memory` says."""
+        return getattr(self.initial_memory, "is_zero", False)
 
     @property
     def has_own_weights(self) -> bool:
@@ -164,151 +162,47 @@ class Recurrence(SequenceLayer[H]):
         return torch.cat(outputs, dim=1), memory
 
     def fast(self, x: Tensor, memory: H, valid: Tensor | None) -> tuple[Tensor, H]:
-        """Use our own kernels or the library's fused one, where there is one and it pays."""
-        result = None if self.kernel is None else self._by_kernel(self.kernel, x, memory, valid)
-        if result is None and self._pays(x):
-            result = self.fused(x, memory, valid)
-        return self.read(x, memory, valid) if result is None else result
-
-    def _by_kernel(self, kernel: str, x: Tensor, memory: H, valid: Tensor | None) -> tuple[Tensor, H] | None:
-        """Read with one of our kernels, where one can and pays; not where a weight is made of others at every call."""
-        if torch.compiler.is_compiling() or not self.has_own_weights:
-            return None
-        if persistent.takes(kernel, x, self.hidden):
-            return self._walk_on_gpu(kernel, x, memory, valid)
-        found: Any = step_recurrence(self, kernel, x, memory, valid) if x.shape[1] == 1 else None
-        return self._walk_on_cpu(kernel, x, memory, valid) if found is None and not x.is_cuda else found
-
-    def fast_from_nothing(self, x: Tensor, valid: Tensor | None) -> tuple[Tensor, H] | None:
-        """Read on a GPU: a walk writes zeros to begin with on its way, for the library one zero serves as h and c."""
-        if torch.compiler.is_compiling() or self.kernel is None or not _begin_with_zeros(self):
-            return None
-        if self.has_own_weights and persistent.takes(self.kernel, x, self.hidden):
-            return self._walk_on_gpu(self.kernel, x, None, valid)
-        if not x.is_cuda or x.shape[1] == 1 or not self._pays(x):
-            return None
-        zero = x.new_zeros(len(x), self.hidden)  # (B, H)
-        return self.fused(x, self._remember(None, zero, zero if self.remembers is HiddenCell else None), valid)
-
-    def _walk_on_gpu(self, kernel: str, x: Tensor, memory: H | None, valid: Tensor | None) -> tuple[Tensor, H]:
-        y, hidden, cell = persistent.read(kernel, self._given(x, memory), valid)
-        return y, self._remember(memory, hidden, cell)
-
-    def _remember(self, before: H | None, hidden: Tensor, cell: Tensor | None) -> H:
-        """Give a memory of the kind that was given."""
-        kind: type[H] = self.remembers if before is None else type(before)
-        return kind(hidden=hidden) if cell is None else kind(hidden=hidden, cell=cell)  # type: ignore[call-arg]
-
-    def read_both_ways(
-        self, other: SequenceLayer[Any], x: Tensor, memories: tuple[H | None, Any], valid: Tensor | None
-    ) -> list[tuple[Tensor, Any]] | None:
-        """Walk from both ends at the same time; ragged rows, each with an end of its own, are turned around for it."""
-        layers, is_ragged = [self, other], valid is not None
-        if not self._is_taken(layers, x, memories, is_pile=False):
-            return None
-        self._check_memories(layers, memories, x)
-        xs = [x, reverse_rows(x, valid) if is_ragged else x]
-        found = self._read_several(layers, xs, memories, valid, is_pile=False, both_ways=not is_ragged)
-        if found is not None and is_ragged:
-            found[1] = reverse_rows(found[1][0], valid), found[1][1]
-        return found
-
-    def fast_along(
-        self, others: Sequence[SequenceLayer[Any]], x: Tensor, memories: Sequence[Any], valid: Tensor | None
-    ) -> tuple[Tensor, list[Any]] | None:
-        """Walk through x as a wave: each layer reads what the one below it has read a moment before."""
-        layers: list[Any] = [self, *takewhile(self._is_like, others)]
-        if not self._is_taken(layers, x, memories, is_pile=True):
-            return None
-        self._check_memories(layers, memories, x)
-        x = self.enter(x, valid)
-        found = self._read_several(layers, [x], memories[: len(layers)], valid, is_pile=True)
-        return None if found is None else (found[-1][0], [memory for _, memory in found])
-
-    def _is_taken(self, layers: list[Any], x: Tensor, memories: Sequence[Any], *, is_pile: bool) -> bool:
-        """Whether our kernels read with several layers at once."""
-        if torch.compiler.is_compiling() or len(layers) < 2 or self.kernel is None or not self._is_like(layers[1]):
-            return False
-        if memories[0] is None and not _begin_with_zeros(*layers):
-            return False
-        return persistent.takes_several(self.kernel, x, self.hidden, len(layers), is_pile=is_pile)
-
-    def _is_like(self, other: SequenceLayer[Any]) -> bool:
-        """Whether one kernel can read with both: the same kind and sizes, weights of their own, and nobody watches."""
-        if type(other) is not type(self) or not (self.has_own_weights and other.has_own_weights):
-            return False
-        same = all(getattr(self, name) == getattr(other, name) for name in ("kernel", "hidden"))
-        return same and self._home() == other._home() and not is_watched(self, other)
-
-    def _check_memories(self, layers: list[Any], memories: Sequence[Any], x: Tensor) -> None:
-        for layer, memory in zip(layers, memories, strict=False):
-            if memory is not None:
-                layer._check_memory(memory, x)
+        """Use torch's fused kernel, where there is one and it is faster."""
+        found = self.fused(x, memory, valid) if self.may_fuse(x) else None
+        return self.read(x, memory, valid) if found is None else found
 
     def _check_memory(self, memory: H, x: Tensor) -> None:
         """Let pass what is plainly right: to make a memory for comparison takes its time."""
-        is_known = type(memory) is self.remembers and _begin_with_zeros(self)
+        is_known = type(memory) is self.remembers and self.begins_with_zeros
         parts, wanted = memory.leaves() if is_known else [], (len(x), self.hidden)
         if not parts or any(t.shape != wanted or t.dtype != x.dtype or t.device != x.device for t in parts):
             super()._check_memory(memory, x)
 
-    def _read_several(
-        self, layers: list[Any], xs: list[Tensor], memories: Sequence[Any], valid: Tensor | None, **how: bool
-    ) -> list[tuple[Any, Any]] | None:
-        givens = [layer._given(x, memory) for layer, x, memory in zip_longest(layers, xs, memories)]
-        if self.kernel is None or len({given.is_kept() for given in givens}) > 1:  # what is frozen stays so
-            return None
-        found = persistent.read_several(self.kernel, givens, valid, **how)
-        return [
-            (None if y is None else fill_invalid(y, valid), self._remember(memory, h, c))
-            for (y, h, c), memory in zip(found, memories, strict=True)
-        ]
+    def may_fuse(self, x: Tensor) -> bool:
+        """Whether torch's fused kernel takes x, and is faster than steps.
 
-    def _walk_on_cpu(self, kernel: str, x: Tensor, memory: H, valid: Tensor | None) -> tuple[Tensor, H] | None:
-        given = self._given(x, memory)
-        if not recurrences.pays(kernel, given, is_ragged=valid is not None):
-            return None
-        lengths = None if valid is None else valid.sum(1)
-        y, *last = recurrences.read(kernel, given, lengths, lambda given: self._plainly(given, memory, valid))
-        return y, _replace(memory, last)
-
-    def _given(self, x: Tensor, memory: H | None) -> recurrences.Given:
-        weights: Any = self._parameters.values()  # in this order; asking for each by name takes longer
-        hidden = None if memory is None else memory.hidden
-        return recurrences.Given(x, hidden, getattr(memory, "cell", None), *weights)
-
-    def _plainly(self, given: recurrences.Given, memory: H, valid: Tensor | None) -> list[Tensor]:
-        """Read what is given, which may be other tensors than those of this layer and memory."""
-        twin: Recurrence[H] = copy.copy(self)
-        twin._parameters = dict(zip(self._parameters, given[3:], strict=True))  # type: ignore[arg-type]
-        y, after = twin.read(given.x, _replace(memory, [t for t in given[1:3] if t is not None]), valid)
-        return [y, *after.tensors().values()]
-
-    def _pays(self, x: Tensor) -> bool:
-        # Fused kernels reject empty inputs and cost more than a few plain steps; in bf16 and fp16, which autocast
-        # chooses too, the CPU's kernels end in an illegal instruction on some chips.
+        It rejects empty inputs and costs more than a few steps; in bf16 and fp16, which autocast chooses too, the CPU's
+        kernels end in an illegal instruction on some chips.
+        """
         is_narrow = x.dtype not in (torch.float32, torch.float64) or torch.is_autocast_enabled(x.device.type)
         if x.numel() == 0 or (x.device.type == "cpu" and is_narrow):
             return False
         return x.shape[1] >= 4 or torch.is_grad_enabled()
 
-    def _kernel_options(self) -> tuple[bool, int, float, bool, bool, bool]:
-        """Biases, layers, dropout, training, both directions, batch first.
+    def _run_fused(self, kernel: Callable[..., Any], x: Tensor, state: Any, weights: list[Tensor]) -> Any:
+        """Call one of torch's fused kernels: one layer without dropout in one direction, batch first.
 
-        cuDNN differentiates only what it read as training. Without dropout that changes no result, so it hangs on
-        whether gradients are wanted, not on the module's mode.
+        cuDNN differentiates only what it read as training. Without dropout that changes no result, so it depends on
+        whether gradients are needed, not on the module's mode. Weights in several pieces of memory, as tied ones are,
+        it copies at every call, and warns of it: that is ignored here, for this call alone.
         """
-        return self.bias_ih is not None, 1, 0.0, torch.is_grad_enabled(), False, True
+        options = self.bias_ih is not None, 1, 0.0, torch.is_grad_enabled(), False, True
+        if not x.is_cuda or torch.compiler.is_compiling() or _storages(weights) == 1:
+            return kernel(x, state, weights, *options)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="RNN module weights are not part of single contiguous chunk")
+            return kernel(x, state, weights, *options)
 
     def _weights(self) -> list[Tensor]:
         own: Any = self._parameters.values()  # asking for each by name takes longer
         if not self.has_own_weights:
             own = self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh
         return [p for p in own if p is not None]
-
-
-def _begin_with_zeros(*layers: SequenceLayer[Any]) -> bool:
-    return all(getattr(layer.initial_memory, "is_zero", False) for layer in layers)
 
 
 def _bridge() -> Any:
@@ -318,18 +212,19 @@ def _bridge() -> Any:
     return torch_bridge
 
 
+def _storages(weights: list[Tensor]) -> int:
+    """Count the pieces of memory that the weights lie in."""
+    return len({w.untyped_storage().data_ptr() for w in weights})
+
+
 def _may_fuse(from_x: Tensor) -> bool:
     """Whether the library's pointwise kernels, which are a GPU's, take this."""
     return from_x.is_cuda and not torch.compiler.is_compiling() and forward_ad._current_level < 0
 
 
 def like_state(product: Tensor, state: Tensor) -> Tensor:
-    """Give a product as the pointwise kernels want it: whole, and of the state's dtype, which autocast leaves wide."""
+    """Return a product as the pointwise kernels read it: contiguous, in the state's dtype, which autocast keeps."""
     return product.to(state.dtype).contiguous()
-
-
-def _replace(memory: H, tensors: list[Tensor]) -> H:
-    return type(memory)(**dict(zip(memory.tensors(), tensors, strict=True)))
 
 
 def hold(renewed: H, before: H, valid: Tensor) -> H:

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import _VF, Tensor
 
-from recollect.layers.recurrent.recurrence import Hidden, Recurrence, begins_with_zeros, last_valid
+from recollect.layers.recurrent.recurrence import Hidden, Recurrence, last_valid, zero_memory
 
 
 class RNN(Recurrence[Hidden]):
@@ -36,7 +36,7 @@ class RNN(Recurrence[Hidden]):
         self.kernel = f"rnn_{nonlinearity}"
         super().__init__(width, hidden, bias=bias, **factory)
 
-    @begins_with_zeros
+    @zero_memory
     def initial_memory(self, batch_size: int, like: Tensor | None = None) -> Hidden:
         """Begin with h_0 = 0."""
         return Hidden(hidden=torch.zeros(batch_size, self.hidden, **self._like(like)))
@@ -50,5 +50,5 @@ class RNN(Recurrence[Hidden]):
     def fused(self, x: Tensor, memory: Hidden, valid: Tensor | None) -> tuple[Tensor, Hidden] | None:
         """Run through padding: it comes last, so each row's own last output is right and is picked out."""
         kernel = _VF.rnn_tanh if self.nonlinearity == "tanh" else _VF.rnn_relu
-        y, final = kernel(x, memory.hidden[None].contiguous(), self._weights(), *self._kernel_options())
+        y, final = self._run_fused(kernel, x, memory.hidden[None].contiguous(), self._weights())
         return y, Hidden(hidden=last_valid(y, memory.hidden, valid, final[0]))

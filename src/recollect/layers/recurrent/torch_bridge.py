@@ -6,6 +6,7 @@ torch lays a module out layer by layer, forward before backward: weights `weight
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any, TypeAlias
 
 import torch
@@ -23,6 +24,8 @@ from recollect.layers.recurrent.rnn import RNN
 
 State: TypeAlias = Tensor | tuple[Tensor, Tensor]
 PARAMETERS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+METHODS = ("step", "read", "fast", "fused", "fused_step")  # what the equations and their forms are written in
+KINDS: tuple[Any, ...] = (RNN, GRU, LSTM)
 
 
 class RecurrentStack(Stack):
@@ -77,10 +80,33 @@ def cells(layer: SequenceLayer[Any]) -> list[Recurrence[Any]]:
     return []
 
 
+def written_kind(layer: SequenceLayer[Any]) -> Any:
+    """Return which of RNN, GRU and LSTM has the equations of a layer; None: a subclass with others, or another layer.
+
+    Weights that are computed from others, as by weight norm, leave the equations as they are.
+    """
+    kind: Any = type(layer)
+    return _kind_of(kind)
+
+
+@lru_cache(maxsize=256)
+def _kind_of(kind: Any) -> Any:
+    same = (ours for ours in KINDS if issubclass(kind, ours))
+    return next((ours for ours in same if all(getattr(kind, m) is getattr(ours, m) for m in METHODS)), None)
+
+
 def from_torch(kind: type[Recurrence[Any]], module: nn.RNNBase) -> Any:
-    """Copy a torch module: one layer in one direction gives `kind` itself, all else a `RecurrentStack`."""
-    if type(module).__name__ != kind.__name__:
-        raise ContractError("module", f"torch.nn.{type(module).__name__}", f"torch.nn.{kind.__name__}")
+    """Copy a torch module: one layer in one direction gives `kind` itself, all else a `RecurrentStack`.
+
+    A subclass of torch's will do if it reads as torch's does; weights that it computes from others are copied as such.
+    """
+    theirs = getattr(nn, next(ours.__name__ for ours in KINDS if issubclass(kind, ours)))
+    if not isinstance(module, theirs):
+        raise ContractError("module", f"torch.nn.{type(module).__name__}", f"torch.nn.{theirs.__name__}")
+    if type(module).forward is not theirs.forward:
+        raise ContractError(
+            "module", f"{type(module).__name__} with a forward of its own", f"torch.nn.{theirs.__name__}"
+        )
     if module.proj_size:
         raise ContractError("module", f"proj_size {module.proj_size}", "0: projections are not part of this layer")
     options: dict[str, Any] = {
@@ -104,6 +130,9 @@ def to_torch(layer: SequenceLayer[Any]) -> nn.RNNBase:
     """Copy our layer into the torch module that reads the same (batch first)."""
     inside = cells(layer)
     first = inside[0]
+    kind = written_kind(first)
+    if kind is None:
+        raise ContractError("layer", f"{type(first).__name__} with equations of its own", "RNN, GRU or LSTM")
     if isinstance(first, GRU) and first.reset == "before":
         raise ContractError("layer", "GRU with reset='before'", "reset='after': torch has no other form")
     both = isinstance(layer, Stack) and isinstance(layer[0], Bidirectional)
@@ -120,8 +149,8 @@ def to_torch(layer: SequenceLayer[Any]) -> nn.RNNBase:
     }
     if isinstance(first, RNN):
         options["nonlinearity"] = first.nonlinearity
-    module: nn.RNNBase = getattr(nn, type(first).__name__)(first.width, first.hidden, batch_first=True, **options)
-    if _plan(from_torch(type(first), module)) != _plan(layer):
+    module: nn.RNNBase = getattr(nn, kind.__name__)(first.width, first.hidden, batch_first=True, **options)
+    if _plan(from_torch(kind, module)) != _plan(layer):
         raise ContractError("layer", "unlike layers", "what torch can build: one kind, size and form, one dropout rate")
     _copy_weights(layer, module, to_torch=True)
     return module.train(layer.training)
@@ -135,7 +164,8 @@ def _plan(layer: SequenceLayer[Any]) -> list[Any]:
         return [(*_plan(layer.forwards), *_plan(layer.backwards))]
     names = ("width", "hidden", "rate", "nonlinearity", "reset")
     has_bias = getattr(layer, "bias_ih", None) is not None
-    return [(type(layer).__name__, has_bias, *(getattr(layer, name, None) for name in names))]
+    kind = written_kind(layer) or type(layer)
+    return [(kind.__name__, has_bias, *(getattr(layer, name, None) for name in names))]
 
 
 def _copy_weights(layer: SequenceLayer[Any], module: nn.RNNBase, *, to_torch: bool) -> None:
@@ -146,7 +176,9 @@ def _copy_weights(layer: SequenceLayer[Any], module: nn.RNNBase, *, to_torch: bo
         for cell, suffix in zip(cells(layer), suffixes, strict=True):
             for name in PARAMETERS if module.bias else PARAMETERS[:2]:
                 ours, theirs = getattr(cell, name), getattr(module, name + suffix)
-                (theirs if to_torch else ours).copy_(ours if to_torch else theirs)
+                source, target = (ours, theirs) if to_torch else (theirs, ours)
+                target.copy_(source)
+                target.requires_grad_(source.requires_grad)  # what is frozen stays so
 
 
 def memory_from_torch(layer: SequenceLayer[Any], state: State) -> Memory:

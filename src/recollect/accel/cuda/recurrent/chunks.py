@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import pairwise
 
-from recollect.accel.cuda.recurrent.plan import Chip, Plan
+from recollect.accel.cuda.recurrent.plan import Chip, KernelPlan
 from recollect.accel.cuda.recurrent.workspace import Extent
 
 Cuts = tuple[int, ...]  # where pieces begin, and where the last one ends
@@ -30,7 +30,7 @@ def cut_evenly(steps: int, most: int) -> Cuts:
     return (*range(0, steps, size), steps)
 
 
-def cut_for_products(plan: Plan, extent: Extent, layers: int, at_once: int, chip: Chip) -> Cuts:
+def cut_for_products(plan: KernelPlan, extent: Extent, layers: int, at_once: int, chip: Chip) -> Cuts:
     """Cut for products that are made beside walks, of which so many run at once: where these leave room for them."""
     idle = chip.multiprocessors - at_once * plan.grid
     if idle < (1 - MOST_TAKEN) * chip.multiprocessors:
@@ -53,7 +53,7 @@ def _growing(steps: int, first: int, growth: float) -> Cuts:
     return (*cuts, steps)
 
 
-def _operations(plan: Plan, extent: Extent) -> int:
+def _operations(plan: KernelPlan, extent: Extent) -> int:
     """Count those of a layer's products: W_ih x, and on the way back dx, dW_ih and dW_hh."""
     deep = extent.width if plan.direction == "forward" else 2 * extent.width + extent.units
     return 2 * extent.batch * extent.steps * extent.columns * deep

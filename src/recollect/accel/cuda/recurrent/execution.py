@@ -10,7 +10,7 @@ from torch import Tensor
 
 from recollect.accel.cuda.recurrent.chunks import Cuts
 from recollect.accel.cuda.recurrent.launches import backward_launches, forward_launches
-from recollect.accel.cuda.recurrent.plan import Chip, Chore, Plan
+from recollect.accel.cuda.recurrent.plan import Chip, Chore, KernelPlan
 from recollect.accel.cuda.recurrent.workspace import Extent, Room
 
 
@@ -24,11 +24,11 @@ class Machine(Protocol):
         """Each is itself: what was found for one is not found for another."""
         ...
 
-    def fits(self, plan: Plan, copies: int = 1) -> bool:
+    def fits(self, plan: KernelPlan, copies: int = 1) -> bool:
         """Whether the blocks of so many walks can all run at once."""
         ...
 
-    def launch(self, plan: Plan, arguments: ctypes.Structure) -> None:
+    def launch(self, plan: KernelPlan, arguments: ctypes.Structure) -> None:
         """Run it, in the order of the current stream."""
         ...
 
@@ -63,7 +63,7 @@ class Forward:
     def __init__(
         self,
         machine: Machine,
-        plan: Plan,
+        plan: KernelPlan,
         extent: Extent,
         rooms: tuple[Room, Room],
         lengths: Tensor | None,
@@ -100,7 +100,7 @@ class Backward:
     def __init__(
         self,
         machine: Machine,
-        plan: Plan,
+        plan: KernelPlan,
         extent: Extent,
         seen: Seen,
         room: Room,

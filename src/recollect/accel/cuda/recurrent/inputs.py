@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from recollect.accel.cpu.recurrence import Given
+from recollect.accel.cell_inputs import CellInputs
 from recollect.accel.cuda.recurrent.execution import Machine
 from recollect.accel.cuda.recurrent.launches import launches_of, sizes
-from recollect.accel.cuda.recurrent.plan import Chore, Plan
+from recollect.accel.cuda.recurrent.plan import Chore, KernelPlan
 from recollect.accel.cuda.recurrent.workspace import (
     Extent,
     Layout,
@@ -29,7 +29,7 @@ from recollect.accel.cuda.recurrent.workspace import (
 POINTERS = ("by_time", "slotted", "packed", "bias", "first_h", "first_c", "zeros")  # named as the parts of rooms
 
 
-class Source(ctypes.Structure):
+class TensorPointer(ctypes.Structure):
     """`Source` of prepare.cu."""
 
     _fields_ = (("data", ctypes.c_void_p), ("is_float", ctypes.c_uint64))
@@ -39,12 +39,11 @@ class PrepareArguments(ctypes.Structure):
     """`Prepare` of prepare.cu; its first words are set at once, since each name takes its time."""
 
     _fields_ = (
-        ("sources", ctypes.c_uint64 * (2 * len(Given._fields))),  # in the order of `Given`
+        ("sources", ctypes.c_uint64 * (2 * len(CellInputs._fields))),  # in the order of `CellInputs`
         ("pointers", ctypes.c_uint64 * len(POINTERS)),
         *((name, ctypes.c_uint64) for name in ("step_stride", "row_stride", "zero_count")),
         *((name, ctypes.c_int) for name in ("steps", "batch", "width", "units")),
         *((name, ctypes.c_int) for name in ("parts", "wide", "deep", "depth", "high", "laid", "cluster", "span")),
-        ("is_exact", ctypes.c_int),
     )
 
 
@@ -59,7 +58,7 @@ class Form(NamedTuple):
 
 
 def prepare_forward(
-    machine: Machine, plan: Plan, given: Given, extent: Extent, pieces: int = 1, *, keeps: bool = False
+    machine: Machine, plan: KernelPlan, given: CellInputs, extent: Extent, pieces: int = 1, *, keeps: bool = False
 ) -> tuple[Room, Room]:
     """Lay out what the walk forward reads, in a room for as long as it goes on, and in one that is kept.
 
@@ -74,14 +73,16 @@ def prepare_forward(
     return room, kept
 
 
-def prepare_backward(machine: Machine, plan: Plan, w_hh: Tensor, extent: Extent, wanted: Any, pieces: int = 1) -> Room:
+def prepare_backward(
+    machine: Machine, plan: KernelPlan, w_hh: Tensor, extent: Extent, wanted: Any, pieces: int = 1
+) -> Room:
     """Lay out what the walk back reads, in a room that has place for all that comes of it.
 
-    `wanted` has, in the order of `Given`, the dtypes of the gradients that are wanted.
+    `wanted` has, in the order of `CellInputs`, the dtypes of the gradients that are wanted.
     """
     form = _backward_form(plan, extent, pieces, wanted.w_ih is not None, wanted.w_hh is not None)
     room = Room.make(w_hh, extent.dtype, form.room)
-    sources = [_readable(w_hh, extent.dtype) if name == "w_hh" else None for name in Given._fields]
+    sources = [_readable(w_hh, extent.dtype) if name == "w_hh" else None for name in CellInputs._fields]
     _launch(machine, form, sources, room.addresses)
     return room
 
@@ -97,7 +98,7 @@ def _launch(machine: Machine, form: Form, sources: list[Tensor | None], addresse
 
 
 @lru_cache(maxsize=1024)
-def _forward_form(plan: Plan, extent: Extent, pieces: int, has_bias: bool, keeps: bool) -> Form:
+def _forward_form(plan: KernelPlan, extent: Extent, pieces: int, has_bias: bool, keeps: bool) -> Form:
     size, launches = sizes(plan), pieces * launches_of(plan, extent.batch)
     steps = extent.steps if extent.has_x else 0
     arguments = PrepareArguments(
@@ -106,7 +107,6 @@ def _forward_form(plan: Plan, extent: Extent, pieces: int, has_bias: bool, keeps
         batch=extent.batch,
         width=extent.width,
         units=extent.units,
-        is_exact=extent.is_exact_with_x,
         **size.packing,
     )
     eights = extent.width * max(steps * extent.batch, extent.columns) // 8
@@ -117,7 +117,7 @@ def _forward_form(plan: Plan, extent: Extent, pieces: int, has_bias: bool, keeps
 
 
 @lru_cache(maxsize=1024)
-def _backward_form(plan: Plan, extent: Extent, pieces: int, wants_ih: bool, wants_hh: bool) -> Form:
+def _backward_form(plan: KernelPlan, extent: Extent, pieces: int, wants_ih: bool, wants_hh: bool) -> Form:
     size, launches = sizes(plan), pieces * launches_of(plan, extent.batch)
     arguments = PrepareArguments(zero_count=launches * size.space // 16, units=extent.units, **size.packing)
     wants = {"wants_ih": wants_ih, "wants_hh": wants_hh}

@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from recollect.accel.cuda.recurrent.chunks import Cuts, spans
-from recollect.accel.cuda.recurrent.plan import Chore, Plan
+from recollect.accel.cuda.recurrent.plan import Chore, KernelPlan
 from recollect.accel.cuda.recurrent.workspace import Extent
 
 
@@ -50,7 +50,7 @@ class Sizes(NamedTuple):
 
 
 @lru_cache(maxsize=4096)
-def sizes(plan: Plan) -> Sizes:
+def sizes(plan: KernelPlan) -> Sizes:
     """Reckon it once."""
     exchange, counters = plan.exchange_bytes, 4 * plan.counters
     parts = plan.blocks * plan.wide * plan.deep * plan.weight_tiles * 128
@@ -97,7 +97,7 @@ Places = dict[str, Place]  # by the name of a pointer
 
 
 @lru_cache(maxsize=1024)
-def forward_launches(plan: Plan, extent: Extent, cuts: Cuts, keeps: bool, from_end: bool) -> list[list[Launch]]:
+def forward_launches(plan: KernelPlan, extent: Extent, cuts: Cuts, keeps: bool, from_end: bool) -> list[list[Launch]]:
     """Give the launches of each piece."""
     by_step = _by_step(extent, from_end=from_end, logits="gates", outputs="y", cells="cells")
     by_piece = _states(extent, last_hidden="last_h", last_cell="last_c")
@@ -113,7 +113,7 @@ def forward_launches(plan: Plan, extent: Extent, cuts: Cuts, keeps: bool, from_e
 
 @lru_cache(maxsize=1024)
 def backward_launches(
-    plan: Plan, extent: Extent, cuts: Cuts, strides: tuple[int, int], from_end: bool
+    plan: KernelPlan, extent: Extent, cuts: Cuts, strides: tuple[int, int], from_end: bool
 ) -> list[list[Launch]]:
     """Give the launches of each piece; `strides` are those of dy, by step and by row."""
     itemsize, pieces = extent.dtype.itemsize, len(cuts) - 1
@@ -135,7 +135,7 @@ def backward_launches(
 
 
 def _launches(
-    plan: Plan,
+    plan: KernelPlan,
     extent: Extent,
     cuts: Cuts,
     places: Callable[[int, int], list[tuple[Places, int]]],
@@ -177,13 +177,13 @@ def _states(extent: Extent, **parts: str) -> Places:
     return {name: Place(part, 4 * extent.batch * extent.units, 4 * extent.units) for name, part in parts.items()}
 
 
-def _exchange(plan: Plan) -> Places:
+def _exchange(plan: KernelPlan) -> Places:
     """The zeros through which the blocks of a launch exchange: every launch has its own."""
     size = sizes(plan)
     ends = {"exchange": 0, "counters": size.exchange, "failed": size.exchange + size.counters}
     return {name: Place("zeros", size.space, begin=end) for name, end in ends.items()} | {"told": Place("told")}
 
 
-def launches_of(plan: Plan, batch: int) -> int:
+def launches_of(plan: KernelPlan, batch: int) -> int:
     """How many launches read the whole batch."""
     return -(-batch // plan.batch)

@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from recollect.accel.cuda.recurrent.plan import Plan
+from recollect.accel.cuda.recurrent.plan import KernelPlan
 
 HIDDEN_SLOTS = {"lstm": (0, 1, 2, 3), "gru": (0, 1, None, 2), "rnn_tanh": (0,), "rnn_relu": (0,)}
 INPUT_SLOTS = {"lstm": (0, 1, 2, 3), "gru": (0, 1, 2, None), "rnn_tanh": (0,), "rnn_relu": (0,)}
@@ -47,7 +47,7 @@ def round_to_tf32(t: Tensor) -> Tensor:
     return (t.contiguous().view(torch.int32) + 0x1000).bitwise_and(~0x1FFF).view(torch.float32)
 
 
-def pack_forward(weight: Tensor, plan: Plan) -> Tensor:
+def pack_forward(weight: Tensor, plan: KernelPlan) -> Tensor:
     """W_hh (G·H, H) for each block, warpgroup, tile of k and thread."""
     slotted = to_slots(weight, HIDDEN_SLOTS[plan.cell])  # (H, S, H)
     units, depth = plan.blocks * plan.units, 16 // plan.fold * plan.deep * plan.depth
@@ -58,7 +58,7 @@ def pack_forward(weight: Tensor, plan: Plan) -> Tensor:
     return _arrange(axes, plan, (0, 6, 1, 7), (2, 3, 5, 9, 8, 4, 10), (8, 2, 4, 3, 5, 9, 10))
 
 
-def pack_backward(weight: Tensor, plan: Plan) -> Tensor:
+def pack_backward(weight: Tensor, plan: KernelPlan) -> Tensor:
     """W_hh' for each cluster, block, warpgroup, tile and thread: rows are the cluster's units, k all that is sent."""
     sent = weight.unflatten(0, (len(SENT_GATES[plan.cell]), -1)).transpose(0, 1)  # (H, sent, H)
     hidden, gates, _ = sent.shape
@@ -75,7 +75,9 @@ def pack_backward(weight: Tensor, plan: Plan) -> Tensor:
     return _arrange(axes, plan, (6, 0, 1, 7, 8, 2), (9, 11, 4, 3, 10, 5), (3, 9, 10, 11, 4, 5))
 
 
-def _arrange(axes: Tensor, plan: Plan, tiles: tuple[int, ...], held: tuple[int, ...], laid: tuple[int, ...]) -> Tensor:
+def _arrange(
+    axes: Tensor, plan: KernelPlan, tiles: tuple[int, ...], held: tuple[int, ...], laid: tuple[int, ...]
+) -> Tensor:
     """Order axes: those of tiles, then a tile's as threads hold it, the last ones' as they lie in shared memory."""
     first, last = (axes.permute(*tiles, *order).flatten(len(tiles)) for order in (held, laid))
     kept = plan.depth - plan.laid

@@ -8,23 +8,22 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from recollect.accel.cpu.recurrence import Given
-from recollect.accel.cuda.recurrent import precision
+from recollect.accel.cell_inputs import CellInputs
 from recollect.accel.cuda.recurrent.chunks import Cuts
 from recollect.accel.cuda.recurrent.execution import Backward, Forward, Machine, Seen
 from recollect.accel.cuda.recurrent.inputs import prepare_backward, prepare_forward
-from recollect.accel.cuda.recurrent.plan import Plan
+from recollect.accel.cuda.recurrent.plan import KernelPlan
 from recollect.accel.cuda.recurrent.weight_gradients import WeightProducts, weight_gradients
 from recollect.accel.cuda.recurrent.workspace import Extent, Layout, Room
 
 Found = tuple[Tensor | None, Tensor, Tensor | None]  # y (B, T, H), the last h and c (B, H)
 
 
-class Way(NamedTuple):
+class Placement(NamedTuple):
     """How walks are laid over a chip."""
 
     machine: Machine
-    plan: Plan
+    plan: KernelPlan
     at_once: int  # walks
     cuts: Cuts  # pieces of time
 
@@ -33,8 +32,8 @@ class Setting(NamedTuple):
     """What several layers of the same shape have in common."""
 
     extent: Extent  # of the first; the others may have another width, and no x of their own
-    ahead: Way
-    back: Way | None  # where gradients are wanted
+    ahead: Placement
+    back: Placement | None  # where gradients are wanted
     is_pile: bool  # each layer reads what the one before it gives, and has no x of its own
     both_ways: bool = False  # the second of two layers reads the first one's x, from the last step to the first
 
@@ -46,14 +45,14 @@ class Reading:
         self,
         setting: Setting,
         extent: Extent,
-        given: Given,
+        given: CellInputs,
         lengths: Tensor | None,
         x: Tensor | None,
         *,
         from_end: bool,
     ) -> None:
         self.way, self.extent, self.lengths, self.from_end = setting.ahead, extent, lengths, from_end
-        self.rows = Rows(self.way.cuts, extent.batch, from_end)
+        self.rows = ChunkRows(self.way.cuts, extent.batch, from_end)
         self.keeps = setting.back is not None
         ahead = (self.way.machine, self.way.plan, given, extent, self.rows.pieces)
         self.rooms = _, kept = prepare_forward(*ahead, keeps=self.keeps)
@@ -88,8 +87,7 @@ class Reading:
         # One view each, not the whole and then a part: the first walk waits for this.
         x = kept.matrix("by_time", rows, extent.width, after=start) if self._x is None else self.rows.of(self._x, piece)
         logits = kept.matrix("gates", rows, extent.columns, after=start)
-        with precision.of_one(exact=extent.is_exact_with_x):
-            torch.mm(x, self.weight, out=logits)
+        torch.mm(x, self.weight, out=logits)
 
     def step(self, piece: int) -> None:
         """Walk through a piece."""
@@ -101,7 +99,7 @@ class Reading:
         x = None if self.extent.has_x else self.x
         return self.rooms[1].memory, self.walk.seen.y, self.lengths, x
 
-    def found(self, given: Given, like: Tensor, *, has_y: bool) -> Found:
+    def found(self, given: CellInputs, like: Tensor, *, has_y: bool) -> Found:
         """What the caller wants of it, in the dtypes of what was given; where no state was, in that of `like`."""
         h = self.walk.last("last_h", (like if given.h is None else given.h).dtype)
         c = self.walk.last("last_c", (like if given.c is None else given.c).dtype) if self.extent.has_cells else None
@@ -123,7 +121,7 @@ class Returning:
 
     def __init__(
         self,
-        way: Way,
+        way: Placement,
         extent: Extent,
         layout: Layout,
         kept: Kept,
@@ -136,7 +134,7 @@ class Returning:
     ) -> None:
         machine, plan, _, cuts = self.way = way
         self.extent, self.kept, self.wanted, self.from_end = extent, kept, wanted, from_end
-        self.rows = Rows(cuts, extent.batch, from_end)
+        self.rows = ChunkRows(cuts, extent.batch, from_end)
         self.room = prepare_backward(machine, plan, kept.w_hh, extent, wanted, self.rows.pieces)
         self.seen = Seen(Room(kept.memory, layout), kept.y, kept.lengths)
         self.walk = Backward(machine, plan, extent, self.seen, self.room, d_y, d_last, cuts=cuts, from_end=from_end)
@@ -160,8 +158,7 @@ class Returning:
         """Find a piece's dx."""
         if self.d_x is not None:
             weight = self.seen.kept.matrix("slotted", self.extent.columns, self.extent.width)
-            with precision.of_one(exact=self.extent.is_exact_with_x):
-                torch.mm(self.rows.of(self.flat, piece), weight, out=self.rows.of(self.d_x.flatten(0, 1), piece))
+            torch.mm(self.rows.of(self.flat, piece), weight, out=self.rows.of(self.d_x.flatten(0, 1), piece))
 
     def weigh(self, piece: int) -> None:
         """Add a piece's share of dW."""
@@ -190,10 +187,10 @@ class Returning:
         part = self.room.matrix if self.rows.pieces == 1 else self.room.floats
         ih = part("product_ih", columns, width) if self.wanted.w_ih else None
         hh = part("product_hh", columns, units) if self.wanted.w_hh else None
-        return WeightProducts(ih, hh, exact=(self.extent.is_exact_with_x, self.extent.is_sum_exact))
+        return WeightProducts(ih, hh)
 
     def found(self) -> list[Tensor | None]:
-        """All gradients, in the order of `Given`, where they are wanted."""
+        """All gradients, in the order of `CellInputs`, where they are wanted."""
         extent, wanted = self.extent, self.wanted
         d_bias = self.room.floats("d_sums", self.rows.pieces * extent.pairs, extent.columns)
         shape = (extent.width, extent.units)
@@ -213,7 +210,7 @@ def before_steps(states: Tensor, *, from_end: bool) -> Tensor:
     return states[1:] if from_end else states[:-1]
 
 
-class Rows(NamedTuple):
+class ChunkRows(NamedTuple):
     """Where a piece lies among all rows of all steps (T·B)."""
 
     cuts: Cuts

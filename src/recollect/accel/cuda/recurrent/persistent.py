@@ -7,24 +7,23 @@ says why it is not used where it is not; who reads beside whom, and how, stands 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from functools import lru_cache
-from threading import local
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from recollect.accel.cpu.recurrence import Given, is_followed
+from recollect.accel.cell_inputs import CellInputs, is_traced
 from recollect.accel.cuda import nvrtc
 from recollect.accel.cuda.driver import Cuda, DriverError
 from recollect.accel.cuda.nvrtc import NoCudaCompiler
-from recollect.accel.cuda.recurrent import chunks as pieces, precision, slower, wavefront as side_by_side
+from recollect.accel.cuda.recurrent import chunks as pieces, precision, wavefront as side_by_side
 from recollect.accel.cuda.recurrent.execution import Machine
-from recollect.accel.cuda.recurrent.passes import Found, Setting, Way
-from recollect.accel.cuda.recurrent.plan import Plan, offer
+from recollect.accel.cuda.recurrent.passes import Found, Placement, Setting
+from recollect.accel.cuda.recurrent.plan import KernelPlan, offer
 from recollect.accel.cuda.recurrent.workspace import Extent
+from recollect.core.validate import compute_dtype
 
 REASONS: dict[str, str] = {}  # by device: why the plain path is taken there
 NARROW = (torch.bfloat16, torch.float16)
@@ -33,38 +32,21 @@ FEWEST_BESIDE, FEWEST_PILED = 64, 256  # below, streams and events cost more tha
 AT_ONCE = {"forward": 3, "backward": 3}  # walks
 
 _machines: dict[torch.device, Machine] = {}
-_plans: dict[tuple[Any, ...], Plan | None] = {}
+_plans: dict[tuple[Any, ...], KernelPlan | None] = {}
 
 
 class KernelGaveUp(RuntimeError):
     """A block waited for another for seconds: the results of that walk are rubbish."""
 
 
-class _Switch(local):
-    on = True
-
-
-_switch = _Switch()
-
-
-@contextmanager
-def disabled() -> Iterator[None]:
-    """Take the library's path in this thread, for comparison."""
-    before, _switch.on = _switch.on, False
-    try:
-        yield
-    finally:
-        _switch.on = before
-
-
 def takes(cell: str, x: Tensor, hidden: int) -> bool:
     """Whether a kernel can read x (B, T, D), and pays."""
-    if is_followed() or not _switch.on or x.shape[1] < FEWEST_STEPS or x.numel() == 0:
+    if is_traced() or x.shape[1] < FEWEST_STEPS or x.numel() == 0:
         return False
     if type(x) not in (Tensor, nn.Parameter):
         return False
     dtype, device = compute_dtype(x), x.device
-    if not _is_read(cell, dtype, x.shape[0], hidden, device):
+    if not _is_read(cell, dtype, x.shape[0], device):
         return False
     machine = find_machine(device)
     return machine is not None and _pays(machine, cell, dtype, x.shape[0], hidden, device, torch.is_grad_enabled())
@@ -74,19 +56,16 @@ def takes(cell: str, x: Tensor, hidden: int) -> bool:
 def _pays(
     machine: Machine, cell: str, dtype: torch.dtype, batch: int, hidden: int, device: torch.device, trains: bool
 ) -> bool:
-    """Whether there are plans, and the library was not faster."""
-    if slower.plain_is_faster(cell, dtype, batch, hidden, trains=trains):
-        return False
+    """Whether there are plans."""
     directions = ("forward", "backward") if trains else ("forward",)
     return all(find_plan(direction, cell, dtype, batch, hidden, device) for direction in directions)
 
 
-def _is_read(cell: str, dtype: torch.dtype, batch: int, hidden: int, device: torch.device) -> bool:
-    """Whether kernels read it: float32 as tf32, where the library does so too; on a CPU nobody asks why not."""
+def _is_read(cell: str, dtype: torch.dtype, batch: int, device: torch.device) -> bool:
+    """Whether kernels read it: float32 as tf32, where that is allowed; on a CPU nobody asks why not."""
     if dtype is not torch.float32:
         return dtype in NARROW
-    is_as_right = precision.is_as_right(cell, batch, hidden)  # asked first: it takes less time than the next questions
-    return is_as_right and (device.type == "cuda" or device in _machines) and precision.is_tf32_allowed()
+    return (device.type == "cuda" or device in _machines) and precision.may_use_tf32(cell, batch)
 
 
 def takes_several(cell: str, x: Tensor, hidden: int, many: int, *, is_pile: bool) -> bool:
@@ -97,13 +76,6 @@ def takes_several(cell: str, x: Tensor, hidden: int, many: int, *, is_pile: bool
     shape = (cell, compute_dtype(x), len(x), hidden, x.device)
     machine = find_machine(x.device)
     return any(_most_at_once(machine, direction, *shape, many)[1] > 1 for direction in directions)
-
-
-def compute_dtype(x: Tensor) -> torch.dtype:
-    """Give the dtype that products are made in: autocast's, which spares float64, or that of x."""
-    kind = x.device.type
-    is_cast = x.dtype is not torch.float64 and torch.is_autocast_enabled(kind)
-    return torch.get_autocast_dtype(kind) if is_cast else x.dtype
 
 
 def find_machine(device: torch.device) -> Machine | None:
@@ -130,7 +102,7 @@ def why_not(device: torch.device) -> str | None:
 
 def find_plan(
     direction: str, cell: str, dtype: torch.dtype, batch: int, hidden: int, device: torch.device, copies: int = 1
-) -> Plan | None:
+) -> KernelPlan | None:
     """Give the fastest plan of which so many copies fit, compiled; None and a reason where there is none."""
     machine = find_machine(device)
     key = (direction, cell, dtype, batch, hidden, device, copies)
@@ -158,7 +130,7 @@ def check() -> None:
             )
 
 
-def read(cell: str, given: Given, valid: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
+def read(cell: str, given: CellInputs, valid: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
     """Read x (B, T, D): y (B, T, H), and the last h and c (B, H); rows stand still from their length on."""
     ((y, h, c),) = read_several(cell, [given], valid)
     assert y is not None
@@ -166,7 +138,7 @@ def read(cell: str, given: Given, valid: Tensor | None) -> tuple[Tensor, Tensor,
 
 
 def read_several(
-    cell: str, givens: Sequence[Given], valid: Tensor | None, *, is_pile: bool = False, both_ways: bool = False
+    cell: str, givens: Sequence[CellInputs], valid: Tensor | None, *, is_pile: bool = False, both_ways: bool = False
 ) -> list[Found]:
     """Read with layers of the same shape, at the same time where they fit: y, the last h and c of each.
 
@@ -175,7 +147,7 @@ def read_several(
     """
     check()
     lengths = None if valid is None else valid.sum(1, dtype=torch.int32)
-    x, keeps = givens[0].x, any(given.is_kept() for given in givens)
+    x, keeps = givens[0].x, any(given.needs_gradients() for given in givens)
     (batch, steps, width), device = x.shape, x.device
     extent = Extent(cell, steps, batch, width, givens[0].w_hh.shape[1], compute_dtype(x))
     shape = (find_machine(device), extent, device, len(givens), is_pile)
@@ -187,13 +159,13 @@ def read_several(
 @lru_cache(maxsize=1024)
 def find_way(
     direction: str, machine: Machine | None, extent: Extent, device: torch.device, many: int, is_pile: bool
-) -> Way:
+) -> Placement:
     """Let as many walks run at once as fit, each with its whole batch; pieces where that lets something run beside."""
     shape = (direction, extent.cell, extent.dtype, extent.batch, extent.units, device)
     machine, (plan, at_once) = _ready(*shape)[1], _most_at_once(machine, *shape, many)
     if is_pile and at_once > 1:
-        return Way(machine, plan, at_once, pieces.cut_evenly(extent.steps, pieces.MOST))
-    return Way(machine, plan, at_once, pieces.cut_for_products(plan, extent, many, at_once, machine.chip))
+        return Placement(machine, plan, at_once, pieces.cut_evenly(extent.steps, pieces.MOST))
+    return Placement(machine, plan, at_once, pieces.cut_for_products(plan, extent, many, at_once, machine.chip))
 
 
 @lru_cache(maxsize=1024)
@@ -206,7 +178,7 @@ def _most_at_once(
     hidden: int,
     device: torch.device,
     many: int,
-) -> tuple[Plan, int]:
+) -> tuple[KernelPlan, int]:
     """Give a plan for each of many walks, and how many of them fit side by side, each with its whole batch."""
     shape = (cell, dtype, batch, hidden, device)
     for copies in range(min(many, AT_ONCE[direction]), 1, -1):
@@ -218,7 +190,7 @@ def _most_at_once(
 
 def _ready(
     direction: str, cell: str, dtype: torch.dtype, batch: int, hidden: int, device: torch.device
-) -> tuple[Plan, Machine]:
+) -> tuple[KernelPlan, Machine]:
     plan, machine = find_plan(direction, cell, dtype, batch, hidden, device), find_machine(device)
     if plan is None or machine is None:
         raise RuntimeError(f"no recurrent kernel for {batch} x {hidden} on {device}: ask `takes` first")

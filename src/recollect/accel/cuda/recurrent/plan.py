@@ -46,7 +46,7 @@ class Chip:
 
 
 @dataclass(frozen=True)
-class Plan:
+class KernelPlan:
     """One kernel, laid out. See `cuda/common.cuh` for the words."""
 
     direction: str  # "forward" or "backward"
@@ -191,7 +191,7 @@ class Chore:
     through_l2: ClassVar[bool] = False
 
     @classmethod
-    def all_of(cls, plan: Plan) -> dict[str, Chore]:
+    def all_of(cls, plan: KernelPlan) -> dict[str, Chore]:
         """Give the chores that go with a plan, by name."""
         names = ("prepare",) if plan.direction == "forward" else ("prepare", "finish")
         return {name: cls(name, plan.direction, plan.cell, plan.half, plan.tf32) for name in names}
@@ -218,15 +218,15 @@ class Wanted(NamedTuple):
     batch: int
     hidden: int
 
-    def plan(self, rows: int, groups: int, blocks: int, cluster: int, through_l2: bool, **rest: Any) -> Plan:
+    def plan(self, rows: int, groups: int, blocks: int, cluster: int, through_l2: bool, **rest: Any) -> KernelPlan:
         """Lay it out."""
         kind = self.direction, self.cell, self.half
-        return Plan(*kind, rows, groups, blocks, cluster, through_l2, tf32=self.tf32, **rest)
+        return KernelPlan(*kind, rows, groups, blocks, cluster, through_l2, tf32=self.tf32, **rest)
 
 
 def offer(
     direction: str, cell: str, half: bool, batch: int, hidden: int, chip: Chip, *, tf32: bool = False
-) -> Iterator[Plan]:
+) -> Iterator[KernelPlan]:
     """Give the plans that the chip has memory for, the fastest first; none where `hidden` is too large."""
     wanted = Wanted(direction, cell, half, tf32, batch, hidden)
     inside = _inside_cluster(wanted) if hidden <= WIDEST else iter(())
@@ -235,7 +235,7 @@ def offer(
             yield plan
 
 
-def _inside_cluster(wanted: Wanted) -> Iterator[Plan]:
+def _inside_cluster(wanted: Wanted) -> Iterator[KernelPlan]:
     blocks = max(2, _ceil(wanted.hidden, 32))  # a cluster of one may not send to itself
     high = 1 if wanted.direction == "forward" else _ceil(blocks, 4)
     for rows in ROWS[:-1] if wanted.tf32 else ROWS:  # a thread sends 16 bytes of its block's slice, at most
@@ -244,7 +244,7 @@ def _inside_cluster(wanted: Wanted) -> Iterator[Plan]:
             return
 
 
-def _through_l2(wanted: Wanted, chip: Chip) -> Iterator[Plan]:
+def _through_l2(wanted: Wanted, chip: Chip) -> Iterator[KernelPlan]:
     cluster = 1 if wanted.direction == "forward" else 4
     blocks = _ceil(_ceil(wanted.hidden, 16), cluster) * cluster
     share = blocks // cluster  # blocks that fill a block's share of k
@@ -261,7 +261,7 @@ def _through_l2(wanted: Wanted, chip: Chip) -> Iterator[Plan]:
             yield _lay_down(plan, chip)
 
 
-def _lay_down(plan: Plan, chip: Chip) -> Plan:
+def _lay_down(plan: KernelPlan, chip: Chip) -> KernelPlan:
     """Leave weights in shared memory, as many as registers are short of or as there is room for."""
     room = (chip.shared_bytes - plan.shared_bytes) // (plan.wide * plan.deep * LAID_BYTES)
     return replace(plan, laid=max(0, min(room, _ceil(plan.registers - FEWER_REGISTERS, 4))))

@@ -18,12 +18,12 @@ import torch
 
 
 @dataclass(frozen=True, eq=False)
-class Task:
+class StreamTask:
     """Something to do in a lane, after the tasks listed before it in that lane and after those named."""
 
     lane: int
     what: Any
-    after: tuple[Task, ...] = ()
+    after: tuple[StreamTask, ...] = ()
 
 
 class Schedule:
@@ -32,7 +32,7 @@ class Schedule:
     It holds nothing of a call, so that one serves for many: making hundreds of tasks takes as long as asking for them.
     """
 
-    def __init__(self, tasks: Sequence[Task]) -> None:
+    def __init__(self, tasks: Sequence[StreamTask]) -> None:
         self.tasks = tuple(tasks)
         self.lanes = sorted({task.lane for task in tasks})
         self.awaited = {b for t in tasks for b in t.after if b.lane != t.lane}
@@ -82,7 +82,7 @@ class InTurn:
         """All is done."""
 
 
-class Streams:
+class CudaStreams:
     """Lanes of a GPU. Where blocks of several wait for room, those of the more urgent lane come first."""
 
     def __init__(self, device: torch.device, urgency: Sequence[int]) -> None:
@@ -148,7 +148,7 @@ def _stream(device: torch.device, lane: int, priority: int) -> torch.cuda.Stream
 
 def lanes_for(device: torch.device, urgency: Sequence[int]) -> Lanes:
     """Give lanes of a device, each as urgent as is said; one alone is the current stream."""
-    return Streams(device, urgency) if device.type == "cuda" and len(urgency) > 1 else InTurn()
+    return CudaStreams(device, urgency) if device.type == "cuda" and len(urgency) > 1 else InTurn()
 
 
 def perform(schedule: Schedule, work: Callable[[Any], None], device: torch.device, urgency: Sequence[int]) -> None:
@@ -157,7 +157,7 @@ def perform(schedule: Schedule, work: Callable[[Any], None], device: torch.devic
     That of lane 0 does not count: the current stream has its own.
     """
     lanes = lanes_for(device, urgency if len(schedule.lanes) > 1 else [0])
-    marks: dict[Task, Any] = {}
+    marks: dict[StreamTask, Any] = {}
     lanes.begin(schedule.lanes)
     try:
         for task in schedule.tasks:

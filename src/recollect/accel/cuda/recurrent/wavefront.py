@@ -1,10 +1,10 @@
-"""Several walks on one chip: layers beside each other, layers one above the other, and products beside a walk.
+"""Several persistent kernels on one chip: layers beside each other, layers stacked, and matrix products beside them.
 
-Time is cut into pieces. Where layers lie above each other, one reads a piece while the next reads the piece before
-it, as a wave; on the way back the large products of a piece are made while the walk goes on with the piece before it.
-Which task waits for which is said here, how it waits is the business of `lanes.py`, and how many walks run at once and
-in pieces of how many steps that of whoever gives a `Way`. The results are those of one walk after the other, but for
-the order in which products of weights are summed.
+Time is cut into chunks. In a stack one layer reads a chunk while the next reads the chunk before it, as a wavefront; in
+backward the large matrix products of a chunk are computed while the kernel reads the chunk before it. Which task waits
+for which is decided here, `streams.py` does the waiting, and a `Placement` holds how many kernels run at once and in
+chunks of how many steps. The results are those of one kernel after the other, but for the order in which gradients of
+weights are summed.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from recollect.accel.cpu.recurrence import Given
+from recollect.accel.cell_inputs import CellInputs
 from recollect.accel.cuda.recurrent import precision
 from recollect.accel.cuda.recurrent.passes import Found, Kept, Reading, Returning, Setting
-from recollect.accel.cuda.recurrent.streams import Schedule, Task, perform
+from recollect.accel.cuda.recurrent.streams import Schedule, StreamTask, perform
 
-FIELDS = len(Given._fields)
+FIELDS = len(CellInputs._fields)
 
 
 def urgency(at_once: int) -> list[int]:
@@ -49,26 +49,28 @@ def forward_tasks(layers: int, pieces: int, at_once: int, *, is_pile: bool) -> S
 
     The very first product is not among them: it is asked for before lanes part.
     """
-    tasks: list[Task] = []
-    walks: dict[tuple[int, int], Task] = {}
+    tasks: list[StreamTask] = []
+    walks: dict[tuple[int, int], StreamTask] = {}
     awaited, rest = _product_lanes(at_once)
     beside = awaited if is_pile else rest  # the next walk of a single layer is far off
     for wave in _waves(layers, pieces, is_pile=is_pile):
         for layer, piece in wave:
             below = (walks[layer - 1, piece],) if is_pile and layer else ()
-            product = [Task(beside, Do("multiply", layer, piece), below)] if walks else []
+            product = [StreamTask(beside, Do("multiply", layer, piece), below)] if walks else []
             before = [walks[layer, piece - 1]] if piece else []
             walk = _walk(walks, at_once, Do("step", layer, piece), (*product, *before))
             tasks += [*product, walk]
     return Schedule(tasks)
 
 
-def _walk(walks: dict[tuple[int, int], Task], at_once: int, what: Do, after: tuple[Task, ...]) -> Task:
+def _walk(
+    walks: dict[tuple[int, int], StreamTask], at_once: int, what: Do, after: tuple[StreamTask, ...]
+) -> StreamTask:
     """Give the next walk a lane: the first goes with the caller, and never are more side by side than fit."""
     many, first = len(walks), next(iter(walks.values()), None)
     if first is not None and many == at_once and first not in after:  # whose lane it would share
         after = (*after, first)
-    walks[what.layer, what.piece] = task = Task(1 + many % at_once if many else 0, what, after)
+    walks[what.layer, what.piece] = task = StreamTask(1 + many % at_once if many else 0, what, after)
     return task
 
 
@@ -78,20 +80,20 @@ def backward_tasks(layers: int, pieces: int, at_once: int, *, is_pile: bool) -> 
 
     Products that nobody waits for are listed after the walks of the next wave: these shall find the chip free.
     """
-    tasks: list[Task] = []
-    later: list[Task] = []
-    walks: dict[tuple[int, int], Task] = {}
-    passed: dict[tuple[int, int], Task] = {}
+    tasks: list[StreamTask] = []
+    later: list[StreamTask] = []
+    walks: dict[tuple[int, int], StreamTask] = {}
+    passed: dict[tuple[int, int], StreamTask] = {}
     awaited, rest = _product_lanes(at_once) if layers * pieces > 1 else (0, 0)
     for wave in _waves(layers, pieces, is_pile=is_pile):
-        found: list[Task] = []
+        found: list[StreamTask] = []
         for from_top, from_end in wave:
             layer, piece = layers - 1 - from_top, pieces - 1 - from_end
             before = [walks[layer, piece + 1]] if from_end else []
             before += [passed[layer + 1, piece]] if is_pile and from_top else []
             walk = _walk(walks, at_once, Do("step", layer, piece), tuple(before))
-            down = Task(awaited if is_pile else rest, Do("pass_down", layer, piece), (walk,))
-            weigh = Task(rest, Do("weigh", layer, piece), (walk, down))
+            down = StreamTask(awaited if is_pile else rest, Do("pass_down", layer, piece), (walk,))
+            weigh = StreamTask(rest, Do("weigh", layer, piece), (walk, down))
             passed[layer, piece] = down
             tasks += [walk, down] if is_pile else [walk]
             found += [weigh] if is_pile else [down, weigh]
@@ -115,17 +117,17 @@ def _waves(layers: int, pieces: int, *, is_pile: bool) -> list[list[tuple[int, i
     return waves
 
 
-def read(setting: Setting, lengths: Tensor | None, givens: Sequence[Given]) -> list[Found]:
+def read(setting: Setting, lengths: Tensor | None, givens: Sequence[CellInputs]) -> list[Found]:
     """Read with several layers of the same shape: y, the last h and c of each; in a pile only the top one's y."""
     if setting.back is None:
         with precision.of_products(setting.extent.dtype):
             return _ahead(setting, lengths, givens)[1]
     flat = (t for given in givens for t in given)
-    found = _Read.apply(setting, lengths, *flat)  # type: ignore[no-untyped-call]
+    found = _WavefrontRead.apply(setting, lengths, *flat)  # type: ignore[no-untyped-call]
     return [tuple(found[i : i + 3]) for i in range(0, len(found), 3)]
 
 
-def _ahead(setting: Setting, lengths: Tensor | None, givens: Sequence[Given]) -> tuple[list[Reading], list[Found]]:
+def _ahead(setting: Setting, lengths: Tensor | None, givens: Sequence[CellInputs]) -> tuple[list[Reading], list[Found]]:
     readings: list[Reading] = []
     for given in givens:
         extent, x, is_first = setting.extent, None, not readings
@@ -149,14 +151,14 @@ def _shared_x(setting: Setting, before: Reading) -> Tensor | None:
     return before.x if setting.both_ways else None
 
 
-class _Read(torch.autograd.Function):
+class _WavefrontRead(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, setting: Setting, lengths: Tensor | None, *tensors: Any) -> tuple[Any, ...]:
-        givens = [Given(*tensors[i : i + FIELDS]) for i in range(0, len(tensors), FIELDS)]
+        givens = [CellInputs(*tensors[i : i + FIELDS]) for i in range(0, len(tensors), FIELDS)]
         with precision.of_products(setting.extent.dtype):
             readings, found = _ahead(setting, lengths, givens)
         dtypes = [t.dtype if wants else None for t, wants in zip(tensors, ctx.needs_input_grad[2:], strict=True)]
-        ctx.setting, ctx.wanted = setting, [Given(*dtypes[i : i + FIELDS]) for i in range(0, len(dtypes), FIELDS)]  # type: ignore[arg-type]
+        ctx.setting, ctx.wanted = setting, [CellInputs(*dtypes[i : i + FIELDS]) for i in range(0, len(dtypes), FIELDS)]  # type: ignore[arg-type]
         ctx.set_materialize_grads(False)
         ctx.extents, ctx.layouts = [r.extent for r in readings], [r.rooms[1].layout for r in readings]
         pairs = zip(readings, givens, strict=True)

@@ -9,21 +9,20 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from recollect.accel.cuda.recurrent import precision
 from recollect.accel.cuda.recurrent.execution import Machine
-from recollect.accel.cuda.recurrent.inputs import Source
+from recollect.accel.cuda.recurrent.inputs import TensorPointer
 from recollect.accel.cuda.recurrent.launches import sizes
 from recollect.accel.cuda.recurrent.packed_weights import SENT_GATES
-from recollect.accel.cuda.recurrent.plan import Plan
+from recollect.accel.cuda.recurrent.plan import KernelPlan
 
 
 class FinishArguments(ctypes.Structure):
     """`Finish` of finish.cu."""
 
     _fields_ = (
-        *((name, Source) for name in ("product_ih", "product_hh")),
+        *((name, TensorPointer) for name in ("product_ih", "product_hh")),
         ("sums", ctypes.c_void_p),
-        *((name, Source) for name in ("w_ih", "w_hh", "b_ih", "b_hh")),
+        *((name, TensorPointer) for name in ("w_ih", "w_hh", "b_ih", "b_hh")),
         *((name, ctypes.c_int) for name in ("pairs", "width", "units")),
     )
 
@@ -34,17 +33,15 @@ class WeightProducts:
     Pieces are added up in float32, so that they cost no digits.
     """
 
-    def __init__(self, ih: Tensor | None, hh: Tensor | None, *, exact: tuple[bool, bool] = (False, False)) -> None:
+    def __init__(self, ih: Tensor | None, hh: Tensor | None) -> None:
         self.ih, self.hh = ih, hh  # where they are written, (H·S, D) and (H·S, H)
-        self._exact = exact  # which of both
         self._is_empty = True
 
     def add(self, flat: Tensor, x: Tensor, before: Tensor) -> None:
         """Add those of some steps: dlogits (n, H·S), x (n, D) and h_{t-1} (n, H)."""
-        for total, right, exact in zip((self.ih, self.hh), (x, before), self._exact, strict=True):
+        for total, right in ((self.ih, x), (self.hh, before)):
             if total is not None:
-                with precision.of_one(exact=exact):
-                    _add_product(total, flat.t(), right, is_first=self._is_empty)
+                _add_product(total, flat.t(), right, is_first=self._is_empty)
         self._is_empty = False
 
 
@@ -76,7 +73,7 @@ def _adds_to_float32(device: torch.device, dtype: torch.dtype) -> bool:
 
 
 def weight_gradients(
-    machine: Machine, plan: Plan, products: WeightProducts, d_bias: Tensor, shape: tuple[int, int], dtypes: Any
+    machine: Machine, plan: KernelPlan, products: WeightProducts, d_bias: Tensor, shape: tuple[int, int], dtypes: Any
 ) -> tuple[Tensor | None, ...]:
     """Give dW_ih, dW_hh, db_ih and db_hh in torch's order, each where it has a dtype.
 

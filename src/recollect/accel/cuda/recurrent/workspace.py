@@ -12,7 +12,6 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from recollect.accel.cuda.recurrent import precision
 from recollect.accel.cuda.recurrent.packed_weights import INPUT_SLOTS
 
 ALIGNED = 512  # bytes: as torch's own allocations lie
@@ -33,16 +32,6 @@ class Extent(NamedTuple):
     def columns(self) -> int:
         """Gates of all units, slot by slot: H·S."""
         return self.units * len(INPUT_SLOTS[self.cell])
-
-    @property
-    def is_exact_with_x(self) -> bool:
-        """Whether products with x are exact."""
-        return precision.is_exact_with_x(self.dtype, self.width, self.units)
-
-    @property
-    def is_sum_exact(self) -> bool:
-        """Whether dW_hh is exact."""
-        return precision.is_sum_exact(self.dtype, self.steps * self.batch, self.units)
 
     @property
     def has_cells(self) -> bool:

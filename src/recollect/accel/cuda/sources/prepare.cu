@@ -20,16 +20,13 @@ struct Prepare {
     u64 step_stride, row_stride, zero_count;  // of x; of sixteens
     int steps, batch, width, units;           // width: D; units: H
     int parts, wide, deep, depth, high, laid, cluster, span;  // sixteens of W_hh packed; a plan's; units of a cluster
-    int is_exact;                             // products with x take all of a number
 };
 
 DEVICE float wide_at(const Source& from, u64 at) {
     return from.is_float ? ((const float*)from.data)[at] : widen(((const Number*)from.data)[at]);
 }
-DEVICE Number factor_at(const Source& from, u64 at, bool is_exact = false) {
-    if (!from.is_float) return ((const Number*)from.data)[at];
-    const float value = ((const float*)from.data)[at];
-    return is_exact ? narrow(value) : factor(value);
+DEVICE Number factor_at(const Source& from, u64 at) {
+    return from.is_float ? factor(((const float*)from.data)[at]) : ((const Number*)from.data)[at];
 }
 
 #if TF32  // where all that is given is float32
@@ -37,26 +34,26 @@ DEVICE u32 factor_of(u32 bits) { return bits_of(factor(float_of(bits))); }
 DEVICE Sixteen factors(const Sixteen& four) {
     return {factor_of(four.a), factor_of(four.b), factor_of(four.c), factor_of(four.d)};
 }
-DEVICE void copy_whole(Sixteen* to, const Sixteen* from, bool, bool is_exact) {
-    for (int i = 0; i < 2; ++i) to[i] = is_exact ? from[i] : factors(from[i]);
+DEVICE void copy_whole(Sixteen* to, const Sixteen* from, bool) {
+    for (int i = 0; i < 2; ++i) to[i] = factors(from[i]);
 }
 #else
 DEVICE u32 pair_of(u32 first, u32 second) { return narrow(float_of(first)) | (u32)narrow(float_of(second)) << 16; }
 DEVICE Sixteen narrowed(const Sixteen& low, const Sixteen& high) {
     return {pair_of(low.a, low.b), pair_of(low.c, low.d), pair_of(high.a, high.b), pair_of(high.c, high.d)};
 }
-DEVICE void copy_whole(Sixteen* to, const Sixteen* from, bool is_float, bool) {
+DEVICE void copy_whole(Sixteen* to, const Sixteen* from, bool is_float) {
     *to = is_float ? narrowed(from[0], from[1]) : from[0];
 }
 #endif
 
 // Up to eight numbers of a row, sixteen bytes at once where they lie so.
-DEVICE void copy_eight(Number* to, const Source& from, u64 at, int count, bool is_exact) {
+DEVICE void copy_eight(Number* to, const Source& from, u64 at, int count) {
     const Sixteen* there = (const Sixteen*)((const u8*)from.data + at * (from.is_float ? 4 : 2));
     if (count >= 8 && is_whole(to) && is_whole(there)) {
-        copy_whole((Sixteen*)to, there, from.is_float, is_exact);
+        copy_whole((Sixteen*)to, there, from.is_float);
     } else {
-        for (int i = 0; i < count && i < 8; ++i) to[i] = factor_at(from, at + i, is_exact);
+        for (int i = 0; i < count && i < 8; ++i) to[i] = factor_at(from, at + i);
     }
 }
 
@@ -123,7 +120,7 @@ DEVICE void slot_input(const Prepare& a, u32 row, int column) {
     Number* to = a.slotted + (u64)row * a.width + column;
     if (gate >= 0) {
         const u64 from = ((u64)gate * a.units + row / SLOTS) * a.width + column;
-        copy_eight(to, a.w_ih, from, a.width - column, a.is_exact);
+        copy_eight(to, a.w_ih, from, a.width - column);
     } else {
         for (int i = 0; i < 8 && column + i < a.width; ++i) to[i] = 0;
     }
@@ -142,7 +139,7 @@ KERNEL(THREADS) prepare(const Prepare a) {
         share(eights * a.steps * a.batch, [&](u32 i) {
             const u32 row = i / eights, column = i % eights * 8;  // row: of a step
             const u64 from = row / a.batch * a.step_stride + row % a.batch * a.row_stride + column;
-            copy_eight(a.by_time + (u64)row * a.width + column, a.x, from, a.width - column, a.is_exact);
+            copy_eight(a.by_time + (u64)row * a.width + column, a.x, from, a.width - column);
         });
     if (a.bias)
         share(a.units * SLOTS, [&](u32 i) {

@@ -45,7 +45,6 @@ def test_goals_are_measured_longer():
         ([], len(cases.ALL), False),
         (["--quick"], len(cases.GOALS), False),
         (["--quick", "--rounds", "3"], len(cases.GOALS), True),
-        (["--kernels"], len(cases.ALL), True),
         (["--only", "lstm,bfloat16,64,512,4,1"], 1, True),
     ],
 )
@@ -73,12 +72,6 @@ def test_a_row_says_where_ours_is_slower():
     assert written.endswith("y 0.0010 0.0020 | plain | slower in graphs")
     assert cases.line(row_of(cases.GOALS[-1])).split()[4] == "<>"
     assert cases.line(row_of(cases.GOALS[-2])).split()[4] == "x4"
-
-
-def test_losses_are_written_as_entries_of_the_table():
-    lost = row_of(Case("gru", "bfloat16", 1, 64), "forward + backward", ratio=0.8)
-    rows = [row_of(cases.GRID[0]), lost, row_of(cases.GOALS[-1], ratio=0.5), lost | {"chosen": False}]
-    assert cases.table(rows) == ['Shape("gru", torch.bfloat16, 1, 64, True),  # 0.80, 1.50 in graphs']
 
 
 def test_rows_take_the_places_of_earlier_ones():

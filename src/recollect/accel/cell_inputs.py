@@ -1,0 +1,55 @@
+"""What device code reads a recurrent layer with: the tensors of a call, and whether it may read it at all."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.autograd import forward_ad
+
+from recollect.layers.recurrent.recurrence import Hidden, Recurrence
+from recollect.layers.recurrent.torch_bridge import written_kind
+
+
+class CellInputs(NamedTuple):
+    """What is read, from where, and with which weights, in torch's layout."""
+
+    x: Tensor  # (B, T, D)
+    h: Tensor | None  # (B, H); None: zeros, where a kernel writes them itself
+    c: Tensor | None  # an LSTM's
+    w_ih: Tensor  # (G·H, D)
+    w_hh: Tensor  # (G·H, H)
+    b_ih: Tensor | None
+    b_hh: Tensor | None
+
+    @classmethod
+    def of(cls, layer: Recurrence[Any], x: Tensor, memory: Hidden | None) -> CellInputs:
+        """Return what a layer reads x with."""
+        weights: Any = layer._parameters.values()  # in this order; asking for each by name takes longer
+        hidden = None if memory is None else memory.hidden
+        return cls(x, hidden, getattr(memory, "cell", None), *weights)
+
+    def tensors(self) -> list[Tensor]:
+        """Return those that there are."""
+        return [t for t in self if t is not None]
+
+    def needs_gradients(self) -> bool:
+        """Whether gradients are needed."""
+        return torch.is_grad_enabled() and any(t.requires_grad for t in self.tensors())
+
+
+def is_as_written(layer: Recurrence[Any]) -> bool:
+    """Whether a layer has the equations of one of ours: a subclass may have others, or a fast form of its own."""
+    return written_kind(layer) is not None
+
+
+def is_traced() -> bool:
+    """Whether anything but autograd follows the operations: a kernel of ours is unknown to it."""
+    return (
+        torch.compiler.is_compiling()
+        or torch._C._get_tracing_state() is not None  # torch.jit.trace
+        or torch._C._are_functorch_transforms_active()
+        or torch._C._len_torch_dispatch_stack() > 0
+        or forward_ad._current_level >= 0
+    )

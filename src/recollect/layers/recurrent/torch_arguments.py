@@ -1,0 +1,49 @@
+"""Arguments of `torch.nn`'s recurrent modules: refused with the name that they have here."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+from typing import Any
+
+NAMES = {"input_size": "width", "hidden_size": "hidden"}
+OF_STACKS = ("num_layers", "bidirectional", "dropout")
+FACTORY = ("dtype", "device")
+
+
+def refuse_torch_arguments(kind: type, given: tuple[Any, ...], options: dict[str, Any]) -> None:
+    """Raise a TypeError that names our way where a recurrent layer is built with torch's or unknown arguments."""
+    if len(given) > 2:
+        options = {"num_layers": given[2]} | options  # torch's third
+    unknown = [name for name in options if name not in (*_own_names(kind), *FACTORY)]
+    if not unknown:
+        return
+    name = next((one for one in OF_STACKS if one in unknown), unknown[0])
+    raise TypeError(f"{kind.__name__}: got {name}={options[name]!r}, expected {_our_way(kind, name, given, options)}")
+
+
+def _own_names(kind: type) -> list[str]:
+    """Return the names that a class and those below it take."""
+    found: dict[str, None] = {}
+    for one in kind.__mro__:
+        if "__init__" in vars(one):
+            found |= dict.fromkeys(inspect.signature(vars(one)["__init__"]).parameters)
+    return [name for name in found if name not in ("self", "args", "kwargs", "factory")]
+
+
+def _our_way(kind: type, name: str, given: tuple[Any, ...], options: dict[str, Any]) -> str:
+    if name in OF_STACKS:
+        sizes = [given[i] if i < len(given) else options.get(of, ours) for i, (of, ours) in enumerate(NAMES.items())]
+        depth = options.get("num_layers", 2 if "dropout" in options else 1)
+        rest = [f"{key}={options[key]!r}" for key in OF_STACKS[1:] if key in options]
+        call = ", ".join([*map(str, sizes), f"depth={depth}", *rest])
+        return f"{kind.__name__}.stack({call}): several layers or directions are a stack of layers"
+    if name == "batch_first":
+        return "inputs of shape (B, T, D): batch first always, there is no flag"
+    if name == "proj_size":
+        return f"Stack({kind.__name__}(…), Linear(…)): a projection is a layer of its own"
+    if name in NAMES:
+        return f"{NAMES[name]}={options[name]!r}"
+    names = (*_own_names(kind), *FACTORY)
+    near = difflib.get_close_matches(name, names, n=1)
+    return near[0] if near else f"one of {', '.join(names)}"
