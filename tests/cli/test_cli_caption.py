@@ -118,3 +118,9 @@ def test_a_picture_of_another_size_is_refused_by_name(tmp_path):
     assert error in ask("predict", out, str(picture), code=2).stderr
     assert f"recollect predict {out} INPUT" in ask("generate", out, "a", code=2).stderr
     assert "--maps" in ask("predict", out, "shapes:count=1", "--maps", str(tmp_path / "page.html"), code=2).stderr
+
+
+def test_a_training_on_pictures_is_planned():
+    facts = json.loads(ask("plan", "shapes:count=60", "--budget", "20steps", "--json").stdout)
+    assert facts["fits"]
+    assert (facts["updates"], facts["family"]) == (20, "show-attend-tell")
