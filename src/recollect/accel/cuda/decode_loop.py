@@ -280,8 +280,8 @@ def _check(turns: list[tuple[list[int], list[float]]], prohibited: Sequence[int]
             continue
         for row, (i, p) in enumerate(zip(ids, log_p, strict=True)):
             if not math.isfinite(p) or i in forbidden:
-                wanted = "finite logits for at least one id that is not prohibited"
-                raise ContractError(f"logits of row {row}", "NaN, infinity, or no id that may be chosen", wanted)
+                expected = "finite logits for at least one id that is not prohibited"
+                raise ContractError(f"logits of row {row}", "NaN, infinity, or no id that may be chosen", expected)
 
 
 def graph_loop(reader: DecodeReader, settings: Settings, generators: Sequence[np.random.Generator]) -> GraphLoop | None:
