@@ -96,7 +96,7 @@ def _with_leaves(memory: Memory, leaves: Iterator[Tensor]) -> Memory:
 
 
 def front(roomy: Tensor, t: Tensor) -> Tensor:
-    """Return the part of a list that another one is to fill, with its strides where that can be: see `copy_together`."""
+    """Return the part of a list that another one is to fill, with its strides where possible: see `copy_together`."""
     if roomy.shape == t.shape:
         return roomy
     is_one = len(roomy) == 1 and roomy.stride()[1:] == t.stride()[1:]  # how far it is to the next row matters to none
