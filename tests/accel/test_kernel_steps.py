@@ -16,7 +16,7 @@ from forms import offer_cuda_forms
 from torch import Tensor
 
 from recollect.accel.cuda import choice as choosing, launcher as starting, single_step
-from recollect.accel.cuda.choice import Said, Way, choose
+from recollect.accel.cuda.choice import ChoiceRule, TurnRecord, choose
 from recollect.accel.cuda.decode_loop import Loop
 from recollect.core.compose import Stack
 from recollect.core.memory import Memory
@@ -296,10 +296,10 @@ WAYS = {
 }
 
 
-def said(rows: int, turns: int) -> Said:
+def said(rows: int, turns: int) -> TurnRecord:
     at, ids, ids_said = (torch.zeros(*shape, dtype=torch.long) for shape in ((1,), (rows,), (turns, rows)))
     active, live = torch.ones(rows, dtype=torch.bool), torch.zeros(rows, dtype=torch.bool)
-    return Said(at, active, live, ids, ids_said, torch.zeros(turns, rows, dtype=torch.float64))
+    return TurnRecord(at, active, live, ids, ids_said, torch.zeros(turns, rows, dtype=torch.float64))
 
 
 @pytest.mark.parametrize("vocabulary", [1, 7, 301])
@@ -307,7 +307,7 @@ def said(rows: int, turns: int) -> Said:
 def test_a_choice_is_the_filters(name, vocabulary, emulator, monkeypatch):
     monkeypatch.setattr(choosing, "THREADS", 64)
     settings, rows = WAYS[name], 40
-    way = Way(settings.greedy, settings.top_k, settings.temperature)
+    way = ChoiceRule(settings.greedy, settings.top_k, settings.temperature)
     logits = 3 * torch.randn(rows, vocabulary, generator=torch.Generator().manual_seed(0))
     logits[1] = logits[1].round()  # with equals among them
     logits[2] = 0

@@ -41,7 +41,7 @@ class Bench:
         return 3 if self.quick else 15
 
     def contests(self) -> Iterator[Contest]:
-        """Give the contests, each made when it is due."""
+        """Return the contests, each made when it is due."""
         if self.on_gpu:
             widths, batch, steps = ((64,), 8, 32) if self.quick else ((256, 512, 1024), 64, 1024)
             shapes = [ContestShape(batch, steps, width, torch.bfloat16, "cuda") for width in widths]
@@ -101,19 +101,19 @@ def measure(contest: Contest, floor: Floor, rounds: int) -> list[Row]:
 
 
 def head() -> str:
-    """Give the line above the rows."""
+    """Return the line above the rows."""
     return COLUMNS.format(*HEAD)
 
 
 def line(row: Row) -> str:
-    """Give a row as a line."""
+    """Return a row as a line."""
     times = [f"{row['ours_ms']:.2f}", f"{row['theirs_ms']:.2f}", f"{row['times_faster']:.2f}x"]
     shares = [f"{row['spread']:.0%}", f"{row['share_of_floor']:.0%}", f"{row['largest_difference']:.0e}"]
     return COLUMNS.format(row["layer"], row["task"], row["hidden"], row["against"], *times, *shares)
 
 
 def legend(result: dict[str, Any]) -> str:
-    """Say what the figures are, and on what machine."""
+    """Return what the figures are, and on what machine."""
     setting, found, rows = result["setting"], result["machine"], result["rows"]
     shape, spoken = rows[0], next((row for row in rows if row["task"] == "generation"), None)
     also = f"; generation: {spoken['steps']} tokens at batch 1" if spoken else ""

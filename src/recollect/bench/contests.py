@@ -59,13 +59,13 @@ class ContestShape:
         return module.to(self.device, self.dtype)
 
     def words(self) -> dict[str, Any]:
-        """Give the setting as plain data."""
+        """Return the setting as plain data."""
         sizes = {"batch": self.batch, "steps": self.steps, "hidden": self.hidden}
         return {**sizes, "dtype": str(self.dtype).removeprefix("torch."), "device": self.device}
 
 
 def layer_contests(shapes: list[ContestShape], passes: tuple[str, ...]) -> Iterator[Contest]:
-    """Give the contests of all layers, made one after the other: GPUs have only so much memory."""
+    """Return the contests of all layers, made one after the other: GPUs have only so much memory."""
     for shape in shapes:
         for kind in RECURRENT:
             for task in passes:

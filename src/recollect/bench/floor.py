@@ -22,7 +22,7 @@ class Floor:
     operations: float
 
     def seconds(self, contest: Contest) -> float:
-        """Give the least time that a contest's work can take: that of its operations, or of its bytes."""
+        """Return the least time that a contest's work can take: that of its operations, or of its bytes."""
         return max(contest.operations / self.operations, contest.bytes / bytes_per_second(self.device, contest.weights))
 
 
@@ -34,7 +34,7 @@ def measure_floor(device: torch.device, dtype: torch.dtype) -> Floor:
 
 
 def bytes_per_second(device: torch.device, size: int) -> float:
-    """Say how fast memory is: on a GPU copying, on a CPU a product of a vector with so many bytes of weights.
+    """Measure how fast memory is: on a GPU copying, on a CPU a product of a vector with so many bytes of weights.
 
     What fits in a cache is read many times faster than what does not; so the size matters.
     """

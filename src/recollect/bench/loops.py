@@ -36,7 +36,7 @@ class Generated(NamedTuple):
 
 
 def generation_contests(width: int, tokens: int, has_others: bool) -> Iterator[Contest]:
-    """Give a contest for every family; `has_others`: beside transformers too, where it is installed."""
+    """Return a contest for every family; `has_others`: beside transformers too, where it is installed."""
     for family in FAMILIES:
         yield generation_contest(family, width, tokens, has_others)
 
@@ -64,7 +64,7 @@ def generation_contest(family: str, width: int, tokens: int, has_others: bool = 
 
 
 def words_differ(ours: Generated, theirs: Generated, tolerance: float) -> float:
-    """Give the largest difference of log-probabilities, up to the first id that differs: there it must be a tie."""
+    """Return the largest difference of log-probabilities, up to the first id that differs: there it must be a tie."""
     same = next((i for i, (a, b) in enumerate(zip(ours.ids, theirs.ids, strict=True)) if a != b), len(ours.ids))
     pairs = list(zip(ours.logprobs, theirs.logprobs, strict=True))[: same + 1]
     difference = max(abs(a - b) for a, b in pairs)
@@ -81,7 +81,7 @@ def our_words(model: LanguageModel, tokens: int) -> Generated:
 
 @torch.inference_mode()
 def loop(step: Step, tokens: int, is_scored: bool = False) -> Generated:
-    """Say one id after the other; scores are for the comparison, and not timed."""
+    """Generate one id after the other; scores are for the comparison, and not timed."""
     x, memory, said = torch.tensor([PROMPT]), None, Generated([], [])
     for _ in range(tokens):
         logits, memory = step(x, memory)
@@ -93,7 +93,7 @@ def loop(step: Step, tokens: int, is_scored: bool = False) -> Generated:
 
 
 def parts_of(model: LanguageModel) -> list[Any]:
-    """Give a model's layers, from the embedding to the map to the vocabulary."""
+    """Return a model's layers, from the embedding to the map to the vocabulary."""
     assert isinstance(model.body, Stack)
     return list(model.body)
 
@@ -144,7 +144,7 @@ def _block_step(block: Any, h: Tensor, kept: Any) -> tuple[Tensor, Any]:
 
 
 def their_model(model: LanguageModel) -> Any:
-    """Give transformers' GPT-2 with our weights."""
+    """Return transformers' GPT-2 with our weights."""
     library: Any = import_module("transformers")  # a peer: not every installation has it
     of, size = model.config, model.config.max_length
     shape = {"vocab_size": VOCAB, "n_embd": of.width, "n_layer": of.depth, "n_head": of.heads, "n_positions": size}

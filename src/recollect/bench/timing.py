@@ -45,7 +45,7 @@ def events(work: Work) -> float:
 
 
 def clock_of(device: torch.device) -> Clock:
-    """Give the clock that a device's work is timed by."""
+    """Return the clock that a device's work is timed by."""
     return events if device.type == "cuda" else wall
 
 
@@ -63,7 +63,7 @@ def interleave(
 
 
 def summary(times: list[float]) -> tuple[float, float]:
-    """Give the median, and the interquartile range as a share of it."""
+    """Return the median, and the interquartile range as a share of it."""
     low, middle, high = statistics.quantiles(times, n=4) if len(times) > 1 else times * 3
     return middle, (high - low) / middle
 
@@ -99,7 +99,7 @@ def time_steadily(
 
 
 def one_pass(name: str, module: nn.Module, read: Callable[[Tensor], Tensor], x: Tensor) -> Work:
-    """Give the work to time: outputs alone, or outputs and the gradients of inputs and weights."""
+    """Return the work to time: outputs alone, or outputs and the gradients of inputs and weights."""
     module.train(name != FORWARD)
 
     def forward() -> tuple[Tensor, ...]:
@@ -117,7 +117,7 @@ def one_pass(name: str, module: nn.Module, read: Callable[[Tensor], Tensor], x: 
 
 
 def largest_difference(ours: tuple[Tensor, ...], theirs: tuple[Tensor, ...], tolerance: float) -> float:
-    """Give the largest difference, relative to the largest value of each tensor; refuse what is not the same."""
+    """Return the largest difference, relative to the largest value of each tensor; refuse what is not the same."""
     pairs = [(a.detach().double(), b.detach().double()) for a, b in zip(ours, theirs, strict=True)]
     difference = max(float((a - b).abs().max() / b.abs().max()) for a, b in pairs)
     if not difference <= tolerance:

@@ -34,7 +34,7 @@ def warm_up(work: Callable[[], Any], times: int = WARM_UP) -> None:
 
 
 def as_graph(work: Callable[[], Any]) -> Callable[[], Any]:
-    """Give work as a CUDA graph: each call replays it, and gives the tensors that the work gave, renewed."""
+    """Return work as a CUDA graph: each call replays it and returns the tensors that the work returned, overwritten."""
     warm_up(work)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
@@ -56,7 +56,7 @@ class Captured:
     """
 
     pool: Any
-    gradients: list[Tensor | None]  # of the parameters; None: the loss does not hang on it
+    gradients: list[Tensor | None]  # of the parameters; None: the loss does not depend on it
 
     def __init__(
         self, read: Read, inputs: Any, parameters: Iterable[nn.Parameter], beside: Captured | None = None
@@ -103,7 +103,7 @@ class Captured:
 
 
 def layout_of(inputs: Any) -> Layout:
-    """Give all that tells inputs apart but their values; it can be a key."""
+    """Return all that tells inputs apart but their values; it can be a key."""
     leaves, structure = tree_flatten(inputs)
     return tuple(None if leaf is None else (leaf.shape, leaf.dtype) for leaf in leaves), structure
 

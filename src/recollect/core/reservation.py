@@ -20,7 +20,7 @@ HINTS = ("even", "reserved", "in_place")  # that room changes
 
 
 def room_for(memory: Memory, steps: int) -> int:
-    """Give for how many of the steps to come a settled memory is to have room.
+    """Return for how many of the steps to come a settled memory is to have room.
 
     Lists have 64, 128, 256 … slots, so that like shapes come again; of more than 1024 at most as many again as are
     filled: all are looked through at every step.
@@ -55,13 +55,13 @@ def _is_with_room(roomy: Any, part: Any, room: int, size: int | None) -> bool:
 
 
 def filled(memory: Memory) -> list[int] | None:
-    """Give the filled slots of each list in a settled memory; None: its rows are not of one age."""
+    """Return the filled slots of each list in a settled memory; None: its rows are not of one age."""
     parts = _growing(memory)
     return [part.slots for part in parts] if all(part.even for part in parts) else None
 
 
 def as_filled(memory: Memory, slots: list[int] | None) -> Memory:
-    """Give a memory with room without it, where it is known how many slots of each list are filled."""
+    """Return a memory with room without it, where it is known how many slots of each list are filled."""
     return memory if slots is None else _cut(memory, iter(slots))
 
 
@@ -81,7 +81,7 @@ def _growing(memory: Memory) -> list[Growing]:
 
 
 def copied(memory: Memory) -> Memory:
-    """Give a copy; gradients go through it."""
+    """Return a copy; gradients go through it."""
     leaves = memory.leaves()
     if any(t.requires_grad for t in leaves):
         copies = [t.clone() for t in leaves]
@@ -96,7 +96,7 @@ def _with_leaves(memory: Memory, leaves: Iterator[Tensor]) -> Memory:
 
 
 def front(roomy: Tensor, t: Tensor) -> Tensor:
-    """Give the part of a list that another one is to fill, with its strides where that can be: see `copy_together`."""
+    """Return the part of a list that another one is to fill, with its strides where possible: see `copy_together`."""
     if roomy.shape == t.shape:
         return roomy
     is_one = len(roomy) == 1 and roomy.stride()[1:] == t.stride()[1:]  # how far it is to the next row matters to none

@@ -125,7 +125,7 @@ def _advance(reader: Reader, beams: Beams, pools: list[list[Hypothesis]], search
 
 
 def _logprobs(reader: Reader, beams: Beams, search: Search) -> Tensor:
-    """Give log p of every next id, −∞ where it is not allowed."""
+    """Return log p of every next id, −∞ where it is not allowed."""
     check_logits(reader.logits, beams.totals.flatten() > -torch.inf)
     logprobs = prohibit(reader.logits.log_softmax(dim=-1), list(search.prohibited))  # (B W, V)
     if beams.logprobs.shape[2] < search.min_tokens:
@@ -137,7 +137,7 @@ def _logprobs(reader: Reader, beams: Beams, search: Search) -> Tensor:
 
 
 def completed_ngrams(history: Tensor, n: int, vocab_size: int) -> Tensor:
-    """Say which ids (B, V) would complete an n-gram that its row of history (B, L) already holds; −1 is no id."""
+    """Return which ids (B, V) would complete an n-gram that its row of history (B, L) already holds; −1 is no id."""
     banned = torch.zeros(len(history), vocab_size + 1, dtype=torch.bool, device=history.device)
     if history.shape[1] >= n:
         windows = history.unfold(1, n, 1)  # (B, L - n + 1, n)
@@ -157,7 +157,7 @@ def _best(totals: Tensor, logprobs: Tensor, count: int) -> Candidates:
 
 
 def top(values: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """Give the largest of each row and their places, largest first, the lower place first among equals."""
+    """Return the largest of each row and their places, largest first, the lower place first among equals."""
     if count < values.shape[1]:
         found, index = values.topk(count + 1)
         if bool((found[:, count] < found[:, count - 1]).all()):  # no tie at the border: the set is known
@@ -207,7 +207,7 @@ def _take(t: Tensor, parents: Tensor) -> Tensor:
 
 
 def _is_done(i: int, best: float, before: Beams, after: Beams, pools: list[list[Hypothesis]], search: Search) -> bool:
-    """Say whether the search of prompt i is over; `best` is the log p of its likeliest open hypothesis."""
+    """Return whether the search of prompt i is over; `best` is the log p of its likeliest open hypothesis."""
     pool = pools[after.prompts[i]]
     if best == -torch.inf:
         if not pool:  # nothing may follow and nothing has ended: give what there was

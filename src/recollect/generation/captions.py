@@ -19,7 +19,7 @@ from recollect.models.captioning import Captioner
 def caption(
     model: Captioner, tokenizer: LineTokenizer, pictures: Pixels, search: Search | None = None, batch_size: int = 64
 ) -> list[list[Translation]]:
-    """Give the best captions of each picture (n, h, w, c), best first; what stands beside it changes nothing.
+    """Return the best captions of each picture (n, h, w, c), best first; what stands beside it changes nothing.
 
     Symbols that the tokenizer never saw are not said.
     """
@@ -33,7 +33,7 @@ def caption(
 
 
 def patient(width: int, tokens: int, nbest: int = 1) -> Search:
-    """Give a search that goes on while an open caption would beat those that ended; a width of 1 is greedy.
+    """Return a search that goes on while an open caption would beat those that ended; a width of 1 is greedy.
 
     A beam lets some captions end at every step, however unlikely: stopped at the first `width` of them, it would know
     none but short ones where a model is sure of a long one.
@@ -42,7 +42,7 @@ def patient(width: int, tokens: int, nbest: int = 1) -> Search:
 
 
 def remember(model: Captioner, pictures: Pixels) -> Any:
-    """Give what a model remembers of pictures, without gradients and with nothing dropped."""
+    """Return what a model remembers of pictures, without gradients and with nothing dropped."""
     was_training, device = model.training, next(model.parameters()).device
     with torch.no_grad():
         memory = model.eval().remember(torch.from_numpy(np.array(pictures)).to(device))

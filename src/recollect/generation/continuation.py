@@ -24,7 +24,7 @@ class TextDecoder(Protocol):
     """A text that is decoded id by id."""
 
     def step(self, id: int, /) -> str | None:
-        """Give the text that is certain now."""
+        """Return the text that is certain now."""
         ...
 
 
@@ -32,7 +32,7 @@ class TextCodec(Protocol):
     """What is asked of a tokenizer."""
 
     def encode(self, text: str, /) -> Any:
-        """Give a text's ids."""
+        """Return a text's ids."""
         ...
 
     def stream(self, after: str = "", /) -> TextDecoder:
@@ -65,12 +65,12 @@ class StopStrings:
         return self._release()
 
     def rest(self) -> str:
-        """Give what was held back, now that nothing more comes."""
+        """Return what was held back, now that nothing more comes."""
         rest, self._held = self._held, ""
         return rest
 
     def _release(self) -> str:
-        """Give all but the longest end that is the beginning of a stop string."""
+        """Return all but the longest end that is the beginning of a stop string."""
         cut = len(self._held) - max((_overlap(self._held, s) for s in self.stops), default=0)
         shown, self._held = self._held[:cut], self._held[cut:]
         return shown

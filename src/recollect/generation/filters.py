@@ -78,7 +78,7 @@ def apply_filters(logits: Tensor, settings: Settings) -> Tensor:
 
 
 def likeliest(logits: Tensor, prohibited: list[int]) -> Tensor:
-    """Give each row's likeliest id (B,) that is not prohibited, the lowest of equals."""
+    """Return each row's likeliest id (B,) that is not prohibited, the lowest of equals."""
     if logits.device.type != "cpu":
         return prohibit(logits, prohibited).argmax(dim=-1)
     values = logits.numpy()  # numpy looks through a row of 10,000 several times faster than torch

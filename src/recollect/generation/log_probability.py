@@ -19,7 +19,7 @@ def score(
     begin: int | Tensor | None = None,
     logits: Tensor | None = None,
 ) -> Tensor:
-    """Give log p(ids[t] | what came before), (B, T), zero where not valid; sum a row for log p of the whole.
+    """Return log p(ids[t] | what came before), (B, T), zero where not valid; sum a row for log p of the whole.
 
     What comes before the first id is `begin`, one id or one per row (B,), read after `memory` where that is given; or
     `logits` (B, V), what the model that wrote `memory` expects next. To score ids without either, take their first
@@ -73,6 +73,6 @@ def _scores(
 
 
 def _chosen(logits: Tensor, ids: Tensor) -> Tensor:
-    """Give log p of ids (B, T) from logits (B, T or more, V)."""
+    """Return log p of ids (B, T) from logits (B, T or more, V)."""
     wide = logits.float() if logits.dtype in (torch.float16, torch.bfloat16) else logits
     return wide[:, : ids.shape[1]].log_softmax(dim=-1).gather(-1, ids[..., None])[..., 0]

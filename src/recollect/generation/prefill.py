@@ -199,7 +199,7 @@ class Reader:
             self.memory = memory.reserve(self.room, in_place=True)
 
     def _own(self, memory: Memory | None) -> Memory:
-        """Give a memory that may be written into: a given one is copied where it grows."""
+        """Return a memory that may be written into: a given one is copied where it grows."""
         if memory is not None:
             return memory.settled()
         nothing = torch.zeros(len(self.prompts), 0, dtype=torch.long, device=self.device)
@@ -223,7 +223,7 @@ class Reader:
         return logits
 
     def _read_stretch(self, ids: Tensor, valid: Tensor, logits: Tensor | None) -> Tensor:
-        """Give each row's last logits; whether rows are padded is seen on the CPU, without waiting for a GPU."""
+        """Return each row's last logits; whether rows are padded is seen on the CPU, without waiting for a GPU."""
         if bool(valid.all()):
             y, self.memory = self.model(ids, self.memory)
             return _wide(y[:, -1].clone())  # a part would keep all of them alive
@@ -236,9 +236,9 @@ class Reader:
 
 
 def _room(memory: Memory, least: int) -> int:
-    """Give the steps to make room for: up to 48, 96, 144, 208, 272, 400 … in all, so that like shapes come again.
+    """Return the steps to make room for: up to 48, 96, 144, 208, 272, 400 … in all, so that like shapes come again.
 
-    More is looked through in vain, less is copied more often.
+    More is searched without effect, less is copied more often.
     """
     filled, size = max((part.slots for part in memory.within() if isinstance(part, Growing)), default=0), least
     while size <= filled:
@@ -247,7 +247,7 @@ def _room(memory: Memory, least: int) -> int:
 
 
 def home(model: nn.Module, memory: Memory | None) -> torch.device:
-    """Give the device where the model is, or failing that the memory."""
+    """Return the device where the model is, or failing that the memory."""
     held = chain(model.parameters(), model.buffers(), memory.tensors().values() if memory is not None else ())
     return next((t.device for t in held), torch.device("cpu"))
 
@@ -255,7 +255,7 @@ def home(model: nn.Module, memory: Memory | None) -> torch.device:
 def check_table(modules: Iterable[nn.Module], memory: Memory | None, lengths: list[int], steps: int) -> None:
     """Refuse, before starting, what would run past a table of positions: any module's `max_length`."""
     named = (m for m in modules if "max_length" in vars(m) or hasattr(type(m), "max_length"))
-    tables = [getattr(module, "max_length", None) for module in named]  # a module's search in vain takes its time
+    tables = [getattr(module, "max_length", None) for module in named]  # asking every module takes time
     limit = min((size for size in tables if isinstance(size, int)), default=None)
     if limit is None or not lengths:
         return
@@ -269,14 +269,14 @@ def check_table(modules: Iterable[nn.Module], memory: Memory | None, lengths: li
 
 
 def _steps_read(memory: Memory | None, rows: int) -> list[int]:
-    """Give how many steps each row has read, as far as the memory counts them."""
+    """Return how many steps each row has read, as far as the memory counts them."""
     named = {} if memory is None else memory.tensors()
     counts = [t for name, t in named.items() if name.split(".")[-1] == "length" and t.shape == (rows,)]
     return torch.stack(counts).amax(0).tolist() if counts else [0] * rows
 
 
 def _wide(logits: Tensor) -> Tensor:
-    """Give logits in which probabilities may be compared: half precisions become float32."""
+    """Return logits in which probabilities may be compared: half precisions become float32."""
     return logits.float() if logits.dtype in (torch.float16, torch.bfloat16) else logits
 
 
@@ -289,7 +289,7 @@ def _listed(prompts: Any) -> list[Any]:
 
 
 def _row(prompt: Any, i: int, begin: int | None) -> Tensor:
-    """Give a prompt's ids, `begin` before them."""
+    """Return a prompt's ids, `begin` before them."""
     if isinstance(prompt, (str, bytes)) or not hasattr(prompt, "__iter__"):
         raise ContractError(f"prompts[{i}]", repr(prompt), "a list of ids")
     ids = prompt.cpu().numpy() if isinstance(prompt, Tensor) else np.asarray(prompt)

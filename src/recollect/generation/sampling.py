@@ -225,7 +225,7 @@ def generate(
 
 
 def collect(steps: Stream, said: list[Step]) -> list[Generation]:
-    """Give what each row of an ended stream has said."""
+    """Return what each row of an ended stream has said."""
     after, logits, is_one = steps.memory, steps.logits, len(steps.reasons) == 1
     nothing: Any = [([], [])] * len(steps.reasons)
     return [
@@ -241,7 +241,7 @@ def _row_of(memory: Memory, row: int) -> Memory:
 
 
 def said_by_row(said: list[Step]) -> list[tuple[list[int], list[float]]]:
-    """Give the ids that each row said, and log p of each."""
+    """Return the ids that each row said, and log p of each."""
     ids, logprobs = (zip(*column, strict=True) for column in ([s.said for s in said], [s.log_p for s in said]))
     rows = zip(ids, logprobs, strict=True)
     return [

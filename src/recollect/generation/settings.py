@@ -107,7 +107,7 @@ class Search:
         _settle_ids(self, "end", "prohibited")
 
     def normalised(self, logprob: float, length: int) -> float:
-        """Give the score of a hypothesis of `length` ids."""
+        """Return the score of a hypothesis of `length` ids."""
         base = (5 + length) / 6 if self.length == "gnmt" else float(length)
         return logprob / base**self.alpha
 

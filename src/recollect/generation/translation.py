@@ -40,7 +40,7 @@ class Translation:
 def translate(
     model: Any, tongues: Tongues, lines: Sequence[str], search: Search | None = None, batch_size: int = 32
 ) -> list[list[Translation]]:
-    """Give each line's best targets, best first; what stands beside a line in its batch changes nothing.
+    """Return each line's best targets, best first; what stands beside a line in its batch changes nothing.
 
     Lines of like length are read together. Symbols that the target's tokenizer never saw are not said.
     """
@@ -73,7 +73,7 @@ def search_targets(model: Any, sources: Sequence[Sequence[int]], search: Search)
 
 @torch.no_grad()
 def attention_map(model: Any, tongues: Tongues, source: str, target: str) -> NDArray[np.float64]:
-    """Give how much each symbol of the target, and its end, looked at each of the source: (T + 1, S).
+    """Return how much each symbol of the target, and its end, looked at each of the source: (T + 1, S).
 
     Where there are several looks, in heads and layers, their mean.
     """

@@ -34,7 +34,7 @@ class ChoiceRule:
     temperature: float = 1.0
 
     def kernel(self, rows: int) -> Kernel:
-        """Give the kernel, a block of threads to a row."""
+        """Return the kernel, a block of threads to a row."""
         top_k, temperature = (0, 1.0) if self.greedy else (self.top_k or 0, float(self.temperature))
         constants = ("GREEDY", int(self.greedy)), ("TOP_K", top_k), ("TEMPERATURE", f"{temperature!r}f")
         return Kernel("choose", (*constants, ("THREADS", THREADS)), rows, THREADS, 8 * THREADS + 4 * (256 + 4))

@@ -35,7 +35,7 @@ from recollect.generation.filters import apply_filters, drawn_there
 from recollect.generation.settings import Settings
 
 BLOCK = 256  # turns between two looks of the CPU
-SHORT_BLOCK = 64  # where rows may end: turns after that are taken in vain
+SHORT_BLOCK = 64  # where rows may end: turns after that have no effect
 MOST = 8  # loops kept for a model
 
 
@@ -98,7 +98,7 @@ class Loop:
         return self.logits.index_fill(-1, self._prohibited, -torch.inf) if len(self._prohibited) else self.logits
 
     def _way(self) -> ChoiceRule | None:
-        """Give the way to choose, if it is one that the kernel knows."""
+        """Return the way to choose, if it is one that the kernel knows."""
         settings = self.settings
         if settings.greedy:
             return ChoiceRule(True)
@@ -133,7 +133,7 @@ def _ids(given: Sequence[int], home: torch.device) -> Tensor:
 
 
 def _way(settings: Settings) -> tuple[Any, ...]:
-    """Give what a turn hangs on: not the seed, the number of tokens or what is read first."""
+    """Return what a turn depends on: not the seed, the number of tokens or what is read first."""
     filters = settings.temperature, settings.top_k, settings.top_p, settings.min_p
     return settings.greedy, tuple(settings.stop), tuple(settings.prohibited), *(() if settings.greedy else filters)
 
@@ -156,7 +156,7 @@ _LOCK = RLock()
 def find_loop(
     survey: ModelSurvey, owner: object, settings: Settings, memory: Memory, room: int, logits: Tensor, has_valid: bool
 ) -> Loop | None:
-    """Give a loop that goes on from a settled memory, with room, and is nobody else's as long as its owner lives.
+    """Return a loop that goes on from a settled memory, with room, and is nobody else's as long as its owner lives.
 
     None: this model's turn cannot be captured.
     """
@@ -248,7 +248,7 @@ class GraphLoop:
         return turns, None
 
     def _remembered(self, loop: Loop) -> Callable[[], Memory]:
-        """Give a way to the memory as it is now, which does not keep this generation alive.
+        """Return a way to the memory as it is now, which does not keep this generation alive.
 
         Where the rows are of one age, it is known how far lists are filled: nobody has to wait for a GPU to say so.
         """
@@ -280,8 +280,8 @@ def _check(turns: list[tuple[list[int], list[float]]], prohibited: Sequence[int]
             continue
         for row, (i, p) in enumerate(zip(ids, log_p, strict=True)):
             if not math.isfinite(p) or i in forbidden:
-                wanted = "finite logits for at least one id that is not prohibited"
-                raise ContractError(f"logits of row {row}", "NaN, infinity, or no id that may be chosen", wanted)
+                expected = "finite logits for at least one id that is not prohibited"
+                raise ContractError(f"logits of row {row}", "NaN, infinity, or no id that may be chosen", expected)
 
 
 def graph_loop(reader: DecodeReader, settings: Settings, generators: Sequence[np.random.Generator]) -> GraphLoop | None:

@@ -64,14 +64,14 @@ def any_of(source: CSource, out: Tensor, x: Tensor, axis: int, keep: bool = Fals
 
 
 def largest(source: CSource, out: Tensor, x: Tensor, axes: Any = (), keep: bool = False) -> None:
-    """Give the largest; NaN is larger than all."""
+    """Return the largest; NaN is larger than all."""
     if not out.is_floating_point():
         raise Uncovered("the largest of whole numbers")
     _reduce(source, out, x, axes or range(x.dim()), "-INFINITY", "($x > $o || $x != $x) ? $x : $o")
 
 
 def _rows(out: Tensor, x: Tensor, axis: int) -> tuple[list[Any], int, int, int]:
-    """Give the loops around an axis, its size, and its strides in the result and in x."""
+    """Return the loops around an axis, its size, and its strides in the result and in x."""
     axis = axis % x.dim()
     others = [d for d in range(x.dim()) if d != axis]
     loops = merged(*([t[d] for d in others] for t in (x.shape, out.stride(), x.stride())))

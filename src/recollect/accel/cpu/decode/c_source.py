@@ -67,7 +67,7 @@ class CSource:
             self.calls.append(f"share(team, {name}, (char *const[]){{{table}}}, {share.size}, {share.grain});")
 
     def _named(self, text: str) -> str:
-        """Give the name of a function, the same for the same text."""
+        """Return the name of a function, the same for the same text."""
         return self.functions.setdefault(text, f"f{len(self.functions)}")
 
     def _place(self, t: Tensor) -> str:
@@ -76,13 +76,13 @@ class CSource:
         return f"({type_of(t)} *)p[{number}] + {t.storage_offset()}"
 
     def text(self) -> str:
-        """Give the whole: `step(p, team)` does everything once, on storages that begin at p[0], p[1], …"""
+        """Return the whole: `step(p, team)` does everything once, on storages that begin at p[0], p[1], …"""
         functions = [f"static __attribute__((noinline)) void {name}{text}" for text, name in self.functions.items()]
         step = "\n".join(["void step(void **p, team *team) {", *self.calls, "}"])
         return "\n".join([PRELUDE, *functions, step, ""])
 
     def pointers(self) -> list[int]:
-        """Give where the storages begin."""
+        """Return where the storages begin."""
         return [t.untyped_storage().data_ptr() for t in self.held.values()]
 
 
@@ -95,13 +95,13 @@ def nest(axes: Sequence[Axis], inner: str, *, simd: bool = False) -> str:
 
 
 def at(axes: Sequence[Axis], operand: int) -> str:
-    """Give where in an operand the loops are."""
+    """Return where in an operand the loops are."""
     terms = [f"i{d} * {strides[operand]}" for d, (_, strides) in enumerate(axes) if strides[operand]]
     return " + ".join(terms) or "0"
 
 
 def merged(shape: Sequence[int], *strides: Sequence[int], by: int = 0) -> list[Axis]:
-    """Give the axes to go through, operand `by` in the order in which it lies, in as few loops as can be."""
+    """Return the axes to go through, operand `by` in the order in which it lies, in as few loops as can be."""
     axes = [(size, tuple(steps)) for size, *steps in zip(shape, *strides, strict=True) if size != 1]
     axes.sort(key=lambda axis: -axis[1][by])
     found: list[Axis] = []
@@ -140,7 +140,7 @@ def type_of(t: Tensor) -> str:
 
 
 def letter_of(t: Tensor) -> str:
-    """Give the letter at the end of the names of functions for a tensor's type."""
+    """Return the letter at the end of the names of functions for a tensor's type."""
     if not t.is_floating_point():
         raise Uncovered(f"a function of {t.dtype}")
     return "f" if t.dtype == torch.float32 else "d"

@@ -34,7 +34,7 @@ from recollect.core.record import is_readable, readable
 from recollect.core.validate import ContractError, without_looks
 
 MOST = 16  # recordings kept for a model
-MOST_ROWS = 16  # beyond, torch's matrix products are faster than ours
+MOST_ROWS = 16  # as far as it was measured to be faster than the model itself
 PATIENCE = 4  # steps after rows have left before their shape is compiled: others may leave soon
 
 
