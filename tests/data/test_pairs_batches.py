@@ -55,7 +55,6 @@ def test_a_batch_holds_its_pairs_and_nothing_else():
     assert batch.x.tolist() == [[BEGIN, 1, 0, 0], [BEGIN, 2, 2, 2]]
     assert batch.y.tolist() == [[1, END, 0, 0], [2, 2, 2, END]]
     assert batch.valid.tolist() == [[True, True, False, False], [True] * 4]
-    assert batch.is_start.tolist() == [True, True]
     assert batch.x.dtype == batch.source.dtype == torch.int64
 
 
@@ -138,7 +137,6 @@ def test_a_padded_batch_is_the_batch_and_nothing_real_beside_it():
     padded = pad_batch(batch, rows=4, steps=8)
     assert padded.source.shape == padded.source_valid.shape == (4, 16)
     assert padded.x.shape == padded.y.shape == padded.valid.shape == (4, 8)
-    assert padded.is_start.tolist() == [True] * 4
     assert padded.valid.sum() == batch.valid.sum()
     assert padded.source_valid.sum() == batch.source_valid.sum()
     for name in ("source", "source_valid", "x", "y", "valid"):

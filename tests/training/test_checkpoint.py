@@ -33,7 +33,7 @@ def save(folder, step, keep=2, **learnt):
     return save_checkpoint(folder, model, moves, memory, progress, {"place": step}, keep=keep)
 
 
-@pytest.mark.parametrize("optimiser", ["adamw", "sgd"])
+@pytest.mark.parametrize("optimizer", ["adamw", "sgd"])
 def test_everything_comes_back(tmp_path, optimiser):
     path = save(tmp_path, 3, optimiser=optimiser)
     random_state = torch.get_rng_state()
@@ -58,7 +58,7 @@ def test_the_last_and_the_best_are_kept(tmp_path):
     assert newest_checkpoint(tmp_path) == (tmp_path / "step-00000004", [])
 
 
-@pytest.mark.parametrize("name", ["model", "optimiser", "memory", "random"])
+@pytest.mark.parametrize("name", ["model", "optimizer", "memory", "random"])
 @pytest.mark.parametrize("damage", ["truncate", "flip", "remove"])
 def test_a_damaged_one_is_noticed_and_the_one_before_is_used(tmp_path, name, damage):
     before, newest = save(tmp_path, 1), save(tmp_path, 2)
