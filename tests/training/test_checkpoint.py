@@ -33,7 +33,7 @@ def save(folder, step, keep=2, **learnt):
     return save_checkpoint(folder, model, moves, memory, progress, {"place": step}, keep=keep)
 
 
-@pytest.mark.parametrize("optimizer", ["adamw", "sgd"])
+@pytest.mark.parametrize("optimiser", ["adamw", "sgd"])
 def test_everything_comes_back(tmp_path, optimiser):
     path = save(tmp_path, 3, optimiser=optimiser)
     random_state = torch.get_rng_state()
