@@ -70,6 +70,7 @@ def test_the_range_of_torch_is_that_of_the_metadata():
 
 
 def test_doctor_asks_dispatch_why_forms_are_not_used(monkeypatch):
+    monkeypatch.setattr(dispatch._switch, "is_on", True)
     monkeypatch.setattr(dispatch, "_forms", {("reasons", "cpu"): lambda: ["recurrent layers, float64: planted"]})
     monkeypatch.setattr(dispatch, "_tried", {"cpu", "cuda"})
     monkeypatch.setattr(dispatch, "_missing", {})
@@ -80,6 +81,7 @@ def test_doctor_asks_dispatch_why_forms_are_not_used(monkeypatch):
 
 
 def test_doctor_says_that_device_code_is_not_installed(monkeypatch):
+    monkeypatch.setattr(dispatch._switch, "is_on", True)
     monkeypatch.setattr(dispatch, "_forms", {})
     monkeypatch.setattr(dispatch, "_tried", set())
     monkeypatch.setattr(dispatch, "_missing", {})
