@@ -16,6 +16,12 @@ from recollect.layers.pointwise import Dropout, FeedForward, Linear
 from recollect.layers.recurrent.recurrence import HiddenCell, zero_memory
 
 
+@pytest.fixture(autouse=True)
+def switched_on(monkeypatch):
+    """Ask for forms also where all tests run with RECOLLECT_ACCEL=off."""
+    monkeypatch.setattr(dispatch._switch, "is_on", True)
+
+
 @pytest.fixture
 def planted(monkeypatch):
     """Offer forms for the CPU: a call adds what it was given, and returns what is asked for."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -13,7 +14,7 @@ RECORD = "parts.json"  # written last: the sizes of the other files, and what el
 
 
 def cache_folder(given: str | Path | None) -> Path:
-    """Give the cache: the one given, or the user's."""
+    """Return the cache: the one given, or the user's."""
     return Path(given or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "recollect")
 
 
@@ -36,14 +37,24 @@ def build_folder(folder: Path, fill: Callable[[Path], dict[str, Any]]) -> None:
 
 
 def read_record(folder: Path) -> dict[str, Any]:
-    """Give what was written last."""
+    """Return what was written last."""
     record: dict[str, Any] = json.loads((folder / RECORD).read_text(encoding="utf-8"))
     return record
 
 
 def is_whole(folder: Path) -> bool:
-    """Tell whether a folder is there with every file at its size."""
+    """Whether a folder is there with every file at its size."""
     try:
         return all((folder / name).stat().st_size == size for name, size in read_record(folder)["bytes"].items())
     except (OSError, ValueError, KeyError):
         return False
+
+
+def is_sound(folder: Path, name: str) -> bool:
+    """Whether a folder is whole and one of its files is as it was built: its record has the file's "sha256"."""
+    return is_whole(folder) and digest(folder / name) == read_record(folder).get("sha256")
+
+
+def digest(path: Path) -> str:
+    """Return a file's SHA-256."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()

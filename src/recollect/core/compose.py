@@ -228,6 +228,6 @@ def _describe(memory: Memory) -> str:
 
 
 def strongest_growth(layers: Any) -> str:
-    """Say how a sum of memories grows: as its fastest part."""
+    """Return how a sum of memories grows: as its fastest part."""
     order = ["none", "constant", "saturates", "linear"]
     return max((layer.growth for layer in layers), key=order.index)

@@ -3,7 +3,7 @@
 A layer's file holds its mathematics and a `fast` that needs nothing but torch. Our own device code lives in
 `recollect.accel`, which no other folder imports: this module loads `recollect.accel.cpu` or `recollect.accel.cuda` by
 name, when a tensor of that device is first read. Each registers its forms under the names of `HOOKS`. A form returns
-None where it does not apply, and then the caller goes on as if there were none.
+None where it does not apply, and then the caller reads without it.
 
 `RECOLLECT_ACCEL=off` in the environment, or `with without_accel():`, leaves every form out; results are the same.
 """

@@ -38,7 +38,7 @@ class SequenceLayer(nn.Module, Generic[M]):
 
     @property
     def streams(self) -> bool:
-        """Whether a sequence may be read in pieces; False: it must be seen at once."""
+        """Whether a sequence may be read in chunks; False: it must be seen at once."""
         return True
 
     @property
@@ -59,7 +59,7 @@ class SequenceLayer(nn.Module, Generic[M]):
         return self.read(x, memory, valid)
 
     def forward(self, x: Tensor, memory: M | None = None, *, valid: Tensor | None = None) -> tuple[Tensor, M]:
-        """Read x (B, T, D), or ids (B, T), going on from `memory` (None: from the beginning).
+        """Read x (B, T, D), or ids (B, T), continuing from `memory` (None: from the beginning).
 
         `valid` (B, T) is True at real steps, a prefix of each row (right padding; `rc.pad` makes such batches).
         Elsewhere outputs are zero and the memory does not move. A mask that is no prefix, as from left padding, is
@@ -97,7 +97,7 @@ class SequenceLayer(nn.Module, Generic[M]):
         return x
 
     def _home(self) -> tuple[torch.dtype | None, torch.device | None]:
-        """Give the dtype and device of the parameters, where there are any."""
+        """Return the dtype and device of the parameters, where there are any."""
         p = _first_parameter(self)
         return (None, None) if p is None else (p.dtype, p.device)
 
@@ -106,7 +106,7 @@ class SequenceLayer(nn.Module, Generic[M]):
         check_memory(memory, self.initial_memory(0, like=x), len(x))
 
     def _like(self, like: Tensor | None) -> dict[str, Any]:
-        """Give dtype and device for new memory: of `like` where it holds floats, else of the parameters."""
+        """Return dtype and device for new memory: of `like` where it holds floats, else of the parameters."""
         dtype, device = self._home()
         if like is not None:
             device = like.device
@@ -115,7 +115,7 @@ class SequenceLayer(nn.Module, Generic[M]):
 
 
 def _first_parameter(module: nn.Module) -> nn.Parameter | None:
-    """Give the first parameter of floats, as `parameters()` would: that takes longer, and every call asks."""
+    """Return the first parameter of floats, as `parameters()` would: that takes longer, and every call asks."""
     for p in module._parameters.values():
         if p is not None and p.is_floating_point():
             return p

@@ -17,7 +17,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from recollect.core.cache import build_folder, cache_folder, is_whole, read_record
+from recollect.core.cache import build_folder, cache_folder, digest, is_sound
 from recollect.core.processor import processor
 
 FLAGS = ("-std=gnu11", "-O3", "-fPIC", "-shared", "-fno-math-errno", "-fno-trapping-math")
@@ -33,12 +33,12 @@ class NoCompiler(OSError):
 
 
 def load(text: str) -> ctypes.CDLL:
-    """Give a source's library, from the cache or compiled; raises `NoCompiler`."""
+    """Return a source's library, from the cache or compiled; raises `NoCompiler`."""
     compiler = find_compiler()
     key = "\n".join([text, *compiler, _version(compiler), *FLAGS, repr(EXTRAS), processor()])
     folder = cache_folder(None) / "compiled" / hashlib.sha256(key.encode()).hexdigest()[:32]
     with _BUILDING:
-        if not _is_sound(folder):
+        if not is_sound(folder, LIBRARY):
             build_folder(folder, lambda beside: _build(compiler, text, beside))
     return ctypes.CDLL(str(folder / LIBRARY))
 
@@ -49,7 +49,7 @@ def examine() -> tuple[str, bool]:
 
 
 def find_compiler() -> tuple[str, ...]:
-    """Give the command of a C compiler: what CC says (`ccache gcc` is one too), or the system's."""
+    """Return the command of a C compiler: what CC says (`ccache gcc` is one too), or the system's."""
     named = tuple(shlex.split(os.environ.get("CC", "")))
     candidates = [named] if named else [("cc",), ("gcc",), ("clang",)]
     for name, *rest in candidates:
@@ -64,14 +64,6 @@ def _version(compiler: tuple[str, ...]) -> str:
     return _run([*compiler, "--version"])
 
 
-def _is_sound(folder: Path) -> bool:
-    return is_whole(folder) and _digest(folder / LIBRARY) == read_record(folder).get("sha256")
-
-
-def _digest(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
-
-
 def _build(compiler: tuple[str, ...], text: str, folder: Path) -> dict[str, Any]:
     source, library = folder / "source.c", folder / LIBRARY
     source.write_text(text, encoding="utf-8")
@@ -82,7 +74,7 @@ def _build(compiler: tuple[str, ...], text: str, folder: Path) -> dict[str, Any]
         except NoCompiler:
             if extra == EXTRAS[-1]:
                 raise
-    return {"sha256": _digest(library), "flags": [*FLAGS, *extra]}
+    return {"sha256": digest(library), "flags": [*FLAGS, *extra]}
 
 
 def _run(command: list[str]) -> str:

@@ -19,11 +19,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from recollect.accel.cell_inputs import CellInputs, is_as_written, is_traced
-from recollect.accel.cpu.time_loop import DTYPES, Walk, library_for
+from recollect.accel.cpu.time_loop import DTYPES, TimeLoop, library_for
 from recollect.layers.recurrent.recurrence import Hidden, Recurrence
 
 # Where it is faster, as measured (benchmarks/recurrences.py):
-FEWEST = 1 << 18  # products of two numbers, in all recurrent steps together: fewer are not worth a compiler's second
+FEWEST = 1 << 18  # multiplications in all recurrent steps together: fewer are not worth a compiler's second
 FEWEST_STEPS = 8  # laying the weights out costs as much as some steps
 FEWEST_READ = 64  # rows times steps, where no gradients are needed
 FEWEST_LEARNT, FEWEST_EACH = 4096, 8  # rows times steps, and rows of a thread: below, oneDNN's LSTM is as quick
@@ -77,7 +77,7 @@ def _is_quicker(kind: str, given: CellInputs, is_ragged: bool) -> bool:
     """Whether torch would take longer."""
     x, (rows, steps, _), threads = given.x, given.x.shape, torch.get_num_threads()
     if x.dtype == torch.bfloat16:
-        return True  # read plainly otherwise
+        return True  # otherwise read step by step
     if kind == "lstm" and x.dtype == torch.float32 and not is_ragged:  # torch has oneDNN's
         return given.needs_gradients() and rows * steps >= FEWEST_LEARNT and rows >= FEWEST_EACH * threads
     idle = max(0, 1 - rows / threads)  # threads without a row: torch would let them read weights
@@ -92,7 +92,7 @@ def _is_eager(given: CellInputs) -> bool:
 
 
 def read(kind: str, given: CellInputs, lengths: Tensor | None, plain: Plain) -> list[Tensor]:
-    """Give all outputs (B, T, H), zero where a row has ended, and the last h, for an LSTM also c.
+    """Return all outputs (B, T, H), zero where a row has ended, and the last h, for an LSTM also c.
 
     `kind` is one of KINDS; `lengths` (B,) are the rows' own, None: all are as long as x. Gradients that are to be
     differentiated again are computed through `plain`.
@@ -100,28 +100,28 @@ def read(kind: str, given: CellInputs, lengths: Tensor | None, plain: Plain) -> 
     if given.needs_gradients():
         found = _Recurrence.apply(kind, lengths, plain, *given)  # type: ignore[no-untyped-call]
     else:
-        y, _, *last = _walk(kind, given, lengths).forwards(given.w_hh, given.b_hh, is_kept=False)
+        y, _, *last = _time_loop(kind, given, lengths).forwards(given.w_hh, given.b_hh, is_kept=False)
         found = (y, *last)
     return [t for t in found if t is not None]
 
 
-def _walk(kind: str, given: CellInputs, lengths: Tensor | None, gates: Tensor | None = None) -> Walk:
+def _time_loop(kind: str, given: CellInputs, lengths: Tensor | None, gates: Tensor | None = None) -> TimeLoop:
     library = library_for(given.x.dtype)
     assert library is not None
     if gates is None:
         gates = F.linear(given.x, given.w_ih, given.b_ih).contiguous()  # (B, T, G·H)
     c = None if given.c is None else given.c.contiguous()
     assert given.h is not None
-    return Walk(kind, library, lengths, gates, given.h.contiguous(), c)
+    return TimeLoop(kind, library, lengths, gates, given.h.contiguous(), c)
 
 
 class _Recurrence(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, kind: str, lengths: Tensor | None, plain: Plain, *given: Tensor) -> tuple[Tensor | None, ...]:
-        walk = _walk(kind, CellInputs(*given), lengths)
-        y, inner, *last = walk.forwards(CellInputs(*given).w_hh, CellInputs(*given).b_hh, is_kept=True)
+        loop = _time_loop(kind, CellInputs(*given), lengths)
+        y, inner, *last = loop.forwards(CellInputs(*given).w_hh, CellInputs(*given).b_hh, is_kept=True)
         ctx.kind, ctx.plain = kind, plain
-        ctx.save_for_backward(*given, lengths, walk.gates, y, inner)
+        ctx.save_for_backward(*given, lengths, loop.gates, y, inner)
         return y, *last
 
     @staticmethod
@@ -130,8 +130,8 @@ class _Recurrence(torch.autograd.Function):
         given, wants = CellInputs(*tensors), CellInputs(*ctx.needs_input_grad[3:])
         if torch.is_grad_enabled():  # create_graph
             return None, None, None, *_differentiable(ctx.plain, given, wants, [dy, dh, dc])
-        walk = _walk(ctx.kind, given, lengths, gates)
-        d_gates, d_inner, d_first, d_cell = walk.backwards(given.w_hh, y, inner, dy, dh, dc)
+        loop = _time_loop(ctx.kind, given, lengths, gates)
+        d_gates, d_inner, d_first, d_cell = loop.backwards(given.w_hh, y, inner, dy, dh, dc)
         assert d_gates is not None
         return None, None, None, *_gradients(given, wants, y, d_gates, d_inner, d_first, d_cell)
 
@@ -139,7 +139,7 @@ class _Recurrence(torch.autograd.Function):
 def _differentiable(
     plain: Plain, given: CellInputs, wants: CellInputs, upstream: list[Tensor | None]
 ) -> list[Tensor | None]:
-    """Give the gradients by torch's operations, so that they can be differentiated themselves."""
+    """Return the gradients by torch's operations, so that they can be differentiated themselves."""
     leaves = [t for t, is_wanted in zip(given, wants, strict=True) if t is not None and is_wanted]
     found = plain(given)
     gradients = iter(torch.autograd.grad(found, leaves, upstream[: len(found)], create_graph=True))
@@ -155,7 +155,7 @@ def _gradients(
     d_first: Tensor | None,
     d_cell: Tensor | None,
 ) -> list[Tensor | None]:
-    """Give the gradients of all that was given, in its order, from those of every step's two products."""
+    """Return the gradients of all that was given, in its order, from those of every step's two matrix products."""
     assert given.h is not None
     from_x = d_gates.flatten(0, 1)  # (B·T, G·H)
     from_h = [from_x] if d_inner is None else [from_x[:, : 2 * y.shape[2]], d_inner.flatten(0, 1)]  # side by side

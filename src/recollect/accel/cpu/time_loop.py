@@ -1,4 +1,4 @@
-"""The walk of recurrences.c: compiled, called with tensors, and shared among threads."""
+"""The time loop of recurrences.c: compiled, called with tensors, and divided among threads."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class _Call(ctypes.Structure):
 
 
 def library_for(dtype: torch.dtype) -> ctypes.CDLL | None:
-    """Give the compiled walk; None where there is none, and `REASONS` says why."""
+    """Return the compiled time loop; None where there is none, and `REASONS` says why."""
     if str(dtype) in REASONS:
         return None
     try:
@@ -54,7 +54,7 @@ def compiled(*defined: str) -> ctypes.CDLL:
 
 
 def share(library: ctypes.CDLL, call: _Call) -> None:
-    """Lay the weights out, then walk; each thread its share."""
+    """Lay the weights out, then run the loop; each thread its rows."""
     threads = torch.get_num_threads()
     _share(library, call, threads, is_walk=False)
     _share(library, call, min(threads, call.rows), is_walk=True)
@@ -75,7 +75,7 @@ def _share(library: ctypes.CDLL, call: _Call, threads: int, is_walk: bool) -> No
 
 @lru_cache
 def torch_threads() -> tuple[ctypes.c_void_p, ...] | None:
-    """Give the functions by which torch's own OpenMP begins and counts; None where it is not to be found.
+    """Return the functions by which torch's own OpenMP begins and counts; None where it is not to be found.
 
     An OpenMP of ours would keep its threads spinning while torch's compute, on the same cores.
     """
@@ -105,8 +105,8 @@ def _openmp() -> str | None:
 
 
 @dataclass
-class Walk:
-    """One set of rows, their first state, and their gates: W_ih x + b_ih before the walk forwards."""
+class TimeLoop:
+    """One set of rows, their first state, and their gates: W_ih x + b_ih before the loop forward."""
 
     kind: str
     library: ctypes.CDLL
@@ -116,7 +116,7 @@ class Walk:
     cell: Tensor | None
 
     def forwards(self, w_hh: Tensor, b_hh: Tensor | None, is_kept: bool) -> tuple[Tensor | None, ...]:
-        """Give all outputs, what is kept beside them, and the last h and c. Kept gates are put in place."""
+        """Return all outputs, what is kept beside them, and the last h and c. Kept gates are put in place."""
         y = self.gates.new_empty(*self.gates.shape[:2], self.first.shape[1])
         real = real_dtype(y.dtype)
         found = {"outputs": y, "inner": torch.empty_like(y) if is_kept and self.kind in ("gru", "lstm") else None}
@@ -128,7 +128,7 @@ class Walk:
     def backwards(
         self, w_hh: Tensor, y: Tensor, inner: Tensor | None, dy: Tensor, dh: Tensor, dc: Tensor | None
     ) -> tuple[Tensor | None, ...]:
-        """Give the gradients of W_ih x + b_ih, of a GRU's W_hh̃ h + b_hh̃, and of the first h and c."""
+        """Return the gradients of W_ih x + b_ih, of a GRU's W_hh̃ h + b_hh̃, and of the first h and c."""
         given = {"outputs": y, "inner": inner, "d_outputs": dy.contiguous(), "d_last": dh.contiguous()}
         given["d_last_cell"] = None if dc is None else dc.contiguous()
         found = {"d_gates": _like(self.gates), "d_inner": _like(y) if self.kind == "gru" else None}
@@ -152,7 +152,7 @@ class Walk:
 
 
 def real_dtype(dtype: torch.dtype) -> torch.dtype:
-    """Give the dtype in which the walk computes."""
+    """Return the dtype in which the loop computes."""
     return torch.float32 if dtype == torch.bfloat16 else dtype
 
 

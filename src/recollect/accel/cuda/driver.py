@@ -99,12 +99,12 @@ class Cuda:
         found = self._kernels.get(kernel)
         if found is None:
             with self._lock:
-                found = self._kernels[kernel] = self._kernels.get(kernel) or self._load(kernel)
+                shape = LaunchShape(kernel.grid, kernel.threads, kernel.shared_bytes, kernel.cluster, kernel.through_l2)
+                if kernel not in self._kernels:  # another thread may have been quicker
+                    loaded = load(kernel.source, kernel.entry, kernel.macros, self.arch, shape)
+                    self._kernels[kernel] = loaded, shape
+                found = self._kernels[kernel]
         return found
-
-    def _load(self, kernel: KernelPlan | Chore) -> tuple[ctypes.c_void_p, LaunchShape]:
-        shape = LaunchShape(kernel.grid, kernel.threads, kernel.shared_bytes, kernel.cluster, kernel.through_l2)
-        return load(kernel.source, kernel.entry, kernel.macros, self.arch, shape), shape
 
 
 class LaunchShape(NamedTuple):
@@ -158,7 +158,7 @@ _thread = _Thread()
 
 
 def _enter_context() -> None:
-    """Give this thread torch's context: autograd's threads have none before the first launch of torch's own there."""
+    """Return this thread torch's context: autograd's threads have none before the first launch of torch's own there."""
     if _thread.has_context:
         return
     context = ctypes.c_void_p()
@@ -171,7 +171,7 @@ def _enter_context() -> None:
 
 @lru_cache
 def sources() -> dict[str, str]:
-    """Give the kernels' sources by file name."""
+    """Return the kernels' sources by file name."""
     folder = files("recollect.accel.cuda") / "sources"
     return {
         path.name: path.read_text(encoding="utf-8") for path in folder.iterdir() if path.name.endswith((".cu", ".cuh"))

@@ -45,7 +45,7 @@ class HeadSizes:
 
     @property
     def kernel(self) -> Kernel:
-        """Give the kernel."""
+        """Return the kernel."""
         constants = tuple((name.upper(), value) for name, value in asdict(self).items())
         return Kernel("head_step", constants, self.blocks, 32 * self.warps, self.shared)
 

@@ -29,7 +29,7 @@ class Launcher(Protocol):
     """Starts kernels on one kind of device."""
 
     def blocks(self, device: torch.device) -> int:
-        """Give how many blocks can be there at the same time, one to a multiprocessor."""
+        """Return how many blocks can be there at the same time, one to a multiprocessor."""
         ...
 
     def launch(self, kernel: Kernel, device: torch.device, arguments: ctypes.Structure) -> None:
@@ -62,7 +62,7 @@ REASONS: dict[str, str] = {}  # why a kind of device has none
 
 
 def launcher_for(t: Tensor) -> Launcher | None:
-    """Give what starts kernels where a tensor is; None: nothing does."""
+    """Return what starts kernels where a tensor is; None: nothing does."""
     kind = t.device.type
     if kind == "cuda" and kind not in LAUNCHERS and kind not in REASONS:
         _find_cuda()
@@ -86,5 +86,5 @@ def switch_off(kind: str, why: str) -> None:
 
 
 def address(t: Tensor | None) -> int | None:
-    """Give where a tensor begins, as an argument."""
+    """Return where a tensor begins, as an argument."""
     return None if t is None else t.data_ptr()

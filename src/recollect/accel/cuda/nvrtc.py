@@ -15,7 +15,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from recollect.core.cache import build_folder, cache_folder, is_whole, read_record
+from recollect.core.cache import build_folder, cache_folder, digest, is_sound
 
 OPTIONS = ("-std=c++17", "-diag-suppress=177")
 CUBIN = "kernel.cubin"
@@ -28,12 +28,12 @@ class NoCudaCompiler(OSError):
 
 
 def build(sources: Mapping[str, str], main: str, macros: Mapping[str, int], arch: str) -> bytes:
-    """Give the machine code of a source, from the cache or compiled; raises `NoCudaCompiler`."""
+    """Return the machine code of a source, from the cache or compiled; raises `NoCudaCompiler`."""
     options = [f"-arch={arch}", *OPTIONS, *(f"-D{name}={value}" for name, value in sorted(macros.items()))]
     parts = [main, *options, repr(version())] + [f"{name}\n{text}" for name, text in sorted(sources.items())]
     folder = cache_folder(None) / "cubins" / hashlib.sha256("\n".join(parts).encode()).hexdigest()[:32]
     with _BUILDING:
-        if not _is_sound(folder):
+        if not is_sound(folder, CUBIN):
             build_folder(folder, lambda beside: _fill(beside, sources, main, options))
     return (folder / CUBIN).read_bytes()
 
@@ -65,7 +65,7 @@ def compile_source(sources: Mapping[str, str], main: str, options: Sequence[str]
 
 @lru_cache
 def load() -> ctypes.CDLL:
-    """Give the library; raises `NoCudaCompiler`."""
+    """Return the library; raises `NoCudaCompiler`."""
     for path in _candidates():
         try:
             _load_beside(Path(path))
@@ -77,7 +77,7 @@ def load() -> ctypes.CDLL:
 
 @lru_cache
 def version() -> tuple[int, int]:
-    """Give the compiler's version."""
+    """Return the compiler's version."""
     major, minor = ctypes.c_int(), ctypes.c_int()
     _check(load().nvrtcVersion(ctypes.byref(major), ctypes.byref(minor)))
     return major.value, minor.value
@@ -103,13 +103,7 @@ def _load_beside(path: Path) -> None:
 def _fill(folder: Path, sources: Mapping[str, str], main: str, options: Sequence[str]) -> dict[str, Any]:
     code, log = compile_source(sources, main, options)
     (folder / CUBIN).write_bytes(code)
-    return {"sha256": hashlib.sha256(code).hexdigest(), "options": list(options), "log": log}
-
-
-def _is_sound(folder: Path) -> bool:
-    if not is_whole(folder):
-        return False
-    return hashlib.sha256((folder / CUBIN).read_bytes()).hexdigest() == read_record(folder).get("sha256")
+    return {"sha256": digest(folder / CUBIN), "options": list(options), "log": log}
 
 
 def _strings(texts: Sequence[str]) -> Any:

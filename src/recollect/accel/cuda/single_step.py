@@ -118,7 +118,7 @@ class BlockSizes:
 
     @property
     def kernel(self) -> Kernel:
-        """Give the kernel; its blocks wait for each other."""
+        """Return the kernel; its blocks wait for each other."""
         constants = tuple((name.upper(), value) for name, value in asdict(self).items())
         constants += ("SPLITS", self.splits), ("MOST_LAYERS", MOST_LAYERS)
         return Kernel("block_step", constants, self.blocks, 32 * self.warps, self.shared, at_once=True)
@@ -184,7 +184,7 @@ def step_blocks(
 
 
 def _alike(blocks: Sequence[Block[Any]], x: Tensor, memories: Sequence[Memory | None], launcher: Launcher) -> list[Any]:
-    """Give the blocks from the first on that one launch can read a step with."""
+    """Return the blocks from the first on that one launch can read a step with."""
     run: list[Any] = []
     for block, memory in zip(blocks[:MOST_LAYERS], memories, strict=False):
         if not _is_covered(block, memory):
@@ -197,7 +197,7 @@ def _alike(blocks: Sequence[Block[Any]], x: Tensor, memories: Sequence[Memory | 
 
 
 def _counted(block: Block[Any], x: Tensor, memory: Any) -> Memory:
-    """Give the memory after a step: its lists are written into, its length is a new place."""
+    """Return the memory after a step: its lists are written into, its length is a new place."""
     mixer: Any = block.mixer
     mixer._check_memory(memory, x)
     after: Memory = memory._with(length=torch.empty_like(memory.length))
@@ -280,7 +280,7 @@ def step_recurrence(
 
 
 def _recurrent_kernel(layer: Recurrence[Any], cell: str, x: Tensor) -> Kernel | None:
-    """Give the kernel for a layer's sizes, if they are whole groups of eight and shared memory suffices."""
+    """Return the kernel for a layer's sizes, if they are whole groups of eight and shared memory suffices."""
     rows, width, hidden = len(x), x.shape[2], layer.hidden
     shared = 4 * rows * sum(-(-size // 256) * 256 for size in (width, hidden))
     if width % 8 or hidden % 8 or shared > SHARED:
@@ -303,7 +303,7 @@ _LOCK = Lock()
 
 
 def _take_place(device: torch.device, words: int) -> Tensor | None:
-    """Give a place (2 + words,) for one launch, or one of a graph; None: there is none, and now none can be made."""
+    """Return a place (2 + words,) for one launch, or one of a graph; None: there is none, and now none can be made."""
     global _taken
     with _LOCK:
         if (device, words) not in _places:

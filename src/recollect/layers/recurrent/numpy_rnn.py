@@ -47,7 +47,7 @@ class NumpyRNN:
         return self.W_hy @ h + self.b_y, h
 
     def backward(self, d_y: Array) -> dict[str, Array]:
-        """Give the gradients of a loss by every weight, from its gradient by y: back through time."""
+        """Return the gradients of a loss by every weight, from its gradient by y: back through time."""
         if not self.last_hs:
             raise RuntimeError("backward: nothing was read yet; call forward first")
         d_W_xh, d_W_hh, d_b_h = np.zeros_like(self.W_xh), np.zeros_like(self.W_hh), np.zeros_like(self.b_h)

@@ -48,7 +48,7 @@ def zero_memory(initial_memory: Method) -> Method:
 
 
 class Recurrence(SequenceLayer[H]):
-    """One vector per row, renewed at every step by the same weights.
+    """One vector per row, updated at every step by the same weights.
 
     Weights have torch's layout, the gates' rows one below the other: `weight_ih` (G·H, D), `weight_hh` (G·H, H)
     and, with `bias`, two biases (G·H,), one for each product.
@@ -120,24 +120,25 @@ class Recurrence(SequenceLayer[H]):
         return _bridge().from_torch(cls, module)
 
     def to_torch(self) -> nn.RNNBase:
-        """Give the `torch.nn` module that reads the same (batch first)."""
+        """Return the `torch.nn` module that reads the same (batch first)."""
         return _bridge().to_torch(self)
 
     def memory_from_torch(self, state: Tensor | tuple[Tensor, Tensor]) -> Memory:
-        """Give our memory for torch's h, or (h, c), of shape (1, B, H)."""
+        """Return our memory for torch's h, or (h, c), of shape (1, B, H)."""
         return _bridge().memory_from_torch(self, state)
 
     def memory_to_torch(self, memory: Memory) -> Tensor | tuple[Tensor, Tensor]:
-        """Give torch's h, or (h, c), for our memory."""
+        """Return torch's h, or (h, c), for our memory."""
         return _bridge().memory_to_torch(self, memory)
 
     def step(self, from_x: Tensor, memory: H) -> tuple[H, dict[str, Tensor]]:
-        """Renew the memory from W_ih x_t + b_ih (B, G·H); also give the inner values by name."""
+        """Update the memory from W_ih x_t + b_ih (B, G·H); also give the inner values by name."""
         raise NotImplementedError
 
     def renew(self, from_x: Tensor, memory: H) -> H:
         """Do as `step` where nobody asks for inner values; on a GPU all but the product in one launch."""
-        found = self.fused_step(from_x, memory) if _may_fuse(from_x) else None
+        may_fuse = from_x.is_cuda and not torch.compiler.is_compiling() and forward_ad._current_level < 0
+        found = self.fused_step(from_x, memory) if may_fuse else None
         return self.step(from_x, memory)[0] if found is None else found
 
     def fused_step(self, from_x: Tensor, memory: H) -> H | None:
@@ -167,7 +168,7 @@ class Recurrence(SequenceLayer[H]):
         return self.read(x, memory, valid) if found is None else found
 
     def _check_memory(self, memory: H, x: Tensor) -> None:
-        """Let pass what is plainly right: to make a memory for comparison takes its time."""
+        """Accept at once what is clearly right: making a memory for comparison takes time."""
         is_known = type(memory) is self.remembers and self.begins_with_zeros
         parts, wanted = memory.leaves() if is_known else [], (len(x), self.hidden)
         if not parts or any(t.shape != wanted or t.dtype != x.dtype or t.device != x.device for t in parts):
@@ -188,11 +189,12 @@ class Recurrence(SequenceLayer[H]):
         """Call one of torch's fused kernels: one layer without dropout in one direction, batch first.
 
         cuDNN differentiates only what it read as training. Without dropout that changes no result, so it depends on
-        whether gradients are needed, not on the module's mode. Weights in several pieces of memory, as tied ones are,
+        whether gradients are needed, not on the module's mode. Weights in several allocations, as tied ones are,
         it copies at every call, and warns of it: that is ignored here, for this call alone.
         """
         options = self.bias_ih is not None, 1, 0.0, torch.is_grad_enabled(), False, True
-        if not x.is_cuda or torch.compiler.is_compiling() or _storages(weights) == 1:
+        is_plain = not x.is_cuda or torch.compiler.is_compiling()
+        if is_plain or len({w.untyped_storage().data_ptr() for w in weights}) == 1:
             return kernel(x, state, weights, *options)
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="RNN module weights are not part of single contiguous chunk")
@@ -212,16 +214,6 @@ def _bridge() -> Any:
     return torch_bridge
 
 
-def _storages(weights: list[Tensor]) -> int:
-    """Count the pieces of memory that the weights lie in."""
-    return len({w.untyped_storage().data_ptr() for w in weights})
-
-
-def _may_fuse(from_x: Tensor) -> bool:
-    """Whether the library's pointwise kernels, which are a GPU's, take this."""
-    return from_x.is_cuda and not torch.compiler.is_compiling() and forward_ad._current_level < 0
-
-
 def like_state(product: Tensor, state: Tensor) -> Tensor:
     """Return a product as the pointwise kernels read it: contiguous, in the state's dtype, which autocast keeps."""
     return product.to(state.dtype).contiguous()
@@ -237,7 +229,7 @@ def hold(renewed: H, before: H, valid: Tensor) -> H:
 
 
 def last_valid(outputs: Tensor, initial: Tensor, valid: Tensor | None, final: Tensor) -> Tensor:
-    """Give each row's output at its own last step; the initial state where the row is empty. (B, H)"""
+    """Return each row's output at its own last step; the initial state where the row is empty. (B, H)"""
     if valid is None:
         return final
     index = valid.sum(1)[:, None, None].expand(-1, 1, outputs.shape[2])

@@ -32,15 +32,15 @@ class RecurrentStack(Stack):
     """Recurrent layers one above the other, each in one or two directions, dropout between: as torch builds them."""
 
     def to_torch(self) -> nn.RNNBase:
-        """Give the `torch.nn` module that reads the same (batch first)."""
+        """Return the `torch.nn` module that reads the same (batch first)."""
         return to_torch(self)
 
     def memory_from_torch(self, state: State) -> Memory:
-        """Give our memory for torch's h, or (h, c)."""
+        """Return our memory for torch's h, or (h, c)."""
         return memory_from_torch(self, state)
 
     def memory_to_torch(self, memory: Memory) -> State:
-        """Give torch's h, or (h, c), for our memory."""
+        """Return torch's h, or (h, c), for our memory."""
         return memory_to_torch(self, memory)
 
 
@@ -157,7 +157,7 @@ def to_torch(layer: SequenceLayer[Any]) -> nn.RNNBase:
 
 
 def _plan(layer: SequenceLayer[Any]) -> list[Any]:
-    """Say what is built, without the weights."""
+    """Return what is built, without the weights."""
     if isinstance(layer, Stack):
         return [plan for inner in layer for plan in _plan(inner)]
     if isinstance(layer, Bidirectional):

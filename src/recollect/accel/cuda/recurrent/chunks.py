@@ -60,5 +60,5 @@ def _operations(plan: KernelPlan, extent: Extent) -> int:
 
 
 def spans(cuts: Cuts) -> Iterator[tuple[int, int]]:
-    """Give where each piece begins, and its steps."""
+    """Return where each piece begins, and its steps."""
     return ((start, end - start) for start, end in pairwise(cuts))

@@ -138,7 +138,7 @@ def _left(lengths: Tensor | None, cuts: Cuts) -> Tensor | None:
 
 
 def _readable(t: Tensor | None, dtype: torch.dtype, *, whole: bool = False) -> Tensor | None:
-    """Give the gradient in the dtype that the kernel reads, a row's units beside each other."""
+    """Return the gradient in the dtype that the kernel reads, a row's units beside each other."""
     if t is None:
         return None
     t = t.to(dtype)

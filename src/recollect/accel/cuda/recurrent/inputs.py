@@ -126,7 +126,7 @@ def _backward_form(plan: KernelPlan, extent: Extent, pieces: int, wants_ih: bool
 
 
 def _readable(t: Tensor, dtype: torch.dtype) -> Tensor:
-    """Give a tensor in a dtype that the kernel reads; x (B, T, D) may keep its strides along B and T."""
+    """Return a tensor in a dtype that the kernel reads; x (B, T, D) may keep its strides along B and T."""
     if t.dtype is not dtype and t.dtype is not torch.float32:
         t = t.float()
     return t if t.dim() == 3 and t.stride(2) == 1 else t.contiguous()

@@ -98,7 +98,7 @@ Places = dict[str, Place]  # by the name of a pointer
 
 @lru_cache(maxsize=1024)
 def forward_launches(plan: KernelPlan, extent: Extent, cuts: Cuts, keeps: bool, from_end: bool) -> list[list[Launch]]:
-    """Give the launches of each piece."""
+    """Return the launches of each piece."""
     by_step = _by_step(extent, from_end=from_end, logits="gates", outputs="y", cells="cells")
     by_piece = _states(extent, last_hidden="last_h", last_cell="last_c")
     before, first = (_states(extent, hidden=f"{when}_h", cell=f"{when}_c") for when in ("last", "first"))
@@ -115,7 +115,7 @@ def forward_launches(plan: KernelPlan, extent: Extent, cuts: Cuts, keeps: bool, 
 def backward_launches(
     plan: KernelPlan, extent: Extent, cuts: Cuts, strides: tuple[int, int], from_end: bool
 ) -> list[list[Launch]]:
-    """Give the launches of each piece; `strides` are those of dy, by step and by row."""
+    """Return the launches of each piece; `strides` are those of dy, by step and by row."""
     itemsize, pieces = extent.dtype.itemsize, len(cuts) - 1
     d_y = Place("d_y", itemsize * strides[0], itemsize * strides[1])
     by_step = _by_step(extent, from_end=from_end, gates="gates", cells="cells", outputs="y", d_logits="d_logits")
@@ -143,7 +143,7 @@ def _launches(
     *,
     from_end: bool,
 ) -> list[list[Launch]]:
-    """Give the launches of each piece: of `places`, each with a step or piece, those of its rows."""
+    """Return the launches of each piece: of `places`, each with a step or piece, those of its rows."""
     found: list[list[Launch]] = []
     rows, exchange = range(0, extent.batch, plan.batch), 0
     lengths = {"lengths": Place("lengths", 4 * extent.batch, 4)}

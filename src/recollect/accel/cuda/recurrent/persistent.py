@@ -46,7 +46,10 @@ def takes(cell: str, x: Tensor, hidden: int) -> bool:
     if type(x) not in (Tensor, nn.Parameter):
         return False
     dtype, device = compute_dtype(x), x.device
-    if not _is_read(cell, dtype, x.shape[0], device):
+    if dtype is torch.float32:  # read as tf32; on a CPU nobody asks why not
+        if not (device.type == "cuda" or device in _machines) or not precision.may_use_tf32(cell, x.shape[0]):
+            return False
+    elif dtype not in NARROW:
         return False
     machine = find_machine(device)
     return machine is not None and _pays(machine, cell, dtype, x.shape[0], hidden, device, torch.is_grad_enabled())
@@ -61,13 +64,6 @@ def _pays(
     return all(find_plan(direction, cell, dtype, batch, hidden, device) for direction in directions)
 
 
-def _is_read(cell: str, dtype: torch.dtype, batch: int, device: torch.device) -> bool:
-    """Whether kernels read it: float32 as tf32, where that is allowed; on a CPU nobody asks why not."""
-    if dtype is not torch.float32:
-        return dtype in NARROW
-    return (device.type == "cuda" or device in _machines) and precision.may_use_tf32(cell, batch)
-
-
 def takes_several(cell: str, x: Tensor, hidden: int, many: int, *, is_pile: bool) -> bool:
     """Whether several layers of a shape can read at the same time, beside or above each other, and it pays."""
     if x.shape[1] < (FEWEST_PILED if is_pile else FEWEST_BESIDE) or not takes(cell, x, hidden):
@@ -79,7 +75,7 @@ def takes_several(cell: str, x: Tensor, hidden: int, many: int, *, is_pile: bool
 
 
 def find_machine(device: torch.device) -> Machine | None:
-    """Give what runs kernels on a device, or None and a reason."""
+    """Return what runs kernels on a device, or None and a reason."""
     if device not in _machines and str(device) not in REASONS:
         if device.type != "cuda":
             REASONS[str(device)] = "not a CUDA device"
@@ -91,7 +87,7 @@ def find_machine(device: torch.device) -> Machine | None:
 
 
 def why_not(device: torch.device) -> str | None:
-    """Say why kernels cannot be used on a device, None where they can; asks for the compiler, compiles nothing."""
+    """Return why kernels cannot be used on a device, None where they can; asks for the compiler, compiles nothing."""
     if find_machine(device) is not None:
         try:
             nvrtc.load()
@@ -103,7 +99,7 @@ def why_not(device: torch.device) -> str | None:
 def find_plan(
     direction: str, cell: str, dtype: torch.dtype, batch: int, hidden: int, device: torch.device, copies: int = 1
 ) -> KernelPlan | None:
-    """Give the fastest plan of which so many copies fit, compiled; None and a reason where there is none."""
+    """Return the fastest plan of which so many copies fit, compiled; None and a reason where there is none."""
     machine = find_machine(device)
     key = (direction, cell, dtype, batch, hidden, device, copies)
     if machine is None:
@@ -179,7 +175,7 @@ def _most_at_once(
     device: torch.device,
     many: int,
 ) -> tuple[KernelPlan, int]:
-    """Give a plan for each of many walks, and how many of them fit side by side, each with its whole batch."""
+    """Return a plan for each of many walks, and how many of them fit side by side, each with its whole batch."""
     shape = (cell, dtype, batch, hidden, device)
     for copies in range(min(many, AT_ONCE[direction]), 1, -1):
         plan = find_plan(direction, *shape, copies)

@@ -192,7 +192,7 @@ class Chore:
 
     @classmethod
     def all_of(cls, plan: KernelPlan) -> dict[str, Chore]:
-        """Give the chores that go with a plan, by name."""
+        """Return the chores that go with a plan, by name."""
         names = ("prepare",) if plan.direction == "forward" else ("prepare", "finish")
         return {name: cls(name, plan.direction, plan.cell, plan.half, plan.tf32) for name in names}
 
@@ -227,7 +227,7 @@ class Wanted(NamedTuple):
 def offer(
     direction: str, cell: str, half: bool, batch: int, hidden: int, chip: Chip, *, tf32: bool = False
 ) -> Iterator[KernelPlan]:
-    """Give the plans that the chip has memory for, the fastest first; none where `hidden` is too large."""
+    """Return the plans that the chip has memory for, the fastest first; none where `hidden` is too large."""
     wanted = Wanted(direction, cell, half, tf32, batch, hidden)
     inside = _inside_cluster(wanted) if hidden <= WIDEST else iter(())
     for plan in (*inside, *_through_l2(wanted, chip)):
@@ -275,7 +275,7 @@ def _slices(batch: int, most: int) -> list[tuple[int, int]]:
 
 
 def _sent(direction: str, cell: str) -> int:
-    """Give the slots of a unit that W_hh multiplies."""
+    """Return the slots of a unit that W_hh multiplies."""
     return 1 if direction == "forward" else SENT[cell]
 
 

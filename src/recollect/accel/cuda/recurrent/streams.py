@@ -50,7 +50,7 @@ class Lanes(Protocol):
         ...
 
     def mark(self, lane: int) -> Any:
-        """Give what others can wait for: the end of all that this lane was given so far."""
+        """Return what others can wait for: the end of all that this lane was given so far."""
         ...
 
     def wait(self, lane: int, mark: Any) -> None:
@@ -117,7 +117,7 @@ class CudaStreams:
             torch.cuda.set_device(self.before)
 
     def _stream(self, lane: int) -> torch.cuda.Stream:
-        """Give a lane's stream, which begins when it is first wanted: until then the first task has been asked for."""
+        """Return a lane's stream, which begins when it is first used: by then the first task has been asked for."""
         if lane not in self.streams:
             self.streams[lane] = _stream(self.device, lane, -self.urgency[lane])
             self.streams[lane].wait_event(self.start)
@@ -147,7 +147,7 @@ def _stream(device: torch.device, lane: int, priority: int) -> torch.cuda.Stream
 
 
 def lanes_for(device: torch.device, urgency: Sequence[int]) -> Lanes:
-    """Give lanes of a device, each as urgent as is said; one alone is the current stream."""
+    """Return lanes of a device, each as urgent as is said; one alone is the current stream."""
     return CudaStreams(device, urgency) if device.type == "cuda" and len(urgency) > 1 else InTurn()
 
 

@@ -66,7 +66,7 @@ def forward_tasks(layers: int, pieces: int, at_once: int, *, is_pile: bool) -> S
 def _walk(
     walks: dict[tuple[int, int], StreamTask], at_once: int, what: Do, after: tuple[StreamTask, ...]
 ) -> StreamTask:
-    """Give the next walk a lane: the first goes with the caller, and never are more side by side than fit."""
+    """Return the next walk a lane: the first goes with the caller, and never are more side by side than fit."""
     many, first = len(walks), next(iter(walks.values()), None)
     if first is not None and many == at_once and first not in after:  # whose lane it would share
         after = (*after, first)
@@ -145,7 +145,7 @@ def _ahead(setting: Setting, lengths: Tensor | None, givens: Sequence[CellInputs
 
 
 def _shared_x(setting: Setting, before: Reading) -> Tensor | None:
-    """Give what a layer reads, step by step (T·B, D), where the layer before it has that already."""
+    """Return what a layer reads, step by step (T·B, D), where the layer before it has that already."""
     if setting.is_pile:
         return before.y.flatten(0, 1)
     return before.x if setting.both_ways else None

@@ -75,7 +75,7 @@ def _adds_to_float32(device: torch.device, dtype: torch.dtype) -> bool:
 def weight_gradients(
     machine: Machine, plan: KernelPlan, products: WeightProducts, d_bias: Tensor, shape: tuple[int, int], dtypes: Any
 ) -> tuple[Tensor | None, ...]:
-    """Give dW_ih, dW_hh, db_ih and db_hh in torch's order, each where it has a dtype.
+    """Return dW_ih, dW_hh, db_ih and db_hh in torch's order, each where it has a dtype.
 
     `d_bias` (pairs, H·S) has sums over the steps; `shape` is that of a row's x and h, D and H.
     """

@@ -78,16 +78,16 @@ class Room:
         return cls(like.new_empty(layout.size // dtype.itemsize, dtype=dtype), layout)
 
     def matrix(self, name: str, rows: int, columns: int, *, after: int = 0) -> Tensor:
-        """Give rows of a part as a matrix, in the room's dtype, after so many others."""
+        """Return rows of a part as a matrix, in the room's dtype, after so many others."""
         start = self.starts[name] // self.memory.itemsize + after * columns
         return self.memory.as_strided((rows, columns), (columns, 1), start)
 
     def crossed(self, name: str, rows: int, columns: int) -> Tensor:
-        """Give the transpose of such a matrix: one view instead of two."""
+        """Return the transpose of such a matrix: one view instead of two."""
         return self.memory.as_strided((columns, rows), (1, columns), self.starts[name] // self.memory.itemsize)
 
     def floats(self, name: str, rows: int, columns: int, *, after: int = 0) -> Tensor:
-        """Give rows of a part in float32, after so many others."""
+        """Return rows of a part in float32, after so many others."""
         return self._wide.as_strided((rows, columns), (columns, 1), self.starts[name] // 4 + after * columns)
 
     @cached_property
