@@ -23,7 +23,7 @@ SIZES = [(1, 64), (3, 72), (16, 128), (64, 200), (64, 256), (20, 512), (128, 512
 SIZES += [(128, 1024), (40, 1500)]
 TF32_SIZES = [(17, 200), (64, 200), (64, 256), (64, 384), (20, 512), (128, 512), (64, 640)]
 TF32_SIZES += [(64, 768), (16, 1024), (64, 1024)]  # these have weights in shared memory
-UNITS = {torch.bfloat16: 2**-7, torch.float16: 2**-10, torch.float32: 2**-11}  # of one rounding
+UNITS = {torch.bfloat16: 2**-7, torch.float16: 2**-10, torch.float32: 2**-12}  # of one rounding; of half a tf32's
 KINDS = {"lstm": LSTM, "gru": GRU, "rnn_tanh": RNN, "rnn_relu": lambda *s, **k: RNN(*s, nonlinearity="relu", **k)}
 
 
