@@ -212,3 +212,19 @@ def test_a_repetition_penalty_changes_what_is_generated(tmp_path):
     words = ["generate", str(tmp_path / "run"), "a1 b2", "--greedy", "--tokens", "20"]
     plain, varied = ask(*words).stdout, ask(*words, "--repetition-penalty", "5").stdout
     assert len(set(varied)) > len(set(plain))
+
+
+def test_nothing_of_the_users_is_overwritten(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "README.md").write_text("mine", encoding="utf-8")
+    done = ask("train", FEW, "--budget", "1steps", "--out", ".", code=2)
+    assert "holds 'README.md' and is no run" in done.stderr
+    assert (tmp_path / "README.md").read_text(encoding="utf-8") == "mine"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["README.md"]
+
+
+def test_cold_windows_of_no_symbols_are_refused(tmp_path):
+    begin(small("markov"), Run(tmp_path / "run"), lambda row: None)
+    assert (
+        "--steps: got 0, expected at least 1" in ask("evaluate", str(tmp_path / "run"), "--steps", "0", code=2).stderr
+    )

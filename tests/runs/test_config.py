@@ -14,7 +14,7 @@ import recollect as rc
 from recollect.core.settings import parse
 from recollect.models import captioning, language, translation
 from recollect.models.sizes import sized
-from recollect.runs.config import RunConfig
+from recollect.runs.config import RunConfig, parse_budget
 from recollect.runs.run import Run
 from recollect.runs.train import begin, start
 from recollect.training.optimizer import Optimizer
@@ -35,6 +35,30 @@ def test_budgets_come_from_what_was_set():
     assert budget(max_epochs=2.5) == Budget(tokens=250)
     assert budget(max_epochs=2, max_tokens=150) == Budget(tokens=150)
     assert budget(max_steps=7, max_seconds=3.0) == Budget(steps=7, seconds=3.0)
+
+
+@pytest.mark.parametrize(
+    ("text", "limits"),
+    [
+        ("30s", {"max_seconds": 30}),
+        ("60", {"max_seconds": 60}),
+        ("5m", {"max_seconds": 300}),
+        ("5min", {"max_seconds": 300}),
+        ("1.5h", {"max_seconds": 5400}),
+        ("2000steps", {"max_steps": 2000}),
+        ("1e6tokens", {"max_tokens": 1_000_000}),
+        ("1e6 tok", {"max_tokens": 1_000_000}),
+        ("0.5epochs", {"max_epochs": 0.5}),
+    ],
+)
+def test_budgets_are_read_as_people_write_them(text, limits):
+    assert parse_budget(text) == limits
+
+
+@pytest.mark.parametrize("text", ["0s", "0", "0steps", "0.0epochs", "soon", "-5s", "5 parsecs", "nan"])
+def test_a_budget_of_nothing_is_refused(text):
+    with pytest.raises(ValueError, match=f"--budget: got '{text}', expected 30s"):
+        parse_budget(text)
 
 
 def configured(words: list[str], model: str = "lstm", **given) -> RunConfig:

@@ -7,6 +7,7 @@ the nearest name; one that a family does not use is refused with the families th
 from __future__ import annotations
 
 import json
+import math
 import re
 import shlex
 from collections.abc import Mapping
@@ -29,6 +30,15 @@ FLAGS = {
     "steps": "--steps",
     "seed": "--seed",
     "device": "--device",
+}
+SECONDS = {"seconds": 1, "minutes": 60, "hours": 3600}
+BUDGET_UNITS = {
+    "seconds": ("", "s", "sec", "secs", "second", "seconds"),
+    "minutes": ("m", "min", "mins", "minute", "minutes"),
+    "hours": ("h", "hour", "hours"),
+    "steps": ("step", "steps", "updates"),
+    "tokens": ("tok", "token", "tokens"),
+    "epochs": ("epoch", "epochs"),
 }
 OPTIMIZER = ("rate", "schedule", "warmup", "stages", "first_stages", "decay", "weight_decay", "clip_norm", "clip_value")
 
@@ -173,13 +183,14 @@ def _names(kind: type) -> list[str]:
 
 
 def parse_budget(text: str) -> dict[str, Any]:
-    """Read 30s, 5m, 1h, 2000steps, 1000000tokens or 3epochs as settings of the training."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(s|m|h|steps?|tokens?|epochs?)", text.strip())
-    if match is None:
-        raise SettingError(f"--budget: got {text!r}, expected 30s, 5m, 1h, 2000steps, 1000000tokens or 3epochs")
-    number, unit = float(match[1]), match[2]
-    if unit in ("s", "m", "h"):
-        return {"max_seconds": number * {"s": 1, "m": 60, "h": 3600}[unit]}
-    if unit.startswith("epoch"):
-        return {"max_epochs": number}
-    return {"max_steps" if unit.startswith("step") else "max_tokens": int(number)}
+    """Read 30s, 5m, 1h, 2000steps, 1e6tokens or 3epochs as settings of the training; a number alone is seconds."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?(?:e\d+)?)\s*([a-z]*)", text.strip().lower())
+    unit = next((name for name, words in BUDGET_UNITS.items() if match and match[2] in words), None)
+    if match is None or unit is None or float(match[1]) == 0:
+        raise SettingError(
+            f"--budget: got {text!r}, expected 30s, 5m, 1h, 2000steps, 1e6tokens or 3epochs, more than 0"
+        )
+    number = float(match[1])
+    if unit in SECONDS:
+        return {"max_seconds": number * SECONDS[unit]}
+    return {"max_epochs": number} if unit == "epochs" else {f"max_{unit}": math.ceil(number)}

@@ -22,6 +22,7 @@ from typing import Any
 
 from recollect.core.machine import choose_device
 from recollect.core.serialize import FileError, load_weights, save_weights, write_file
+from recollect.core.settings import SettingError
 from recollect.core.task import Assets, Prediction, Scores, Task
 from recollect.data.error import DataError
 from recollect.models.own import MakeLayer, register_layer
@@ -143,15 +144,24 @@ class Run:
 
     def evaluate(self, data: str | None = None, steps: int | None = None) -> Scores:
         """Return every figure of the run's own test part, or of other data, with their definitions."""
+        if steps is not None and steps < 1:
+            raise SettingError(f"--steps: got {steps}, expected at least 1")
         dataset = self.dataset() if data is None else self.task.read(data, self.assets)
         return self.task.evaluate(self.model, dataset, self.assets, steps)
 
     # ---- the folder -------------------------------------------------------------------------------
 
-    def create(self, config: RunConfig, model: Any, assets: Assets, dataset: str) -> None:
-        """Begin a run: write its config, with the name of its data in the cache, and its assets."""
+    def check_place(self) -> None:
+        """Refuse a folder that holds a run already, or anything that is no run's."""
         if (self.folder / "config.json").exists():
             raise FileError(f"{self.folder}: there is a run already; resume it with: recollect resume {self.folder}")
+        foreign = sorted(path.name for path in self.folder.glob("*") if path.name != ".lock")
+        if foreign:
+            problem = f"holds {foreign[0]!r} and is no run, and nothing is overwritten"
+            raise FileError(f"{self.folder}: {problem}; choose another, as in --out {self.folder / 'run'}")
+
+    def create(self, config: RunConfig, model: Any, assets: Assets, dataset: str) -> None:
+        """Begin a run: write its config, with the name of its data in the cache, and its assets."""
         self.folder.mkdir(parents=True, exist_ok=True)
         for name, asset in assets.items():
             asset.save(self.folder / f"{name}.json")

@@ -93,6 +93,7 @@ def begin(config: RunConfig, run: Run, report: Report) -> bool:
     device = choose_device(config.training.device)
     if config.training.tensorboard:
         check_tensorboard()
+    run.check_place()
     with run.lock():
         task = config.make_task()
         dataset = task.open(config.data)
