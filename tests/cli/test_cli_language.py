@@ -228,3 +228,15 @@ def test_cold_windows_of_no_symbols_are_refused(tmp_path):
     assert (
         "--steps: got 0, expected at least 1" in ask("evaluate", str(tmp_path / "run"), "--steps", "0", code=2).stderr
     )
+
+
+def test_a_finished_run_says_so_and_can_be_trained_further(tmp_path):
+    out = str(tmp_path / "run")
+    begin(small(), Run(out), lambda row: None)
+    done = ask("resume", out)
+    assert f"finished: its budget is spent. Train it further with: recollect resume {out} --budget" in done.stderr
+    rows = [json.loads(line) for line in ask("resume", out, "--budget", "5steps", "--json").stdout.splitlines()]
+    assert max(row["step"] for row in rows) == 17
+    assert Run(out).config().training.max_steps == 17
+    assert "finished" in ask("resume", out).stderr
+    assert "expected seconds, steps or tokens" in ask("resume", out, "--budget", "2epochs", code=2).stderr

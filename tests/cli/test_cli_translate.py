@@ -148,3 +148,9 @@ def test_each_kind_of_run_names_the_verb_of_the_other(tmp_path):
     refused = ask("generate", written, "a", code=2)
     assert f"recollect predict {written}" in refused.stderr
     assert refused.stdout == ""  # not even the prompt
+
+
+@pytest.mark.parametrize("name", ["nosuch.txt", "some/folder/lines"])
+def test_a_file_that_is_not_there_is_not_translated_by_its_name(name, tmp_path):
+    begin(small("cho", max_steps=1), Run(tmp_path / "run"), lambda row: None)
+    assert f"{name}: there is no such file" in ask("predict", str(tmp_path / "run"), name, code=2).stderr

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import functools
 import json
-from dataclasses import fields
+from dataclasses import asdict, fields
 
 import numpy as np
 import pytest
 import torch
 
 import recollect as rc
+from command_line import ask
 from recollect.core.settings import parse
 from recollect.models import captioning, language, translation
 from recollect.models.sizes import sized
-from recollect.runs.config import RunConfig, parse_budget
+from recollect.runs.config import RunConfig, list_settings, parse_budget
 from recollect.runs.run import Run
 from recollect.runs.train import begin, start
+from recollect.tasks.register import HOMES
 from recollect.training.optimizer import Optimizer
 from recollect.training.state import Budget
 from recollect.training.truncation import Truncation
@@ -178,3 +180,21 @@ def test_a_compiled_run_learns_the_same(tmp_path, monkeypatch):
         losses.append([row["valid_loss"] for row in rows if "valid_loss" in row])
         assert (start(config, run.task, run.build(), run.dataset()).compiled is None) != is_compiled
     np.testing.assert_allclose(losses[1], losses[0], rtol=1e-5)
+
+
+@pytest.mark.parametrize(("task", "model"), [(task, None) for task in HOMES] + [("language", "markov")])
+def test_every_setting_that_is_listed_can_be_set_to_its_default(task, model):
+    rows = list_settings(task, model)
+    given = {row["name"]: row["default"] for row in rows}
+    config = RunConfig.make("x", model, task=task, **given)
+    assert asdict(config.training) | asdict(config.options) | dict(config.settings) == given
+    assert all(row["range"] for row in rows)
+    assert ("order" in given) == (model == "markov")
+
+
+def test_the_command_lists_them():
+    shown = json.loads(ask("settings", "--task", "translate", "-m", "luong", "--json").stdout)
+    alignment = next(row for row in shown if row["name"] == "alignment")
+    assert alignment["range"] == "one of soft, hard, local-monotonic, local-predictive"
+    assert "evaluate_every" in ask("settings").stdout
+    assert "did you mean luong" in ask("settings", "--task", "translate", "-m", "loung", code=2).stderr

@@ -178,6 +178,23 @@ def plan(
     typer.echo(f"Next: {facts['next']}", err=True)
 
 
+@app.command("settings")
+def list_settings(task: TaskName = None, model: Family = None, as_json: AsJson = False) -> None:
+    """List what --set takes: every name with its default, range and meaning. 列出 --set 可用的全部设置。"""
+    from recollect.runs.config import list_settings as settings_of
+
+    rows = settings_of(task or "language", model)
+    if as_json:
+        typer.echo(json.dumps(rows, ensure_ascii=False))
+        return
+    table = Table(box=None, header_style="bold")
+    for column in ("setting", "of", "default", "range", "meaning"):
+        table.add_column(column, overflow="fold", no_wrap=column in ("setting", "of", "default"))
+    for row in rows:
+        table.add_row(row["name"], row["of"], json.dumps(row["default"]), row["range"], row["meaning"])
+    console.print(table)
+
+
 Code = Annotated[
     str | None, typer.Option("-m", "--model", help="The file of a run on one's own layer: path/to/file.py:Name.")
 ]
@@ -196,6 +213,7 @@ def _open(run: str, device: str, model: str | None, task: str | None) -> Run:
 @app.command()
 def resume(
     run: RunFolder,
+    budget: Annotated[str | None, typer.Option(help="Train further: 5m, 2000steps … more than was spent.")] = None,
     device: Annotated[str | None, typer.Option(help="cpu, cuda or auto; by default as it was trained.")] = None,
     model: Code = None,
     task: TaskCode = None,
@@ -207,7 +225,7 @@ def resume(
 
     folder = _open(run, "auto", model, task)
     with closing(reporter(as_json)) as progress:
-        resume_training(folder, progress.show, _notice, device)
+        resume_training(folder, progress.show, _notice, device, budget)
     _close(folder)
 
 

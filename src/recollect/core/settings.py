@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import Field, dataclass, field, fields
 from typing import Any, Literal, cast, get_args, get_origin, get_type_hints
 
@@ -99,6 +99,13 @@ def range_of(declared: Field[Any], kind: Any) -> str:
     kinds, choices = _kinds(declared, kind)
     names = [f"one of {', '.join(choices)}" if k is str and choices else JSON_NAMES[k.__name__] for k in kinds]
     return " or ".join(names) + (f", {', '.join(bounds)}" if bounds else "")
+
+
+def described(config: type) -> Iterator[tuple[Field[Any], str, str]]:
+    """Yield each setting that a dataclass declares, with its range and its meaning in words."""
+    kinds = get_type_hints(config)
+    for declared in fields(config):
+        yield declared, range_of(declared, kinds[declared.name]), declared.metadata.get("help", "")
 
 
 def parse(text: str) -> tuple[str, Any]:

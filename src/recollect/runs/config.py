@@ -14,7 +14,15 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
-from recollect.core.settings import CheckedSettings, SettingError, check_against, differing, setting, share_out
+from recollect.core.settings import (
+    CheckedSettings,
+    SettingError,
+    check_against,
+    described,
+    differing,
+    setting,
+    share_out,
+)
 from recollect.core.task import Task
 from recollect.core.validate import check_choice, nearest
 from recollect.models.own import is_own
@@ -180,6 +188,25 @@ def _refuse_unused(kind: type[Task], family: str, given: Mapping[str, Any]) -> N
 
 def _names(kind: type) -> list[str]:
     return [f.name for f in fields(kind)]
+
+
+def list_settings(task: str = "language", model: str | None = None) -> list[dict[str, Any]]:
+    """Return every setting of a task with a model: its name, whose it is, its default, its range and its meaning."""
+    kind = task_named(task)
+    family = model or kind.default_model
+    check_family(kind, family)
+    used = kind.settings(family)
+    owners: dict[str, tuple[type, list[str]]] = {
+        "training": (TrainingOptions, _names(TrainingOptions)),
+        "task": (kind.Options, _names(kind.Options)),
+        "model": (kind.Config, [name for name in _names(kind.Config) if name in used]),
+    }
+    return [
+        {"name": declared.name, "of": owner, "default": declared.default, "range": words, "meaning": meaning}
+        for owner, (config, names) in owners.items()
+        for declared, words, meaning in described(config)
+        if declared.name in names
+    ]
 
 
 def parse_budget(text: str) -> dict[str, Any]:

@@ -168,6 +168,20 @@ class Run:
         saved = {"version": VERSION, "run": config.as_json(), "model": asdict(model), "dataset": dataset}
         write_file(self.folder / "config.json", json.dumps(saved, ensure_ascii=False, indent=1).encode() + b"\n")
 
+    def extend(self, limits: Mapping[str, float]) -> None:
+        """Set the budget to what was spent so far and these limits more."""
+        saved = self.saved()
+        rows = [row for row in self.metrics() if "tokens" in row]
+        last = rows[-1] if rows else {"step": 0, "tokens": 0, "seconds": 0.0}
+        spent = {"max_steps": last["step"], "max_tokens": last["tokens"], "max_seconds": last["seconds"]}
+        ((name, more),) = limits.items()
+        if name not in spent:
+            raise SettingError(f"--budget: got {more:g} epochs more, expected seconds, steps or tokens, as in 5m")
+        training = saved["run"]["training"]
+        training |= {"max_epochs": None} | dict.fromkeys(spent) | {name: spent[name] + more}
+        RunConfig.from_json(saved["run"])  # refuses what cannot be
+        write_file(self.folder / "config.json", json.dumps(saved, ensure_ascii=False, indent=1).encode() + b"\n")
+
     def finish(self, model: Any) -> None:
         """Keep these weights as the run's result."""
         save_weights(model, self.folder / "model.safetensors")

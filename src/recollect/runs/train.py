@@ -106,8 +106,15 @@ def begin(config: RunConfig, run: Run, report: Report) -> bool:
         return _learn(config, run, start(config, task, model, dataset), dataset, report)
 
 
-def resume(run: Run, report: Report, notice: Callable[[str], None], device: str | None = None) -> bool:
-    """Resume a run where it stopped, on another device if asked; return whether its budget was spent."""
+def resume(
+    run: Run, report: Report, notice: Callable[[str], None], device: str | None = None, budget: str | None = None
+) -> bool:
+    """Resume a run where it stopped, on another device if asked; return whether its budget was spent.
+
+    `budget` is what to spend beyond what was spent; without it a finished run has nothing left to do, and says so.
+    """
+    if budget is not None:
+        run.extend(parse_budget(budget))
     config = run.config()
     place = choose_device(device or config.training.device)
     with run.lock():
@@ -121,6 +128,8 @@ def resume(run: Run, report: Report, notice: Callable[[str], None], device: str 
             for text in restore(state, run.checkpoints):
                 notice(text)
         run.cut_log(state.progress.step)
+        if config.training.budget(state.batches.predicted).spent(state.progress) >= 1:
+            notice(f"finished: its budget is spent. Train it further with: recollect resume {run.folder} --budget 5m")
         return _learn(config, run, state, dataset, report)
 
 

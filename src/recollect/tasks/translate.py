@@ -11,6 +11,7 @@ import torch
 
 from recollect.core.settings import CheckedSettings, setting
 from recollect.core.task import About, Answer, Assets, Baseline, Batches, Measure, Prediction, Scores
+from recollect.data.error import DataError
 from recollect.data.pairs.pair_batches import PairBatches
 from recollect.data.pairs.pairs import Pairs, load_pairs, read_part, reopen_pairs
 from recollect.data.text.line_tokenizer import LineTokenizer
@@ -27,6 +28,7 @@ from recollect.training.objective import NextSymbol
 SAMPLE = 60  # symbols that a sample has at most
 READ = 20  # symbols of a source, and of a target, after which the memory is measured
 LONGEST = 200  # symbols of a target
+ENDINGS = (".txt", ".tsv", ".csv", ".jsonl", ".gz")
 MEASURES = {
     "loss": NATS,
     "perplexity": Measure("perplexity", "exp(nats per symbol), targets given"),
@@ -187,8 +189,14 @@ def tongues(assets: Assets) -> Tongues:
 
 
 def lines_of(words: str) -> list[str]:
-    """Return the lines of a file or of standard input (`-`), or the words themselves where there is no such file."""
+    """Return the lines of a file or of standard input (`-`), or the words themselves.
+
+    What can only be a file's name, one word with a known ending or a folder before it, is refused where there is none.
+    """
     if words != "-" and not Path(words).is_file():
+        is_name = len(words.split()) == 1 and (words.endswith(ENDINGS) or Path(words).parent != Path())
+        if is_name:
+            raise DataError(f"{words}: there is no such file; give a file of lines, -, or the words themselves")
         return [words]
     return "".join(read_text(words)).splitlines()
 
