@@ -240,3 +240,22 @@ def test_a_finished_run_says_so_and_can_be_trained_further(tmp_path):
     assert Run(out).config().training.max_steps == 17
     assert "finished" in ask("resume", out).stderr
     assert "expected seconds, steps or tokens" in ask("resume", out, "--budget", "2epochs", code=2).stderr
+
+
+def test_a_result_that_is_missing_or_damaged_is_taken_from_a_checkpoint(tmp_path):
+    out, result = str(tmp_path / "run"), tmp_path / "run" / "model.safetensors"
+    begin(small(), Run(out), lambda row: None)
+    words, whole = ["generate", out, "a1 b2", "--greedy", "--tokens", "5"], result.read_bytes()
+    wanted = ask(*words).stdout
+    result.unlink()
+    done = ask(*words)
+    assert done.stdout == wanted
+    assert f"not finished, these are the weights of step-00000012. Train on with: recollect resume {out}" in done.stderr
+    result.write_bytes(whole[: len(whole) // 2])
+    done = ask(*words)
+    assert done.stdout == wanted
+    assert "restored from step-00000012" in done.stderr
+    assert ask(*words).stderr == ""
+    assert (
+        load_file(result).keys() == load_file(tmp_path / "run" / "checkpoints/step-00000012/model.safetensors").keys()
+    )

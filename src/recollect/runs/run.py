@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import fcntl
 import json
-from collections.abc import Iterator, Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from functools import cached_property
@@ -28,6 +29,7 @@ from recollect.data.error import DataError
 from recollect.models.own import MakeLayer, register_layer
 from recollect.runs.config import RunConfig
 from recollect.tasks.register import register_task
+from recollect.training.checkpoint import load_checkpoint, newest_checkpoint, read_state
 
 VERSION = 3
 
@@ -39,6 +41,7 @@ class Run:
         self.folder = Path(folder)
         self.checkpoints = self.folder / "checkpoints"
         self.device = device
+        self.notice: Callable[[str], None] = lambda text: print(f"recollect: {text}", file=sys.stderr)
         self.is_spent: bool | None = None  # whether the last training ended because its budget was spent
 
     # ---- what it is -------------------------------------------------------------------------------
@@ -93,8 +96,29 @@ class Run:
         """Return the trained model, in eval mode on a device."""
         place = choose_device(device)
         model = self.build()
-        load_weights(model, self.folder / "model.safetensors")
+        try:
+            load_weights(model, self.folder / "model.safetensors")
+        except FileError as error:
+            self._load_checkpoint(model, error)
         return model.to(place).eval()
+
+    def _load_checkpoint(self, model: Any, problem: FileError) -> None:
+        """Load the best checkpoint in place of a result that is missing or damaged; raise its error without one.
+
+        A run that is still being trained has no result yet; one that was damaged is written again.
+        """
+        try:
+            newest, _ = newest_checkpoint(self.checkpoints)
+        except FileError:
+            raise problem from None
+        best = self.checkpoints / f"step-{read_state(newest)['progress']['best_step'] or 0:08d}"
+        used = best if best.exists() else newest
+        load_checkpoint(used, model)
+        is_damaged = (self.folder / "model.safetensors").exists()
+        if is_damaged:
+            self.finish(model)
+        what = f"{problem}; restored from" if is_damaged else f"{self.folder}: not finished, these are the weights of"
+        self.notice(f"{what} {used.name}. Train on with: recollect resume {self.folder}")
 
     def dataset(self) -> Any:
         """Return the data that the run was begun on: from the cache, else read again, if it is still the same."""
