@@ -157,7 +157,7 @@ def test_draws_that_were_not_used_are_drawn_again():
 
 
 def test_more_than_fit_at_once_past_the_end_of_several_rooms(monkeypatch):
-    monkeypatch.setattr(reading, "LONG_ROOM", 48)
+    monkeypatch.setattr(reading, "RESERVED_COMPILED", 48)
     model, settings = language_model("mixed"), Settings(tokens=2 * MOST + 20, seed=4)
     found = in_c(model, [[1]], settings)
     assert len(found[0].ids) == len(found[0].logprobs) == 2 * MOST + 20

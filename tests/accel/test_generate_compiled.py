@@ -75,7 +75,7 @@ def test_float32(name):
 
 
 def test_room_grows(monkeypatch):
-    monkeypatch.setattr(reading, "LONG_ROOM", 48)
+    monkeypatch.setattr(reading, "RESERVED_COMPILED", 48)
     model, settings = language_model("mixed"), Settings(tokens=140, greedy=True)
     found = in_c(model, [[1]], settings)
     assert len(shapes_of(model)) == 3

@@ -25,7 +25,6 @@ PENDING = (  # folders of the package whose words are still to be rewritten; tak
     "core",
     "data",
     "evaluation",
-    "generation",
     "laws",
     "layers",
     "models",

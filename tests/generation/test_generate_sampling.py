@@ -178,8 +178,8 @@ def test_length_of_stretches_and_room_do_not_matter(name, monkeypatch):
     model, prompts = language_model(name), ragged(5, seed=6)
     settings = Settings(tokens=25, stop=[1], seed=4)
     want = generate(model, prompts, settings)
-    monkeypatch.setattr(reading, "STRETCH", 2)
-    monkeypatch.setattr(reading, "ROOM", 3)
+    monkeypatch.setattr(reading, "CHUNK", 2)
+    monkeypatch.setattr(reading, "RESERVED", 3)
     for a, b in zip(generate(model, prompts, settings), want, strict=True):
         same(a, b)
 
@@ -317,7 +317,7 @@ def test_scores_go_on_from_a_memory(monkeypatch):
     torch.testing.assert_close(score(model, ids[:, 2:], memory=g.memory, logits=g.logits[None]), whole[:, 2:])
     start = generate(model, [[0, 1]], Settings(tokens=0))[0].memory
     torch.testing.assert_close(score(model, ids[:, 2:], memory=start, begin=2), whole[:, 2:])
-    monkeypatch.setattr("recollect.generation.log_probability.STRETCH", 2)
+    monkeypatch.setattr("recollect.generation.log_probability.CHUNK", 2)
     torch.testing.assert_close(score(model, ids, begin=0), whole)
     assert score(model, ids[:, :0], begin=0).shape == (1, 0)
 

@@ -166,7 +166,7 @@ def test_room_does_not_matter(monkeypatch):
     model, prompts = language_model("attention"), ragged(5, seed=6)
     search = Search(width=3, nbest=3, tokens=12, end=[0])
     want = beam(model, prompts, search)
-    monkeypatch.setattr(reading, "ROOM", 2)
+    monkeypatch.setattr(reading, "RESERVED", 2)
     for a, b in zip(beam(model, prompts, search), want, strict=True):
         same(a, b)
 

@@ -1,8 +1,8 @@
 """Beam search: the likeliest continuations of many prompts at once.
 
-Every prompt has `width` rows. A step looks at all their continuations by one id, takes the best, lets those end that
-chose an end id and are among the best `width`, and goes on with the best `width` others: the rule of transformers,
-fairseq and others. Memories move with `reorder`, inside their source; prompts that are done leave the batch.
+Every prompt has `width` rows. A step scores all their continuations by one id; those among the best `width` that chose
+an end id are finished, and the search continues with the best `width` others: the rule of transformers, fairseq and
+others. Memories follow their hypotheses with `reorder`, within each prompt's rows; finished prompts leave the batch.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from recollect.generation.filters import check_logits, prohibit
 from recollect.generation.prefill import Model, Prompts, Reader, undisturbed
 from recollect.generation.settings import Search
 
-PATIENCE = 4  # steps read with the model itself: rows are made `width` first, and prompts may be done soon
+PATIENCE = 4  # steps read with the model itself: rows are first repeated `width` times, and prompts may finish soon
 
 Ended: TypeAlias = Literal["stop", "length", "blocked"]
 
@@ -39,20 +39,20 @@ class Hypothesis:
 
 @dataclass(frozen=True, eq=False)
 class Beams:
-    """The open hypotheses of the prompts that are not done, W for each; a dead one has the total −∞."""
+    """The open hypotheses of the prompts that are not finished, W for each; a dead one has the total −∞."""
 
-    prompts: list[int]  # which prompt each is
-    history: Tensor  # (B, W, P + L) prompts, behind −1 where they are short, and what was said since
+    prompts: list[int]  # index of each prompt
+    history: Tensor  # (B, W, P + L) prompts, left padded with −1, then the ids generated since
     logprobs: Tensor  # (B, W, L)
     totals: Tensor  # (B, W) log p
 
     @property
-    def said(self) -> Tensor:
-        """(B, W, L) ids."""
+    def generated(self) -> Tensor:
+        """(B, W, L) the ids after the prompts."""
         return self.history[..., self.history.shape[2] - self.logprobs.shape[2] :]
 
     def select(self, keep: list[int]) -> Beams:
-        """Take some prompts."""
+        """Return the beams of some of the prompts."""
         prompts = [self.prompts[i] for i in keep]
         return Beams(prompts, self.history[keep], self.logprobs[keep], self.totals[keep])
 
@@ -61,9 +61,9 @@ class Beams:
 class Candidates:
     """The best continuations by one id, K for each prompt, best first."""
 
-    parents: Tensor  # (B, K) hypotheses they continue
+    parents: Tensor  # (B, K) indices of the hypotheses that they continue
     ids: Tensor  # (B, K)
-    logprobs: Tensor  # (B, K) of these ids alone
+    logprobs: Tensor  # (B, K) of these ids only
     totals: Tensor  # (B, K)
 
 
@@ -75,7 +75,7 @@ def beam(
     *,
     logits: Tensor | None = None,
 ) -> list[list[Hypothesis]]:
-    """Search the best continuations of each prompt: for each its `nbest`, best first.
+    """Return the `nbest` best continuations of each prompt, best first.
 
     Prompts, `memory` and `logits` are as in `stream`; a prompt is a forced prefix and not part of the hypotheses.
     """
@@ -85,7 +85,7 @@ def beam(
         reader = Reader(model, prompts, search.tokens, search.begin, memory, logits, patience=PATIENCE, modules=modules)
         _check_ends(search, reader.logits.shape[-1])
         pools: list[list[Hypothesis]] = [[] for _ in reader.prompts]
-        beams = _begin(reader, search)
+        beams = _first_beams(reader, search)
         for step in range(search.tokens):
             if not beams.prompts:
                 break
@@ -93,9 +93,10 @@ def beam(
     return [pool[: search.nbest] for pool in pools]
 
 
-def _begin(reader: Reader, search: Search) -> Beams:
-    """Make `width` rows of each prompt, of which the first is alive."""
-    count, width = len(reader.prompts), search.width
+def _first_beams(reader: Reader, search: Search) -> Beams:
+    """Repeat each prompt in `width` rows, of which only the first is alive."""
+    count = len(reader.prompts)
+    width = search.width
     reader.select(torch.arange(count, device=reader.device).repeat_interleave(width))
     longest = max((len(p) for p in reader.prompts), default=0)
     history = torch.full((count, longest), -1)
@@ -108,12 +109,12 @@ def _begin(reader: Reader, search: Search) -> Beams:
 
 
 def _advance(reader: Reader, beams: Beams, pools: list[list[Hypothesis]], search: Search, *, is_last: bool) -> Beams:
-    """Lengthen every open hypothesis by one id; harvest what ended; drop prompts that are done; read the rest."""
+    """Extend every open hypothesis by one id; collect those that ended; drop finished prompts; read the rest."""
     logprobs = _logprobs(reader, beams, search)  # (B, W, V)
     found = _best(beams.totals, logprobs, (1 + len(search.end)) * search.width)
     ends = torch.isin(found.ids, torch.tensor(search.end, dtype=torch.long, device=found.ids.device))  # (B, K)
-    _harvest(beams, found, ends, pools, search, is_last=is_last)
-    after, parents = _follow(beams, found, ends, search.width)
+    _collect_ended(beams, found, ends, pools, search, is_last=is_last)
+    after, parents = _continue(beams, found, ends, search.width)
     best = after.totals.amax(1).tolist()
     keep = [i for i, b in enumerate(best) if not _is_done(i, b, beams, after, pools, search)]
     if is_last or not keep:
@@ -137,7 +138,7 @@ def _logprobs(reader: Reader, beams: Beams, search: Search) -> Tensor:
 
 
 def completed_ngrams(history: Tensor, n: int, vocab_size: int) -> Tensor:
-    """Return which ids (B, V) would complete an n-gram that its row of history (B, L) already holds; −1 is no id."""
+    """Return which ids (B, V) would repeat an n-gram of their row of history (B, L), in which −1 is padding."""
     banned = torch.zeros(len(history), vocab_size + 1, dtype=torch.bool, device=history.device)
     if history.shape[1] >= n:
         windows = history.unfold(1, n, 1)  # (B, L - n + 1, n)
@@ -152,15 +153,15 @@ def completed_ngrams(history: Tensor, n: int, vocab_size: int) -> Tensor:
 def _best(totals: Tensor, logprobs: Tensor, count: int) -> Candidates:
     vocab_size = logprobs.shape[-1]
     values, index = top((totals[..., None] + logprobs).flatten(1), count)  # (B, K)
-    # A dead hypothesis has no continuations; −∞ − −∞ would be NaN.
+    # Gathered, not subtracted from the totals: for a dead hypothesis −∞ − −∞ would be NaN.
     return Candidates(index // vocab_size, index % vocab_size, logprobs.flatten(1).gather(1, index), values)
 
 
 def top(values: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """Return the largest of each row and their places, largest first, the lower place first among equals."""
+    """Return the `count` largest values of each row and their indices, largest first; ties in order of index."""
     if count < values.shape[1]:
         found, index = values.topk(count + 1)
-        if bool((found[:, count] < found[:, count - 1]).all()):  # no tie at the border: the set is known
+        if bool((found[:, count] < found[:, count - 1]).all()):  # no tie at the cut-off: the set is unique
             index = index[:, :count].sort(dim=1).values
             found, order = values.gather(1, index).sort(dim=1, descending=True, stable=True)
             return found, index.gather(1, order)
@@ -168,15 +169,15 @@ def top(values: Tensor, count: int) -> tuple[Tensor, Tensor]:
     return found[:, :count], index[:, :count]
 
 
-def _harvest(
+def _collect_ended(
     beams: Beams, found: Candidates, ends: Tensor, pools: list[list[Hypothesis]], search: Search, *, is_last: bool
 ) -> None:
-    """Put what ended, among the best `width`, into the prompts' pools, which keep their best `width`."""
+    """Add the ended hypotheses among the best `width` to the prompts' pools, which keep their best `width`."""
     alive = found.totals[:, : search.width] > -torch.inf
     ended = alive if is_last else alive & ends[:, : search.width]
     for i, j in ended.nonzero().tolist():
         parent = int(found.parents[i, j])
-        ids = [*beams.said[i, parent].tolist(), int(found.ids[i, j])]
+        ids = [*beams.generated[i, parent].tolist(), int(found.ids[i, j])]
         logprobs = [*beams.logprobs[i, parent].tolist(), float(found.logprobs[i, j])]
         reason: Ended = "stop" if ends[i, j] else "length"
         _keep(pools[beams.prompts[i]], ids, logprobs, reason, search)
@@ -188,31 +189,30 @@ def _keep(pool: list[Hypothesis], ids: list[int], logprobs: list[float], reason:
     del pool[search.width :]
 
 
-def _follow(beams: Beams, found: Candidates, ends: Tensor, width: int) -> tuple[Beams, Tensor]:
-    """Go on with the best `width` that did not end: the hypotheses, and the parents (B, W) they come from."""
+def _continue(beams: Beams, found: Candidates, ends: Tensor, width: int) -> tuple[Beams, Tensor]:
+    """Return the best `width` hypotheses that did not end, and the indices (B, W) of their parents."""
     missing = max(0, width - ends.shape[1])
-    order = ends.to(torch.uint8).argsort(dim=1, stable=True)[:, :width]  # (B, W) those that go on first
+    order = ends.to(torch.uint8).argsort(dim=1, stable=True)[:, :width]  # (B, W) open ones first
     order = torch.cat([order, order[:, :1].expand(-1, missing)], dim=1)
     totals = found.totals.gather(1, order).masked_fill(ends.gather(1, order), -torch.inf)
     totals[:, width - missing :] = -torch.inf
     parents = found.parents.gather(1, order)
-    history, logprobs = (_take(t, parents) for t in (beams.history, beams.logprobs))
-    history = torch.cat([history, found.ids.gather(1, order)[..., None]], dim=2)
-    logprobs = torch.cat([logprobs, found.logprobs.gather(1, order)[..., None]], dim=2)
+    history = torch.cat([_rows_of(beams.history, parents), found.ids.gather(1, order)[..., None]], dim=2)
+    logprobs = torch.cat([_rows_of(beams.logprobs, parents), found.logprobs.gather(1, order)[..., None]], dim=2)
     return replace(beams, history=history, logprobs=logprobs, totals=totals), parents
 
 
-def _take(t: Tensor, parents: Tensor) -> Tensor:
+def _rows_of(t: Tensor, parents: Tensor) -> Tensor:
     return t.gather(1, parents[..., None].expand(-1, -1, t.shape[2]))
 
 
 def _is_done(i: int, best: float, before: Beams, after: Beams, pools: list[list[Hypothesis]], search: Search) -> bool:
-    """Return whether the search of prompt i is over; `best` is the log p of its likeliest open hypothesis."""
+    """Return whether the search of prompt i is finished; `best` is log p of its likeliest open hypothesis."""
     pool = pools[after.prompts[i]]
     if best == -torch.inf:
-        if not pool:  # nothing may follow and nothing has ended: give what there was
+        if not pool:  # no id is allowed and none has ended: keep the hypotheses as they were
             for w in (before.totals[i] > -torch.inf).nonzero()[:, 0].tolist():
-                _keep(pool, before.said[i, w].tolist(), before.logprobs[i, w].tolist(), "blocked", search)
+                _keep(pool, before.generated[i, w].tolist(), before.logprobs[i, w].tolist(), "blocked", search)
         return True
     if len(pool) < search.width:
         return False
@@ -221,10 +221,10 @@ def _is_done(i: int, best: float, before: Beams, after: Beams, pools: list[list[
 
 
 def _move(reader: Reader, parents: Tensor, keep: list[int], count: int) -> None:
-    """Bring the memory's rows to where their hypotheses are now."""
+    """Reorder the rows of the memory as the hypotheses were, and drop those of finished prompts."""
     width = parents.shape[1]
-    own = torch.arange(count, device=parents.device)[:, None] * width  # (B, 1) each prompt's first row
-    rows = own + parents
+    first = torch.arange(count, device=parents.device)[:, None] * width  # (B, 1) each prompt's first row
+    rows = first + parents
     if not bool((parents == torch.arange(width, device=parents.device)).all()):
         reader.reorder(rows.flatten())
     if len(keep) < count:

@@ -1,7 +1,7 @@
-"""From logits to an id: filters, each a function of logits (B, V) that gives logits, and the draw.
+"""From logits to an id: filters, each a function from logits (B, V) to logits, and the draw.
 
-What a filter drops becomes −∞, so that the softmax of the result is renormalised over what is kept. At least the
-likeliest id is always kept. Equal logits are treated alike or, where only some may stay, lower ids stay.
+A filter sets what it drops to −∞, so that the softmax of the result is renormalised over what is kept. At least the
+likeliest id is always kept. Equal logits are treated alike or, where only some may be kept, lower ids are.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from recollect.generation.settings import Settings
 
 
 def scale_by_temperature(logits: Tensor, temperature: float) -> Tensor:
-    """logits / temperature (Ackley, Hinton & Sejnowski 1985): below 1 sharper, above 1 flatter."""
+    """Return logits / temperature (Ackley, Hinton & Sejnowski 1985): below 1 sharper, above 1 flatter."""
     return logits / temperature
 
 
@@ -33,7 +33,7 @@ def keep_top_p(logits: Tensor, p: float) -> Tensor:
     """Keep the nucleus (Holtzman et al. 2020): the fewest likeliest ids whose probabilities sum to at least p."""
     ordered, index = logits.sort(dim=-1, descending=True, stable=True)
     cumulative = ordered.double().softmax(dim=-1).cumsum(dim=-1)  # (B, V)
-    before = F.pad(cumulative[..., :-1], (1, 0))  # what the likelier ids sum to
+    before = F.pad(cumulative[..., :-1], (1, 0))  # summed probability of the likelier ids
     dropped = torch.zeros_like(logits, dtype=torch.bool).scatter(-1, index, before >= p)
     return logits.masked_fill(dropped, -torch.inf)
 
@@ -60,7 +60,7 @@ def penalise_repetition(logits: Tensor, seen: Sequence[Tensor], penalty: float) 
 
 
 def prohibit(logits: Tensor, ids: list[int]) -> Tensor:
-    """Drop some ids."""
+    """Return logits that are −∞ at some ids."""
     return logits.index_fill(-1, torch.tensor(ids, device=logits.device), -torch.inf) if ids else logits
 
 
@@ -81,9 +81,9 @@ def likeliest(logits: Tensor, prohibited: list[int]) -> Tensor:
     """Return each row's likeliest id (B,) that is not prohibited, the lowest of equals."""
     if logits.device.type != "cpu":
         return prohibit(logits, prohibited).argmax(dim=-1)
-    values = logits.numpy()  # numpy looks through a row of 10,000 several times faster than torch
+    values = logits.numpy()  # argmax of a row of 10,000 is several times faster in numpy than in torch
     kept = values[:, prohibited]
-    values[:, prohibited] = -np.inf  # for this look alone: cheaper than a copy
+    values[:, prohibited] = -np.inf  # restored below: faster than a copy
     found = torch.from_numpy(values.argmax(axis=-1))
     values[:, prohibited] = kept
     return found
@@ -92,24 +92,24 @@ def likeliest(logits: Tensor, prohibited: list[int]) -> Tensor:
 def draw(logits: Tensor, uniform: Sequence[float]) -> Tensor:
     """Turn one uniform number in [0, 1) for each row into an id (B,): the inverse of the cumulative distribution.
 
-    Where a row is NaN, which only one that has ended may be, any id comes of it.
+    A row of NaN gives an arbitrary id; only rows that have ended may be NaN.
     """
     if logits.device.type == "cpu":
-        return torch.from_numpy(_drawn(logits.numpy().astype(np.float64), uniform))
+        return torch.from_numpy(_drawn_by_numpy(logits.numpy().astype(np.float64), uniform))
     return drawn_there(logits, torch.tensor(uniform, dtype=torch.float64, device=logits.device))
 
 
 def drawn_there(logits: Tensor, uniform: Tensor) -> Tensor:
-    """Do as `draw` where the logits are, by torch alone and without a word to the CPU; `uniform` (B,) is float64."""
+    """Return the ids of `draw` computed on the device of the logits, without a sync; `uniform` (B,) is float64."""
     summed = logits.double().softmax(dim=-1).cumsum(dim=-1)  # (B, V)
     total = summed[:, -1:]
     target = torch.minimum(uniform[:, None] * total, total.nextafter(torch.zeros_like(total)))
     return torch.searchsorted(summed, target, right=True)[:, 0].clamp(max=logits.shape[-1] - 1)
 
 
-def _drawn(values: NDArray[np.float64], uniform: Sequence[float]) -> NDArray[np.int64]:
-    """Do as `draw` without torch, whose way to a short row is longer than the row."""
-    with np.errstate(invalid="ignore"):  # NaN and nothing but −∞ are complained of elsewhere
+def _drawn_by_numpy(values: NDArray[np.float64], uniform: Sequence[float]) -> NDArray[np.int64]:
+    """Return the ids of `draw` computed in numpy: for short rows the overhead of torch exceeds the work."""
+    with np.errstate(invalid="ignore"):  # `check_logits` raises for NaN and for rows of −∞
         values -= values.max(axis=-1, keepdims=True)
     rows = np.exp(values, values).cumsum(axis=-1)
     targets = [min(u * row[-1], np.nextafter(row[-1], 0)) for row, u in zip(rows, uniform, strict=True)]
@@ -118,9 +118,9 @@ def _drawn(values: NDArray[np.float64], uniform: Sequence[float]) -> NDArray[np.
 
 
 def check_logits(logits: Tensor, rows: Tensor) -> None:
-    """Refuse to choose where a row of `rows` (B,) has NaN, or no id that may be chosen."""
+    """Raise if one of the `rows` (B,) that are True has NaN, or no id that may be chosen."""
     broken = (~logits.amax(dim=-1).isfinite() & rows).nonzero()
     if len(broken):
         row = int(broken[0])
-        seen = "no id that may be chosen" if bool((logits[row] == -torch.inf).all()) else "NaN or infinity"
-        raise ContractError(f"logits of row {row}", seen, "finite logits for at least one id that is not prohibited")
+        got = "no id that may be chosen" if bool((logits[row] == -torch.inf).all()) else "NaN or infinity"
+        raise ContractError(f"logits of row {row}", got, "finite logits for at least one id that is not prohibited")

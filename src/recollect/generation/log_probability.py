@@ -1,4 +1,4 @@
-"""How likely a model finds what is given."""
+"""The log-probability that a model assigns to given ids."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from torch import Tensor
 
 from recollect.core.memory import Memory
 from recollect.core.validate import ContractError, check_ids, check_prefix, check_valid
-from recollect.generation.prefill import STRETCH, Model, check_table, home, undisturbed
+from recollect.generation.prefill import CHUNK, Model, check_table, full_precision, home, undisturbed
 
 
 def score(
@@ -21,15 +21,15 @@ def score(
 ) -> Tensor:
     """Return log p(ids[t] | what came before), (B, T), zero where not valid; sum a row for log p of the whole.
 
-    What comes before the first id is `begin`, one id or one per row (B,), read after `memory` where that is given; or
-    `logits` (B, V), what the model that wrote `memory` expects next. To score ids without either, take their first
+    The first id is predicted from `begin`, one id or one per row (B,), read after `memory` where that is given; or from
+    `logits` (B, V), the prediction of the model that returned `memory`. To score ids without either, pass their first
     as `begin`: score(model, ids[:, 1:], begin=ids[:, 0]).
     """
     if ids.dim() != 2 or ids.is_floating_point():
         raise ContractError("ids", f"shape {tuple(ids.shape)} of {ids.dtype}", "ids of shape (B, T)")
     if (begin is None) == (logits is None):
         raise ContractError(
-            "begin, logits", "neither" if begin is None else "both", "one of them: what stands before the first id"
+            "begin, logits", "neither" if begin is None else "both", "one of them, to predict the first id from"
         )
     device = home(model, memory)
     ids = ids.long().to(device)
@@ -55,24 +55,27 @@ def _scores(
     begin: int | Tensor | None,
     logits: Tensor | None,
 ) -> Tensor:
-    """Read in stretches, so that logits (B, T, V) need never be held as a whole."""
-    memory = memory.settled() if memory is not None else None  # a copy of what could be written into
+    """Read in chunks, so that the logits of all steps (B, T, V) are never held at once."""
+    memory = memory.settled() if memory is not None else None  # a copy: reserved slots are written in place
     found = []
     if begin is not None:
         first = torch.as_tensor(begin, device=ids.device).long().expand(len(ids))[:, None]
-        read, target, real = torch.cat([first, ids[:, :-1]], dim=1)[:, : ids.shape[1]], ids, valid
+        read = torch.cat([first, ids[:, :-1]], dim=1)[:, : ids.shape[1]]
+        target = ids
+        real = valid
     else:
         assert logits is not None
-        found = [_chosen(logits.to(ids.device)[:, None], ids[:, :1])]
-        read, target, real = ids[:, :-1], ids[:, 1:], None if valid is None else valid[:, 1:]
-    for start in range(0, read.shape[1], STRETCH):
-        part = slice(start, start + STRETCH)
+        found = [_logprobs_of(logits.to(ids.device)[:, None], ids[:, :1])]
+        read = ids[:, :-1]
+        target = ids[:, 1:]
+        real = None if valid is None else valid[:, 1:]
+    for start in range(0, read.shape[1], CHUNK):
+        part = slice(start, start + CHUNK)
         y, memory = model(read[:, part], memory, valid=None if real is None else real[:, part])
-        found.append(_chosen(y, target[:, part]))
+        found.append(_logprobs_of(y, target[:, part]))
     return torch.cat(found, dim=1) if found else torch.zeros(ids.shape, device=ids.device)
 
 
-def _chosen(logits: Tensor, ids: Tensor) -> Tensor:
+def _logprobs_of(logits: Tensor, ids: Tensor) -> Tensor:
     """Return log p of ids (B, T) from logits (B, T or more, V)."""
-    wide = logits.float() if logits.dtype in (torch.float16, torch.bfloat16) else logits
-    return wide[:, : ids.shape[1]].log_softmax(dim=-1).gather(-1, ids[..., None])[..., 0]
+    return full_precision(logits)[:, : ids.shape[1]].log_softmax(dim=-1).gather(-1, ids[..., None])[..., 0]

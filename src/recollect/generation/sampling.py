@@ -1,10 +1,10 @@
-"""One id at a time, in many rows at once: greedy and sampled.
+"""Greedy decoding and sampling, one id at a time in many rows at once.
 
     for step in stream(model, prompts, Settings(tokens=40, top_p=0.9)):
         step.ids  # (B,)
 
-Each row draws from a generator of its own, seeded by (seed, the row's number), one number per id. What a row says
-therefore depends neither on the batch it is in nor on its place there, as long as it keeps its number.
+Each row draws from its own random generator, seeded by (seed, the row's number), one number per id. The ids of a row
+therefore depend on its number, but neither on the rest of the batch nor on its place there.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
@@ -30,11 +30,11 @@ from recollect.generation.settings import Settings
 Reason: TypeAlias = Literal["stop", "length"]
 
 
-class Step(NamedTuple):  # made for every token, and quicker to make than a dataclass
-    """What all rows said at one step. Rows that had ended before say nothing: −1 and 0."""
+class Step(NamedTuple):  # one per token: faster to construct than a dataclass
+    """The id that each row generated at one step, and its log p; −1 and 0 in rows that had ended before."""
 
     said: list[int]
-    log_p: list[float]  # of these ids, by the model itself: before temperature and filters
+    log_p: list[float]  # of these ids under the model, before temperature and filters
 
     @property
     def ids(self) -> Tensor:
@@ -48,16 +48,16 @@ class Step(NamedTuple):  # made for every token, and quicker to make than a data
 
     @property
     def valid(self) -> Tensor:
-        """(B,) True where the row said something."""
+        """(B,) True where the row generated an id."""
         return self.ids >= 0
 
 
 @dataclass(frozen=True, eq=False)
 class Generation:
-    """What one row said, why it ended, and what it remembers.
+    """What one row generated, why it ended, and its memory.
 
-    `memory` (one row) has read the prompt and all of `ids`; `logits` (V,) are what the model says next. With
-    both, `generate(model, [[]], settings, memory, logits=logits[None])` goes on from here.
+    `memory` (one row) has read the prompt and all of `ids`; `logits` (V,) are the model's for the next id. With
+    both, `generate(model, [[]], settings, memory, logits=logits[None])` continues from here.
     """
 
     ids: list[int]  # a stop id included
@@ -68,7 +68,7 @@ class Generation:
 
 
 class Stream(Iterator[Step]):
-    """An iterator over the steps of a generation; see `stream`. Between steps the model is free for other work."""
+    """An iterator over the steps of a generation; see `stream`. Between steps the model may be used otherwise."""
 
     def __init__(
         self,
@@ -82,9 +82,9 @@ class Stream(Iterator[Step]):
     ) -> None:
         self.settings = settings or Settings()
         self._modules = list(model.modules())
-        asked = self.settings.tokens, self.settings.begin, memory, logits
+        steps = self.settings.tokens
         with undisturbed(self._modules):
-            self._reader = Reader(model, prompts, *asked, modules=self._modules)
+            self._reader = Reader(model, prompts, steps, self.settings.begin, memory, logits, modules=self._modules)
         count = len(self._reader.prompts)
         _check_choices(self.settings, self._reader.logits)
         numbers = list(range(count)) if rows is None else [int(row) for row in rows]
@@ -96,9 +96,8 @@ class Stream(Iterator[Step]):
         )
         self._unread: list[int] | None = None  # ids chosen but not yet read, −1 for none
         self._seen = [prompt.tolist() for prompt in self._reader.prompts]  # each row's ids, for the penalty
-        self._said = 0
-        going = self.settings.tokens > 0
-        self.reasons: list[Reason | None] = [None if going else "length" for _ in range(count)]  # None: not ended
+        self._count = 0  # steps generated
+        self.reasons: list[Reason | None] = [None if steps > 0 else "length" for _ in range(count)]  # None: not ended
 
     def __next__(self) -> Step:
         if all(self.reasons):
@@ -106,51 +105,51 @@ class Stream(Iterator[Step]):
         return self._advance(1)[0]
 
     def rest(self) -> list[Step]:
-        """Generate to the end at once: faster than step by step, where steps are compiled or captured."""
+        """Generate to the end at once: faster than step by step where steps are compiled or captured."""
         steps: list[Step] = []
         while not all(self.reasons):
-            steps += self._advance(self.settings.tokens - self._said)
+            steps += self._advance(self.settings.tokens - self._count)
         return steps
 
     def _advance(self, most: int) -> list[Step]:
-        """Generate at least one step and at most so many."""
+        """Generate at least one step and at most `most`."""
         active = [reason is None for reason in self.reasons]
         with undisturbed(self._modules):
             turns: list[Turn] = []
             if self._loop is not None:
-                turns, self._unread = self._loop.take(self._unread, most, self.settings.tokens - self._said, active)
+                turns, self._unread = self._loop.take(self._unread, most, self.settings.tokens - self._count, active)
             if not turns:
                 self._catch_up()
                 turns = [self._choose(active)]
                 self._unread = turns[0][0]
         steps = [Step(*turn) for turn in turns]
-        watched = steps if self.settings.stop else steps[-1:]  # without a stop id only the last can be the end
-        self._said += len(steps) - len(watched)
-        for step in watched:
-            self._said += 1
+        may_end = steps if self.settings.stop else steps[-1:]  # without stop ids rows end at the last step only
+        self._count += len(steps) - len(may_end)
+        for step in may_end:
+            self._count += 1
             self._end_rows(step.said)
         return steps
 
     def _end_rows(self, ids: list[int]) -> None:
-        for row, said in enumerate(ids):
-            if said >= 0 and said in self.settings.stop:
+        for row, i in enumerate(ids):
+            if i >= 0 and i in self.settings.stop:
                 self.reasons[row] = "stop"
-            elif said >= 0 and self._said == self.settings.tokens:
+            elif i >= 0 and self._count == self.settings.tokens:
                 self.reasons[row] = "length"
 
     def halt(self, row: int) -> None:
-        """End a row for a reason of the caller's; what it has said stays said."""
+        """End a row for a reason of the caller's; the ids that it has generated are kept."""
         self.reasons[row] = "stop"
 
     @property
     def memory(self) -> Memory:
-        """What is remembered now, after all that was said: a value of its own, which later steps do not change."""
+        """The memory after all ids generated so far: a copy, which later steps do not change."""
         self._catch_up_undisturbed()
         return copied(self._reader.memory.settled())
 
     @property
     def logits(self) -> Tensor:
-        """(B, V) what the model says next, after all that was said."""
+        """(B, V) the logits for the next id, after all ids generated so far."""
         self._catch_up_undisturbed()
         return self._reader.logits.clone()
 
@@ -160,6 +159,7 @@ class Stream(Iterator[Step]):
                 self._catch_up()
 
     def _catch_up(self) -> None:
+        """Read the ids that were chosen last: reading them is left until it is needed."""
         if self._unread is not None:
             self._reader.read_chosen(self._unread)
             self._unread = None
@@ -168,12 +168,12 @@ class Stream(Iterator[Step]):
         """Return each row's next id and its log p; −1 and 0 where a row is not active."""
         logits = self._reader.logits  # (B, V)
         prohibited = list(self.settings.prohibited)
-        weighed = self._penalised(logits)
+        penalised = self._penalised(logits)
         if self.settings.greedy:
-            ids = likeliest(weighed, prohibited)
+            ids = likeliest(penalised, prohibited)
         else:
             uniform = [g.random() if live else 0.0 for g, live in zip(self._generators, active, strict=True)]
-            ids = draw(apply_filters(prohibit(weighed, prohibited), self.settings), uniform)
+            ids = draw(apply_filters(prohibit(penalised, prohibited), self.settings), uniform)
         logprobs: list[float] = logits.log_softmax(dim=-1).gather(-1, ids[:, None])[:, 0].tolist()
         chosen = [i if live else -1 for i, live in zip(ids.tolist(), active, strict=True)]
         logprobs = [p if live else 0.0 for p, live in zip(logprobs, active, strict=True)]
@@ -185,7 +185,7 @@ class Stream(Iterator[Step]):
         return chosen, logprobs
 
     def _penalised(self, logits: Tensor) -> Tensor:
-        """Return logits with the repetition penalty; no loop chooses where there is one, so all ids were seen here."""
+        """Return logits with the repetition penalty; with a penalty no decode loop runs, so `_seen` has all ids."""
         penalty = self.settings.repetition_penalty
         if penalty == 1:
             return logits
@@ -201,11 +201,11 @@ def stream(
     logits: Tensor | None = None,
     rows: Sequence[int] | None = None,
 ) -> Stream:
-    """Go on from many prompts at once, step by step.
+    """Continue many prompts at once, step by step.
 
     `prompts` are lists of ids of any lengths, read after `memory` where one is given: an encoder's, or a saved one (one
-    row for each prompt). A prompt may be empty where `settings.begin` is read before it, or where `logits` (B, V) says
-    what the model that wrote `memory` expects next. `rows` are the rows' numbers for the draw, 0, 1, … unless given.
+    row for each prompt). A prompt may be empty where `settings.begin` is read before it, or where `logits` (B, V) are
+    given, those of the model after `memory`. `rows` are the rows' numbers for the draw, 0, 1, … unless given.
     """
     return Stream(model, prompts, settings, memory, logits=logits, rows=rows)
 
@@ -219,30 +219,27 @@ def generate(
     logits: Tensor | None = None,
     rows: Sequence[int] | None = None,
 ) -> list[Generation]:
-    """Go on from many prompts at once, to the end: what `stream` says, collected."""
+    """Continue many prompts at once, and return the generations at the end; see `stream`."""
     steps = Stream(model, prompts, settings, memory, logits=logits, rows=rows)
     return collect(steps, steps.rest())
 
 
-def collect(steps: Stream, said: list[Step]) -> list[Generation]:
-    """Return what each row of an ended stream has said."""
-    after, logits, is_one = steps.memory, steps.logits, len(steps.reasons) == 1
-    nothing: Any = [([], [])] * len(steps.reasons)
-    return [
-        Generation(ids, logprobs, reason or "length", after if is_one else _row_of(after, row), logits[row].clone())
-        for row, ((ids, logprobs), reason) in enumerate(
-            zip(said_by_row(said) if said else nothing, steps.reasons, strict=True)
-        )
-    ]
+def collect(stream: Stream, steps: list[Step]) -> list[Generation]:
+    """Return the generation of each row from all steps of a stream that has ended."""
+    memory = stream.memory
+    logits = stream.logits
+    rows = ids_by_row(steps) if steps else [([], [])] * len(stream.reasons)
+    found = []
+    for row, ((ids, logprobs), reason) in enumerate(zip(rows, stream.reasons, strict=True)):
+        own = memory if len(rows) == 1 else memory.select([row]).settled()
+        found.append(Generation(ids, logprobs, reason or "length", own, logits[row].clone()))
+    return found
 
 
-def _row_of(memory: Memory, row: int) -> Memory:
-    return memory.select([row]).settled()
-
-
-def said_by_row(said: list[Step]) -> list[tuple[list[int], list[float]]]:
-    """Return the ids that each row said, and log p of each."""
-    ids, logprobs = (zip(*column, strict=True) for column in ([s.said for s in said], [s.log_p for s in said]))
+def ids_by_row(steps: list[Step]) -> list[tuple[list[int], list[float]]]:
+    """Return the ids that each row generated, and log p of each."""
+    ids = zip(*(step.said for step in steps), strict=True)
+    logprobs = zip(*(step.log_p for step in steps), strict=True)
     rows = zip(ids, logprobs, strict=True)
     return [
         ([i for i in row if i >= 0], [p for i, p in zip(row, values, strict=True) if i >= 0]) for row, values in rows

@@ -1,4 +1,4 @@
-"""What may be asked of generation, checked where it is said."""
+"""Settings of sampling and of beam search, checked when they are made."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from recollect.core.validate import ContractError
 class Settings:
     """How to continue a prompt, one id at a time.
 
-    Filters apply in this order: repetition penalty, prohibited ids, temperature, top-k, top-p, min-p; what is left is
-    renormalised and drawn from. `greedy` takes the likeliest id after penalty and prohibition instead (the lowest of
-    equals). A row ends after an id of `stop`, which is still part of its ids, or after `tokens` ids. `begin` is read
+    Filters apply in this order: repetition penalty, prohibited ids, temperature, top-k, top-p, min-p; an id is drawn
+    from what is left, renormalised. `greedy` selects the likeliest id after penalty and prohibition instead (the lowest
+    of equals). A row ends after an id of `stop`, which is still part of its ids, or after `tokens` ids. `begin` is read
     before every prompt.
 
     `repetition_penalty` θ (Keskar et al. 2019, section 4.1) lowers the logit x of every id that the row's prompt or
     continuation holds, to x / θ where x > 0 and x · θ where x < 0, as transformers does; 1 leaves it out, below 1
-    repetition is encouraged. Ids read before `memory` was given are not counted: they are not known any more.
+    repetition is encouraged. Ids that `memory` has read do not count: a memory does not hold them.
     """
 
     tokens: int = 100
@@ -43,7 +43,7 @@ class Settings:
         _check_whole("tokens", self.tokens, 0)
         _check_whole("seed", self.seed, 0)
         if not _is_number(self.temperature) or not 0 < self.temperature < math.inf:
-            raise ContractError("temperature", self.temperature, "more than 0; greedy=True takes the likeliest id")
+            raise ContractError("temperature", self.temperature, "more than 0; greedy=True selects the likeliest id")
         if self.top_k is not None:
             _check_whole("top_k", self.top_k, 1)
         if self.top_p is not None and not (_is_number(self.top_p) and 0 < self.top_p <= 1):
@@ -57,16 +57,16 @@ class Settings:
 
 @dataclass(frozen=True, kw_only=True)
 class Search:
-    """How to look for the likeliest continuations: beam search.
+    """How to search for the likeliest continuations by beam search.
 
     A hypothesis of L ids, its end id counted, has the score log p / penalty:
 
         length="gnmt"  ((5 + L) / 6)^α   (Wu et al. 2016, eq. 14, without coverage)
         length="power" L^α               (1/L^α; α = 1 is the mean log-probability)
 
-    α = 0 compares log p itself. It ends after an id of `end`, but not before `min_tokens` other ids, or after `tokens`
+    α = 0 compares log p. It ends after an id of `end`, but not before `min_tokens` other ids, or after `tokens`
     ids. `no_repeat` = n forbids every n-gram that prompt and continuation already hold (Paulus et al. 2017). A prompt
-    is done
+    is finished
 
         patience="first"    as soon as `width` hypotheses have ended, so that width 1 is greedy;
         patience="current"  when, moreover, no open one would beat the worst of them if it ended now;
@@ -121,8 +121,9 @@ _REQUESTED: ContextVar[bool] = ContextVar("compilation requested", default=False
 def compiled() -> Iterator[None]:
     """Compile the decode steps of generations that begin in this block, however short they are.
 
-    Long generations on a CPU are compiled anyway, where there is a C compiler and accelerated forms are on. It takes a
-    third of a second for each shape the first time, and nothing from the cache. Results agree up to rounding.
+    Long generations on a CPU are compiled in any case, where there is a C compiler and device code is not switched off.
+    Compilation takes a third of a second for each new shape; later processes load it from the cache. Results agree up
+    to rounding.
 
         with compiled():
             generate(model, prompts, Settings(tokens=40))
@@ -135,7 +136,7 @@ def compiled() -> Iterator[None]:
 
 
 def is_compilation_requested() -> bool:
-    """Whether a generation begins inside `compiled()`."""
+    """Return whether the caller is inside `compiled()`."""
     return _REQUESTED.get()
 
 

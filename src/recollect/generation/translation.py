@@ -1,10 +1,9 @@
-"""Lines into lines: sources are remembered side by side, and their targets searched for."""
+"""Translation of lines: encode a batch of sources and search for their targets."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import torch
@@ -14,10 +13,11 @@ from recollect.core.padding import pad
 from recollect.core.record import record
 from recollect.data.text.line_tokenizer import LineTokenizer
 from recollect.generation.beam import Hypothesis, beam
-from recollect.generation.sampling import said_by_row, stream
+from recollect.generation.sampling import ids_by_row, stream
 from recollect.generation.settings import Search, Settings
+from recollect.models.translation import Translator
 
-LOOKS = ("attend.weights", "cross.weights")  # what decoders note of their looks at a source
+ATTENTION = ("attend.weights", "cross.weights")  # names that decoders record their weights over a source under
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Tongues:
 
 @dataclass(frozen=True)
 class Translation:
-    """One target for a source, with log p over its length penalty."""
+    """One target of a source; `score` is log p over its length penalty."""
 
     text: str
     score: float
@@ -38,61 +38,65 @@ class Translation:
 
 
 def translate(
-    model: Any, tongues: Tongues, lines: Sequence[str], search: Search | None = None, batch_size: int = 32
+    model: Translator, tongues: Tongues, lines: Sequence[str], search: Search | None = None, batch_size: int = 32
 ) -> list[list[Translation]]:
-    """Return each line's best targets, best first; what stands beside a line in its batch changes nothing.
+    """Return each line's best targets, best first; they do not depend on the other lines.
 
-    Lines of like length are read together. Symbols that the target's tokenizer never saw are not said.
+    Lines of similar length are batched. Symbols that the target's tokenizer never saw in training are not generated.
     """
     search = search or Search(tokens=200)
-    begin, end = tongues.target.begin, tongues.target.end
-    silent = [*search.prohibited, begin, *tongues.target.unseen]
-    search = replace(search, end=[end], begin=begin, prohibited=silent)
+    target = tongues.target
+    prohibited = [*search.prohibited, target.begin, *target.unseen]
+    search = replace(search, end=[target.end], begin=target.begin, prohibited=prohibited)
     found: dict[int, list[Translation]] = {}
     ids = [tongues.source.encode(line).tolist() for line in lines]
-    for numbers in _like_lengths(ids, batch_size):
+    by_length = sorted(range(len(ids)), key=lambda i: -len(ids[i]))
+    for first in range(0, len(ids), batch_size):
+        numbers = by_length[first : first + batch_size]
         for i, hypotheses in zip(numbers, search_targets(model, [ids[i] for i in numbers], search), strict=True):
-            found[i] = [_said(one, tongues) for one in hypotheses]
+            found[i] = [decode_hypothesis(one, target) for one in hypotheses]
     return [found[i] for i in range(len(lines))]
 
 
-def search_targets(model: Any, sources: Sequence[Sequence[int]], search: Search) -> list[list[Hypothesis]]:
-    """Remember sources side by side and search for the best targets of each."""
-    home = next(model.parameters()).device
+def search_targets(model: Translator, sources: Sequence[Sequence[int]], search: Search) -> list[list[Hypothesis]]:
+    """Encode sources in one batch and return the best targets of each."""
+    device = next(model.parameters()).device
     source, valid = pad(sources)
     with torch.no_grad():
-        memory = model.remember(source.to(home), None if bool(valid.all()) else valid.to(home))
+        memory = model.remember(source.to(device), None if bool(valid.all()) else valid.to(device))
     prompts: list[list[int]] = [[] for _ in sources]
     if search.width > 1 or search.min_tokens or search.no_repeat is not None:
         return beam(model, prompts, search, memory)
-    ids: dict[str, Any] = {"begin": search.begin, "stop": search.end, "prohibited": search.prohibited}
-    steps = stream(model, prompts, Settings(tokens=search.tokens, greedy=True, **ids), memory)
-    rows = zip(said_by_row(list(steps)), steps.reasons, strict=True)
+    greedy = Settings(
+        tokens=search.tokens, greedy=True, begin=search.begin, stop=search.end, prohibited=search.prohibited
+    )
+    steps = stream(model, prompts, greedy, memory)
+    rows = zip(ids_by_row(list(steps)), steps.reasons, strict=True)
     return [[Hypothesis(i, p, search.normalised(sum(p), len(i)), reason or "length")] for (i, p), reason in rows]
 
 
 @torch.no_grad()
-def attention_map(model: Any, tongues: Tongues, source: str, target: str) -> NDArray[np.float64]:
-    """Return how much each symbol of the target, and its end, looked at each of the source: (T + 1, S).
+def attention_map(model: Translator, tongues: Tongues, source: str, target: str) -> NDArray[np.float64]:
+    """Return the attention weights (T + 1, S) of each symbol of the target, and of its end, over the source.
 
-    Where there are several looks, in heads and layers, their mean.
+    They are the mean over all heads and layers that attend to the source.
     """
-    home = next(model.parameters()).device
-    ids, said = tongues.source.encode(source), [tongues.target.begin, *tongues.target.encode(target).tolist()]
-    with record(model) as seen:
-        model(torch.tensor([said], device=home), model.remember(torch.from_numpy(ids)[None].to(home)))
-    looks = [look for name, look in seen.items() if name.endswith(LOOKS)]
-    if not looks:
-        raise ValueError(f"maps: got {model.config.family!r}, which looks at no source; try bahdanau or transformer")
-    maps = [look[0].double().cpu().reshape(-1, *look.shape[-2:]) for look in looks]
+    device = next(model.parameters()).device
+    ids = torch.from_numpy(tongues.source.encode(source))[None]  # (1, S)
+    read = torch.tensor([[tongues.target.begin, *tongues.target.encode(target).tolist()]])  # (1, T + 1)
+    with record(model) as recorded:
+        model(read.to(device), model.remember(ids.to(device)))
+    weights = [values for name, values in recorded.items() if name.endswith(ATTENTION)]
+    if not weights:
+        family = model.config.family
+        raise ValueError(f"maps: got {family!r}, expected a model that attends to its source: bahdanau or transformer")
+    maps = [values[0].double().cpu().reshape(-1, *values.shape[-2:]) for values in weights]
     return torch.cat(maps).mean(0).numpy()
 
 
-def _said(hypothesis: Any, tongues: Tongues) -> Translation:
-    ids = hypothesis.ids[:-1] if hypothesis.ids and hypothesis.ids[-1] == tongues.target.end else hypothesis.ids
-    return Translation(tongues.target.decode(ids), hypothesis.score, sum(hypothesis.logprobs))
-
-
-def _like_lengths(ids: list[Any], size: int) -> Iterator[list[int]]:
-    order = sorted(range(len(ids)), key=lambda i: -len(ids[i]))
-    return (order[i : i + size] for i in range(0, len(order), size))
+def decode_hypothesis(hypothesis: Hypothesis, tokenizer: LineTokenizer) -> Translation:
+    """Return a hypothesis as text, without its end id."""
+    ids = hypothesis.ids
+    if ids and ids[-1] == tokenizer.end:
+        ids = ids[:-1]
+    return Translation(tokenizer.decode(ids), hypothesis.score, sum(hypothesis.logprobs))
