@@ -200,7 +200,7 @@ def test_both_parts_of_an_lstms_memory_are_checked():
 def test_memories_of_another_stack():
     stack = Stack(RNN(3, 4), LSTM(4, 4))
     other = Stack(RNN(3, 4), RNN(4, 4), RNN(4, 4)).initial_memory(2)
-    wanted = "expected Layers of 2 memories, as this stack gives"
+    wanted = "expected Layers of 2 memories, as this stack returns"
     refused(f"memory: got Layers of 3 memories, {wanted}", stack, X, other)
     refused(f"memory: got Hidden, {wanted}", stack, X, hidden())
     turned = Layers(layers=stack.initial_memory(2).layers[::-1])
@@ -254,8 +254,8 @@ def test_autocast_may_bring_another_dtype():
 
 
 def test_layers_that_do_not_fit_together():
-    refused("layers[1]: got width 5, expected 4, what layers[0] gives", Stack, RNN(3, 4), RNN(5, 4))
-    refused("layers[1]: got width None, expected 4, what layers[0] gives", Stack, RNN(3, 4), Embedding(7, 4))
+    refused("layers[1]: got width 5, expected 4, the output width of layers[0]", Stack, RNN(3, 4), RNN(5, 4))
+    refused("layers[1]: got width None, expected 4, the output width of layers[0]", Stack, RNN(3, 4), Embedding(7, 4))
     refused("backward: got width 4, expected 3, as forward", Bidirectional, RNN(3, 4), RNN(4, 4))
     refused("layer: got width 3 to 4, expected equal widths, so that x can be added", Residual, RNN(3, 4))
     refused("layer: got width None to 3, expected equal widths, so that x can be added", Residual, Embedding(7, 3))

@@ -1,8 +1,8 @@
-"""Layers made of layers: one after another, added to what they read, in both directions."""
+"""Layers made of layers: stacked, with a residual connection, in both directions."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import Any, overload
 
@@ -15,7 +15,7 @@ from recollect.core.memory import Both, Layers, Memory
 from recollect.core.record import is_watched
 from recollect.core.validate import ContractError
 
-# torch.nn's classes and ours for them
+# Classes of torch.nn and their counterparts here.
 SAME = ("Linear", "Embedding", "LayerNorm", "RMSNorm", "Dropout", "RNN", "GRU", "LSTM")
 OURS = {name: name for name in SAME} | {
     "Sequential": "Stack",
@@ -37,7 +37,7 @@ class Stack(SequenceLayer[Layers]):
         for i, (below, above) in enumerate(pairwise(layers)):
             if above.width != below.width_out:
                 raise ContractError(
-                    f"layers[{i + 1}]", f"width {above.width}", f"{below.width_out}, what layers[{i}] gives"
+                    f"layers[{i + 1}]", f"width {above.width}", f"{below.width_out}, the output width of layers[{i}]"
                 )
         self.layers = nn.ModuleList(layers)
         self.width, self.width_out = layers[0].width, layers[-1].width_out
@@ -51,7 +51,7 @@ class Stack(SequenceLayer[Layers]):
         """A stack streams if all its layers do."""
         return all(layer.streams for layer in self)
 
-    def __iter__(self) -> Any:
+    def __iter__(self) -> Iterator[Any]:
         return iter(self.layers)
 
     def __len__(self) -> int:
@@ -64,7 +64,7 @@ class Stack(SequenceLayer[Layers]):
     def __getitem__(self, i: slice) -> Stack: ...
 
     def __getitem__(self, i: int | slice) -> SequenceLayer[Any]:
-        """Return one layer, or for a slice a stack of the very same layers: `body[:-1]` shares their weights."""
+        """Return one layer, or for a slice a stack of the same layers: `body[:-1]` shares their weights."""
         layers: list[SequenceLayer[Any]] = list(self)
         if isinstance(i, int):
             return layers[i]
@@ -73,11 +73,11 @@ class Stack(SequenceLayer[Layers]):
         return Stack(*layers[i])
 
     def initial_memory(self, batch_size: int, like: Tensor | None = None) -> Layers:
-        """Begin with every layer's initial memory."""
+        """Return the initial memories of all layers."""
         return Layers(layers=tuple(layer.initial_memory(batch_size, like) for layer in self))
 
     def read(self, x: Tensor, memory: Layers, valid: Tensor | None) -> tuple[Tensor, Layers]:
-        """Pass x through the layers, each with its own memory."""
+        """Read with each layer in turn, each with its own memory."""
         after = []
         for layer, own in zip(self, memory.layers, strict=True):
             x, own = layer(x, own, valid=valid)
@@ -85,10 +85,10 @@ class Stack(SequenceLayer[Layers]):
         return x, Layers(layers=tuple(after))
 
     def _accelerated(self, x: Tensor, memory: Layers | None, valid: Tensor | None) -> tuple[Tensor, Layers] | None:
-        """Pass x through the layers, of which device code may join neighbours; without a memory each begins alone.
+        """Read with each layer in turn; device code may read with several neighbours at once.
 
-        That is left out in autocast, where a layer's x may be of less precision than its memory, and where hooks see
-        what the layers are given.
+        Without a memory, each layer makes its own initial one. Not so under autocast, where a layer's inputs may have a
+        lower precision than its memory, nor with hooks, which see the memory that the layer is called with.
         """
         join = None if self.kernel is None or torch.compiler.is_compiling() else find("neighbours", x.device.type)
         if join is None or (memory is None and (torch.is_autocast_enabled(x.device.type) or is_watched(*self))):
@@ -108,9 +108,9 @@ class Stack(SequenceLayer[Layers]):
         return x, Layers(layers=tuple(after))
 
     def _check_memory(self, memory: Layers, x: Tensor) -> None:
-        # Each layer checks its own; here only that there is one memory for each.
+        # Each layer checks its own memory; here only their number is checked.
         if not isinstance(memory, Layers) or len(memory.layers) != len(self):
-            raise ContractError("memory", _describe(memory), f"Layers of {len(self)} memories, as this stack gives")
+            raise ContractError("memory", _describe(memory), f"Layers of {len(self)} memories, as this stack returns")
 
 
 class Residual(SequenceLayer[M]):
@@ -128,26 +128,26 @@ class Residual(SequenceLayer[M]):
 
     @property
     def streams(self) -> bool:
-        """As the layer inside."""
+        """As the inner layer."""
         return self.layer.streams
 
     def initial_memory(self, batch_size: int, like: Tensor | None = None) -> M:
-        """As the layer inside."""
+        """Return the initial memory of the inner layer."""
         return self.layer.initial_memory(batch_size, like)
 
     def read(self, x: Tensor, memory: M, valid: Tensor | None) -> tuple[Tensor, M]:
-        """Add what the layer gives to what came in."""
+        """Return x + layer(x)."""
         y, memory = self.layer(x, memory, valid=valid)
         return x + y, memory
 
     def _check_memory(self, memory: M, x: Tensor) -> None:
-        pass  # the layer inside checks it
+        pass  # the inner layer checks it
 
 
 class Bidirectional(SequenceLayer[Both]):
-    """Two layers, one reading each row forwards, one backwards from the row's own end; outputs side by side.
+    """Two layers, one reads each row forwards, one backwards from the row's own end; outputs are concatenated.
 
-    Schuster & Paliwal 1997. The memory given holds the two initial states, the one returned the two final
+    Schuster & Paliwal 1997. The memory passed in holds the two initial states, the one returned the two final
     ones. Values recorded inside `backward` are in its reading order, last step first.
     """
 
@@ -166,24 +166,24 @@ class Bidirectional(SequenceLayer[Both]):
 
     @property
     def streams(self) -> bool:
-        """No: the backward half begins at the end."""
+        """False: the backward layer begins at the end."""
         return False
 
     def initial_memory(self, batch_size: int, like: Tensor | None = None) -> Both:
-        """Begin with both layers' initial memories."""
+        """Return the initial memories of both layers."""
         return Both(
             forward=self.forwards.initial_memory(batch_size, like),
             backward=self.backwards.initial_memory(batch_size, like),
         )
 
     def read(self, x: Tensor, memory: Both, valid: Tensor | None) -> tuple[Tensor, Both]:
-        """Read in both directions; the reversed outputs are turned back before they are joined."""
+        """Read in both directions; the backward outputs are reversed again before they are concatenated."""
         ahead, after = self.forwards(x, memory.forward, valid=valid)
         back, before = self.backwards(reverse_rows(x, valid), memory.backward, valid=valid)
         return torch.cat([ahead, reverse_rows(back, valid)], dim=-1), Both(forward=after, backward=before)
 
     def _accelerated(self, x: Tensor, memory: Both | None, valid: Tensor | None) -> tuple[Tensor, Both] | None:
-        """Read in both directions at the same time, where device code can."""
+        """Read in both directions at once, where device code can."""
         if self.kernel is None or torch.compiler.is_compiling():
             return None
         memories = (None, None) if memory is None else (memory.forward, memory.backward)
@@ -199,7 +199,7 @@ class Bidirectional(SequenceLayer[Both]):
 
 
 def reverse_rows(x: Tensor, valid: Tensor | None) -> Tensor:
-    """Turn every row around within its own length; padding stays at the end."""
+    """Reverse every row within its own length; padding stays at the end."""
     if valid is None:
         return x.flip(1)
     step = torch.arange(x.shape[1], device=x.device)
@@ -208,7 +208,7 @@ def reverse_rows(x: Tensor, valid: Tensor | None) -> Tensor:
 
 
 def _check_kind(name: str, layer: object) -> None:
-    """Refuse what is no sequence layer, as torch.nn's modules are not, and name our class for it."""
+    """Raise for what is not a sequence layer; for a module of torch.nn name our counterpart."""
     if not isinstance(layer, SequenceLayer):
         kind = type(layer).__name__
         is_torch = type(layer).__module__.startswith("torch.nn.")
@@ -218,7 +218,7 @@ def _check_kind(name: str, layer: object) -> None:
 
 
 def _text(part: slice) -> str:
-    """Return a slice as it is written."""
+    """Return a slice as it is written in code."""
     ends = ["" if end is None else str(end) for end in (part.start, part.stop, part.step)]
     return ":".join(ends if ends[2] else ends[:2])
 
@@ -227,7 +227,7 @@ def _describe(memory: Memory) -> str:
     return f"Layers of {len(memory.layers)} memories" if isinstance(memory, Layers) else type(memory).__name__
 
 
-def strongest_growth(layers: Any) -> str:
-    """Return how a sum of memories grows: as its fastest part."""
+def strongest_growth(layers: Iterable[SequenceLayer[Any]]) -> str:
+    """Return the growth of several memories together: that of the fastest."""
     order = ["none", "constant", "saturates", "linear"]
     return max((layer.growth for layer in layers), key=order.index)

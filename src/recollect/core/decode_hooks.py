@@ -1,7 +1,7 @@
-"""The two hooks of generation: what device code that decodes offers, and what it may ask of a reader.
+"""The two hooks of generation: the protocols of device code that decodes, and of the reader that it works on.
 
-`core.dispatch` knows them as "decode_step" (a step that is repeated: recorded and compiled) and "decode_loop" (choosing
-and reading many ids without returning to Python). Where nothing is registered, generation reads with the model itself.
+`core.dispatch` knows them as "decode_step" (a step that is recorded and compiled once, then repeated) and "decode_loop"
+(many ids chosen and read without returning to Python). Where nothing is registered, generation calls the model.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from torch import Tensor, nn
 from recollect.core.layer import SequenceLayer
 from recollect.core.memory import Memory
 
-Turn: TypeAlias = tuple[list[int], list[float]]  # of each row: the id, −1 where it had ended, and log p
+Turn: TypeAlias = tuple[list[int], list[float]]  # per row: the id, −1 where it had ended, and log p
 
 
 class DecodeStep(Protocol):
-    """A step that is repeated on tensors that stay where they are."""
+    """A step that is repeated on tensors at fixed addresses."""
 
     @property
     def has_valid(self) -> bool:
-        """Whether it is told which rows are valid."""
+        """Whether it takes a mask of valid rows."""
         ...
 
     def __call__(self, ids: Tensor, valid: Tensor | None) -> Tensor:
@@ -35,7 +35,7 @@ class DecodeStep(Protocol):
         ...
 
     def memory(self) -> Memory:
-        """Return the memory itself: later steps write into it."""
+        """Return the memory, not a copy: later steps write into it."""
         ...
 
 
@@ -43,45 +43,45 @@ class DecodeSteps(Protocol):
     """The repeated steps of one generation."""
 
     def find(self, owner: object, memory: Memory, rows: int, has_valid: bool) -> DecodeStep | None:
-        """Return a step that continues from a memory, nobody else's while its owner lives."""
+        """Return a step that continues from a memory, used by no other owner while this one lives."""
         ...
 
 
 class DecodeReader(Protocol):
-    """What a loop asks of the reader whose memory and logits it moves forward."""
+    """What a decode loop needs of the reader whose memory and logits it advances."""
 
     model: SequenceLayer[Any]
     modules: Sequence[nn.Module]
     device: torch.device
     logits: Tensor
-    room: float
+    room: float  # steps reserved and not yet read
 
     @property
     def memory(self) -> Memory:
-        """What is remembered now."""
+        """The memory after all ids read."""
         ...
 
     def read_chosen(self, ids: list[int]) -> None:
-        """Read what was chosen in each row, nothing where it is −1."""
+        """Read the id chosen in each row, nothing where it is −1."""
         ...
 
     def ready_step(self, is_next: bool) -> DecodeStep | None:
-        """Return the repeated step in use; `is_next`: or the one for another id, with room for it."""
+        """Return the repeated step in use, if any; with `is_next` one that has a slot reserved for another id."""
         ...
 
     def resume_from(self, memory: Callable[[], Memory], logits: Tensor) -> None:
-        """Take over what somebody else has read; the memory is asked for when it is needed."""
+        """Continue after the ids that a decode loop has read; `memory` is called when its result is needed."""
         ...
 
 
 class DecodeLoop(Protocol):
-    """Chooses and reads many ids at once."""
+    """Chooses and reads many ids in one call."""
 
     def take(
         self, unread: list[int] | None, most: int, left: int, active: list[bool]
     ) -> tuple[list[Turn], list[int] | None]:
-        """Take at most `most` turns of those `left`; return them, and the ids that are unread after them.
+        """Generate at most `most` of the `left` steps; return them, and the ids that are unread after them.
 
-        `unread` are ids that were chosen and not read yet. No turns: the caller takes one itself.
+        `unread` are ids that were chosen and not yet read. An empty list: the caller generates a step itself.
         """
         ...

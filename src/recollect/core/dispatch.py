@@ -1,11 +1,11 @@
-"""The wall between mathematics and device code: fast forms register here, and everything else asks here.
+"""Dispatch to device code: `recollect.accel` registers its accelerated forms here, and callers look them up here.
 
-A layer's file holds its mathematics and a `fast` that needs nothing but torch. Our own device code lives in
-`recollect.accel`, which no other folder imports: this module loads `recollect.accel.cpu` or `recollect.accel.cuda` by
-name, when a tensor of that device is first read. Each registers its forms under the names of `HOOKS`. A form returns
-None where it does not apply, and then the caller reads without it.
+A layer's file holds its mathematics and a `fast` that needs only torch. Our own device code lives in
+`recollect.accel`, which no other folder imports: this module imports `recollect.accel.cpu` or `recollect.accel.cuda` by
+name when a tensor on that device is first read. Each registers its forms under the names of `HOOKS`. A form returns
+None where it does not apply; the caller then reads without it.
 
-`RECOLLECT_ACCEL=off` in the environment, or `with without_accel():`, leaves every form out; results are the same.
+`RECOLLECT_ACCEL=off` in the environment, or `with without_accel():`, disables every form; results are the same.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ Form: TypeAlias = Callable[..., Any]
 
 HOOKS = {
     "layer": "(layer, x, memory or None, valid): read with one layer that declares a `kernel`",
-    "neighbours": "(layers, x, memories, valid): read with the first of a Stack's layers, as many as can be joined",
+    "neighbours": "(layers, x, memories, valid): read with the first layers of a Stack, as many as one kernel can fuse",
     "both_directions": "(forwards, backwards, x, memories, valid): read with the two layers of a Bidirectional",
-    "decode_step": "a decode step that is repeated: recorded, compiled or captured",
-    "decode_loop": "choosing and reading in turn without returning to Python",
-    "decode_refusal": "(model): why a model's decode step is not repeated; an empty text where it is",
-    "compiler": "(): what compiles device code here, tried on a tiny source",
-    "reasons": "(): why forms are not used here, by name",
+    "decode_step": "(model, modules, steps, memory, patience): decode steps that are compiled or captured once",
+    "decode_loop": "(reader, settings, generators): choose and read ids alternately without returning to Python",
+    "decode_refusal": "(model): why a model's decode step cannot be repeated; an empty string where it can",
+    "compiler": "(): the compiler of device code on this machine, tested on a tiny source",
+    "reasons": "(): why forms are not used on this machine",
 }
 
 _forms: dict[tuple[str, str], Form] = {}  # by hook and device type
-_missing: dict[str, str] = {}  # why a device type has no forms
+_missing: dict[str, str] = {}  # by device type: why it has no forms
 _tried: set[str] = set()
 
 
@@ -45,7 +45,7 @@ _switch = _Switch()
 
 
 def register(hook: str, device: str, form: Form) -> None:
-    """Offer a fast form for a hook on a type of device."""
+    """Register an accelerated form for a hook on a type of device."""
     if hook not in HOOKS:
         raise ValueError(f"hook: got {hook!r}, expected one of {', '.join(HOOKS)}")
     _forms[hook, device] = form
@@ -61,13 +61,13 @@ def find(hook: str, device: str) -> Form | None:
 
 
 def ask(hook: str, device: str, *given: Any, **options: Any) -> Any:
-    """Return what the form for a hook gives on a type of device; None: there is none, or it does not apply."""
+    """Return the result of the form for a hook on a type of device; None: there is none, or it does not apply."""
     form = find(hook, device)
     return None if form is None else form(*given, **options)
 
 
 def why_not(device: str) -> list[str]:
-    """Return the reasons why fast forms of a type of device are not used, for `recollect doctor`."""
+    """Return why accelerated forms of a type of device are not used, for `recollect doctor`."""
     if not _switch.is_on:
         return ["switched off: RECOLLECT_ACCEL=off"]
     found = ask("reasons", device)
@@ -76,7 +76,7 @@ def why_not(device: str) -> list[str]:
 
 @contextmanager
 def without_accel() -> Iterator[None]:
-    """Use no device code of ours in this thread."""
+    """Disable our device code in this thread."""
     before = _switch.is_on
     _switch.is_on = False
     try:

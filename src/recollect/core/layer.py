@@ -1,9 +1,9 @@
-"""The contract: a layer reads a stretch of a sequence and what it remembers, and gives back both anew.
+"""The contract: a layer maps a chunk of a sequence and a memory to outputs and the memory after it.
 
     y, memory = layer(x, memory)
 
-One method serves one step, a chunk and a whole sequence. A layer is written with two methods,
-`initial_memory` and `read`, the readable form; `fast`, a quicker form with the same results, is optional.
+The same call reads one step, a chunk or a whole sequence. A layer implements two methods, `initial_memory` and `read`,
+the readable form; `fast`, a faster form with the same results, is optional.
 """
 
 from __future__ import annotations
@@ -22,48 +22,48 @@ M = TypeVar("M", bound=Memory)
 
 
 class SequenceLayer(nn.Module, Generic[M]):
-    """A way of remembering.
+    """The base class of all layers: outputs and the next memory from inputs and a memory.
 
     `width` is the size D of the inputs (B, T, D), or None where they are ids (B, T); `width_out` that of the
-    outputs. `growth` states how the memory's bytes follow the steps read: "none", "constant", "saturates"
+    outputs. `growth` states how the memory's bytes grow with the steps read: "none", "constant", "saturates"
     or "linear".
     """
 
     width: int | None
     width_out: int
     growth: str = "constant"
-    chunk_sizes: tuple[int, ...] = ()  # where it reads in chunks: `check_layer` tries lengths beyond each of these
+    chunk_sizes: tuple[int, ...] = ()  # that it computes in: `check_layer` tries lengths beyond each of these
     vocab_size: int  # where the inputs are ids
-    kernel: str | None = None  # the name of its equations among our device code, where there may be some: core/dispatch
+    kernel: str | None = None  # the name under which device code knows its equations; None: there is none
 
     @property
     def streams(self) -> bool:
-        """Whether a sequence may be read in chunks; False: it must be seen at once."""
+        """Whether a sequence may be read in chunks; False: it must be read at once."""
         return True
 
     @property
     def carries(self) -> bool:
-        """Whether training carries the memory from one stretch of text to the next: where its size is bounded."""
+        """Whether training carries the memory from one chunk of text to the next: where its size is bounded."""
         return self.growth != "linear"
 
     def initial_memory(self, batch_size: int, like: Tensor | None = None) -> M:
-        """Remember nothing yet, on the device and in the dtype of the parameters, or of `like`."""
+        """Return the memory before the first step, with the dtype and device of the parameters, or of `like`."""
         raise NotImplementedError
 
     def read(self, x: Tensor, memory: M, valid: Tensor | None) -> tuple[Tensor, M]:
-        """Read, in the form written for reading. x is zero where invalid; what y is there does not matter."""
+        """Compute outputs and memory in the readable form. x is zero at padding; y may be anything there."""
         raise NotImplementedError
 
     def fast(self, x: Tensor, memory: M, valid: Tensor | None) -> tuple[Tensor, M]:
-        """Read, in the form made for speed: the same outputs, memory and gradients."""
+        """Compute the outputs, memory and gradients of `read`, faster."""
         return self.read(x, memory, valid)
 
     def forward(self, x: Tensor, memory: M | None = None, *, valid: Tensor | None = None) -> tuple[Tensor, M]:
         """Read x (B, T, D), or ids (B, T), continuing from `memory` (None: from the beginning).
 
         `valid` (B, T) is True at real steps, a prefix of each row (right padding; `rc.pad` makes such batches).
-        Elsewhere outputs are zero and the memory does not move. A mask that is no prefix, as from left padding, is
-        refused where it can be seen without waiting for a device: on the CPU, outside compilation.
+        At padding outputs are zero and the memory does not change. A mask that is not a prefix, as from left padding,
+        raises where that can be checked without a device sync: on the CPU, outside compilation.
         """
         x = self.enter(x, valid)
         if memory is not None:
@@ -77,9 +77,10 @@ class SequenceLayer(nn.Module, Generic[M]):
         return fill_invalid(y, valid), memory
 
     def _accelerated(self, x: Tensor, memory: M | None, valid: Tensor | None) -> tuple[Tensor, M] | None:
-        """Read with our device code, which may need no initial memory: making one takes time. None: it does not apply.
+        """Read with our device code; None: it does not apply.
 
-        What torch.compile reads is left to it.
+        Without a memory none is made first: a kernel may not need it, and making it takes time. Under torch.compile the
+        layer is left to the compiler.
         """
         if self.kernel is None or torch.compiler.is_compiling():
             return None
@@ -87,7 +88,7 @@ class SequenceLayer(nn.Module, Generic[M]):
         return found
 
     def enter(self, x: Tensor, valid: Tensor | None) -> Tensor:
-        """Check what comes in, and give x with zeros at padding."""
+        """Check the inputs, and return x with zeros at padding."""
         dtype, device = self._home()
         check_input(x, self.width, dtype, device)
         if valid is not None:
@@ -102,7 +103,7 @@ class SequenceLayer(nn.Module, Generic[M]):
         return (None, None) if p is None else (p.dtype, p.device)
 
     def _check_memory(self, memory: M, x: Tensor) -> None:
-        """Refuse a memory of another layer, batch size, dtype or device."""
+        """Raise for a memory of another layer, batch size, dtype or device."""
         check_memory(memory, self.initial_memory(0, like=x), len(x))
 
     def _like(self, like: Tensor | None) -> dict[str, Any]:
@@ -115,7 +116,7 @@ class SequenceLayer(nn.Module, Generic[M]):
 
 
 def _first_parameter(module: nn.Module) -> nn.Parameter | None:
-    """Return the first parameter of floats, as `parameters()` would: that takes longer, and every call asks."""
+    """Return the first floating-point parameter, as `parameters()` would; that is slower, and every call needs it."""
     for p in module._parameters.values():
         if p is not None and p.is_floating_point():
             return p
@@ -129,7 +130,7 @@ def _first_parameter(module: nn.Module) -> nn.Parameter | None:
 def scan(
     layer: SequenceLayer[M], x: Tensor, memory: M | None = None, *, valid: Tensor | None = None
 ) -> tuple[Tensor, M]:
-    """Read step by step: the definition that every other way of reading must equal."""
+    """Read step by step: the definition that every other form of reading must equal."""
     if memory is None:
         memory = layer.initial_memory(len(x), like=x)
     outputs = [layer(x[:, :0], memory)[0]]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 @lru_cache
 def processor() -> str:
-    """Return the processor's name and what it can do: code compiled for another may end the program."""
+    """Return the processor's name and features: code compiled for another may raise an illegal instruction."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:

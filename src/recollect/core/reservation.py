@@ -1,7 +1,7 @@
-"""Room in the lists of a memory: how much there is to be, what fills it, and how far, without a look at values.
+"""Reserved slots of growing memories: how many to reserve, and how many are filled, from shapes alone.
 
-A loop has a memory of its own, whose lists have room. Another memory is written into it as it stands, and comes back
-cut to what is filled: both are known from shapes, so nothing is padded and nobody waits for a GPU.
+A decode loop owns a memory with reserved slots. A settled memory is copied into its front, and the result is cut to the
+slots that are filled. Both follow from shapes, so that nothing is padded and there is no device sync.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from recollect.core.capture import copy_together
 from recollect.core.growing import Growing
 from recollect.core.memory import Memory
 
-HINTS = ("even", "reserved", "in_place")  # that room changes
+HINTS = ("even", "reserved", "in_place")  # the fields that `reserve` changes
 
 
 def room_for(memory: Memory, steps: int) -> int:
-    """Return for how many of the steps to come a settled memory is to have room.
+    """Return the number of slots to reserve in a settled memory for at most `steps` more steps.
 
-    Lists have 64, 128, 256 … slots, so that like shapes come again; of more than 1024 at most as many again as are
-    filled: all are looked through at every step.
+    Sizes are 64, 128, 256 … slots, so that shapes recur. Beyond 1024 at most as many are reserved as are filled: every
+    step attends over all slots.
     """
     longest = max((part.slots for part in _growing(memory)), default=0)
     size = 1 << (max(longest + min(steps, max(longest, 1024)), 64) - 1).bit_length()
@@ -31,7 +31,7 @@ def room_for(memory: Memory, steps: int) -> int:
 
 
 def is_with_room(roomy: Memory, memory: Memory, room: int) -> bool:
-    """Whether a memory has the layout of `memory.reserve(room, in_place=True)`."""
+    """Return whether `roomy` has the layout of `memory.reserve(room, in_place=True)`."""
     if type(roomy) is not type(memory):
         return False
     spared: tuple[str, ...] = ()
@@ -55,20 +55,20 @@ def _is_with_room(roomy: Any, part: Any, room: int, size: int | None) -> bool:
 
 
 def filled(memory: Memory) -> list[int] | None:
-    """Return the filled slots of each list in a settled memory; None: its rows are not of one age."""
+    """Return the number of filled slots of each growing part of a settled memory; None: it differs between rows."""
     parts = _growing(memory)
     return [part.slots for part in parts] if all(part.even for part in parts) else None
 
 
 def as_filled(memory: Memory, slots: list[int] | None) -> Memory:
-    """Return a memory with room without it, where it is known how many slots of each list are filled."""
+    """Return a memory without its reserved slots, given the number of filled ones of each growing part."""
     return memory if slots is None else _cut(memory, iter(slots))
 
 
 def _cut(memory: Memory, slots: Iterator[int]) -> Memory:
     if not isinstance(memory, Growing):
         return memory._map(lambda t: t, lambda m: _cut(m, slots))
-    size = next(slots)  # of a list with a limit perhaps more than there are: then all are filled
+    size = next(slots)  # may exceed the slots of a part with a limit: then all are filled
     lists = {name: t[:, :size] for name, t in memory._lists()}
     return memory._with(**lists, even=True, reserved=False, in_place=False)
 
@@ -81,7 +81,7 @@ def _growing(memory: Memory) -> list[Growing]:
 
 
 def copied(memory: Memory) -> Memory:
-    """Return a copy; gradients go through it."""
+    """Return a copy, through which gradients flow."""
     leaves = memory.leaves()
     if any(t.requires_grad for t in leaves):
         copies = [t.clone() for t in leaves]
@@ -96,8 +96,8 @@ def _with_leaves(memory: Memory, leaves: Iterator[Tensor]) -> Memory:
 
 
 def front(roomy: Tensor, t: Tensor) -> Tensor:
-    """Return the part of a list that another one is to fill, with its strides where possible: see `copy_together`."""
+    """Return the front of `roomy` that t is copied into, with the strides of t where possible: see `copy_together`."""
     if roomy.shape == t.shape:
         return roomy
-    is_one = len(roomy) == 1 and roomy.stride()[1:] == t.stride()[1:]  # how far it is to the next row matters to none
+    is_one = len(roomy) == 1 and roomy.stride()[1:] == t.stride()[1:]  # the stride between rows does not matter
     return roomy.as_strided(t.shape, t.stride()) if is_one else roomy[:, : t.shape[1]]

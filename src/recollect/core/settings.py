@@ -4,7 +4,7 @@
     class Options(CheckedSettings):
         rate: float = setting(3e-3, above=0.0, help="peak learning rate")
 
-A value outside its range, of another type, or for a name that does not exist is refused with the nearest name.
+A value outside its range or of another type raises; a name that does not exist raises with the nearest one.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def setting(
     choices: Sequence[str] = (),
     help: str = "",
 ) -> Any:
-    """Declare a setting: its default, its range or choices, and one line of what it does."""
+    """Declare a setting: its default, its range or choices, and a line of help."""
     limits = {"least": least, "most": most, "above": above, "below": below}
     bounds = {name: limit for name, limit in limits.items() if limit is not None}
     return field(default=default, metadata={"bounds": bounds, "choices": tuple(choices), "help": help})
@@ -70,7 +70,7 @@ def check(declared: Field[Any], kind: Any, value: Any) -> None:
 
 
 def check_against(config: type, settings: Mapping[str, Any]) -> None:
-    """Check given settings against a dataclass that declares them, without making it."""
+    """Check given settings against a dataclass that declares them, without an instance of it."""
     kinds = get_type_hints(config)
     declared = {f.name: f for f in fields(config)}
     for name, value in settings.items():
@@ -78,7 +78,7 @@ def check_against(config: type, settings: Mapping[str, Any]) -> None:
 
 
 def _kinds(declared: Field[Any], kind: Any) -> tuple[tuple[type, ...], tuple[str, ...]]:
-    """Return the types that a setting may have, and its choices where it is a word."""
+    """Return the types that a setting may have, and its choices where it is a string."""
     parts = (kind,) if get_origin(kind) is Literal else get_args(kind) or (kind,)
     choices = declared.metadata.get("choices", ()) or tuple(
         w for p in parts if get_origin(p) is Literal for w in get_args(p)
@@ -109,7 +109,7 @@ def described(config: type) -> Iterator[tuple[Field[Any], str, str]]:
 
 
 def parse(text: str) -> tuple[str, Any]:
-    """Read NAME=VALUE as it is typed; a value is JSON, or a word as it stands."""
+    """Read NAME=VALUE from the command line; a value is JSON, or else a plain string."""
     name, separator, word = text.partition("=")
     if not separator:
         raise SettingError(f"--set: got {text!r}, expected NAME=VALUE, as in --set rate=0.001")
@@ -120,7 +120,7 @@ def parse(text: str) -> tuple[str, Any]:
 
 
 def share_out(given: Mapping[str, Any], declared: Mapping[str, Iterable[str]], where: str) -> dict[str, dict[str, Any]]:
-    """Return the given settings by who declares them; refuse a name that nobody does, with the nearest."""
+    """Return the given settings by the owner that declares them; raise for an unknown name, with the nearest."""
     shares: dict[str, dict[str, Any]] = {owner: {} for owner in declared}
     known = {name: owner for owner, names in declared.items() for name in names}
     for name, value in given.items():

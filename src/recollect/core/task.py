@@ -1,7 +1,7 @@
-"""The task seam: all that one kind of run knows and no other part of the package does.
+"""The task protocol: everything that is specific to one kind of run.
 
-The loop, checkpoints, evaluation, prediction, plan, card and command line ask a task and never branch on its name. A
-task is a class made from its own `Options`; everything else that it needs is passed to its methods.
+The loop, checkpoints, evaluation, prediction, plan, card and command line call a task and never branch on its name. A
+task is constructed from its own `Options`; everything else that it needs is passed to its methods.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Assets: TypeAlias = Mapping[str, Any]  # what a run saves beside its weights, by
 
 @dataclass(frozen=True)
 class Loss:
-    """The loss of one batch: summed over what is predicted, how much that is, and the memory after it."""
+    """The loss of one batch: its sum over predictions, their number, and the memory after the batch."""
 
     total: Tensor  # ()
     count: Tensor | int
@@ -28,38 +28,41 @@ class Loss:
 
 
 class LossFunction(Protocol):
-    """A model, a batch and the memory carried so far to a loss. No shape may depend on a value: it may be captured."""
+    """A function from model, batch and carried memory to a loss.
+
+    It may be captured in a CUDA graph, so no shape may depend on a value.
+    """
 
     def __call__(self, model: Any, batch: Any, memory: Memory | None) -> Loss:
         """Return the loss."""
 
 
 class Batches(Protocol):
-    """Where batches come from, again and again; its place can be saved."""
+    """A source of batches that can be iterated repeatedly and whose position can be saved."""
 
     def __iter__(self) -> Iterator[Any]:
         """Yield batches: pytrees of tensors with a `count`, the number of predictions in them."""
 
     @property
     def predicted(self) -> int:
-        """Predictions of one epoch."""
+        """The number of predictions in one epoch."""
 
     def state(self) -> dict[str, Any]:
-        """Return the place as plain data."""
+        """Return the position as plain data."""
 
     def load_state(self, state: dict[str, Any]) -> None:
-        """Resume from a place."""
+        """Resume from a position."""
 
 
 class Dataset(Protocol):
     """Data in three parts."""
 
-    name: str  # of its place in the cache, for `reopen`
+    name: str  # under which it is cached, for `reopen`
 
 
 @dataclass(frozen=True)
 class Measure:
-    """What a figure means: its heading, its definition, and which direction is better."""
+    """A metric: its title, its definition, and which direction is better."""
 
     title: str
     definition: str
@@ -71,17 +74,17 @@ class Scores:
     """Named figures of one model on one part of the data. The first measure of the first row decides what is best."""
 
     measures: Mapping[str, Measure]
-    rows: Mapping[str, Mapping[str, float]]  # by the variant of reading or decoding
+    rows: Mapping[str, Mapping[str, float]]  # by variant of evaluation or decoding
     details: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def decisive(self) -> str:
-        """The name of the measure that decides."""
+        """The name of the measure that decides which weights are best."""
         return next(iter(self.measures))
 
     @property
     def value(self) -> float:
-        """The figure that decides."""
+        """The figure that decides which weights are best."""
         return float(next(iter(self.rows.values()))[self.decisive])
 
     @property
@@ -90,7 +93,7 @@ class Scores:
         return self.measures[self.decisive].lower_is_better
 
     def as_json(self) -> dict[str, Any]:
-        """Return all of it as plain data."""
+        """Return all figures as plain data."""
         rows = [{"read": name, **values} for name, values in self.rows.items()]
         return {**self.details, "rows": rows, "measures": {name: asdict(m) for name, m in self.measures.items()}}
 
@@ -107,7 +110,7 @@ class Scores:
 
 @dataclass(frozen=True)
 class Answer:
-    """One thing that a model makes of an input."""
+    """One output of a model for an input; `score` is what outputs are ranked by."""
 
     text: str
     score: float
@@ -116,7 +119,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Prediction:
-    """What a model makes of one input, best first."""
+    """The outputs of a model for one input, best first."""
 
     source: str
     targets: Sequence[Answer]
@@ -128,7 +131,7 @@ class Prediction:
 
 @dataclass(frozen=True)
 class Baseline:
-    """A naive model's figure, for the rows of every table."""
+    """The figure of a naive model, for comparison in every table."""
 
     name: str
     value: float  # of the measure that decides
@@ -136,27 +139,27 @@ class Baseline:
 
 @dataclass(frozen=True)
 class About:
-    """What a model card says of the data and of what the model remembers."""
+    """What a model card states about the data and the size of the memory."""
 
     noun: Mapping[str, str]  # by language: a language model, a translator …
-    symbols: str  # how inputs are cut
+    symbols: str  # how inputs are tokenized
     vocabulary: int
     parts: tuple[int, int, int]  # sizes of train, valid and test …
     unit: Mapping[str, str]  # … in what, by language
     memory: Mapping[int, int]  # bytes that one row remembers, by symbols read
-    use: str  # the verb that uses the run
+    use: str  # the command that uses the run
 
 
 class Task(Protocol):
     """One kind of run.
 
     A task may also have `predict(model, assets, inputs, **settings) -> Iterator[Prediction]`, `generate(model, assets,
-    prompt, stop, **settings) -> Iterator[str]` and `attention(model, assets, source, target)`; a verb that it lacks is
-    refused with the one that it has.
+    prompt, stop, **settings) -> Iterator[str]` and `attention(model, assets, source, target)`; for a command that it
+    lacks the error names one that it has.
     """
 
     name: ClassVar[str]
-    Options: ClassVar[type]  # a frozen dataclass of this task's settings and no other's
+    Options: ClassVar[type]  # a frozen dataclass of the settings of this task only
     families: ClassVar[tuple[str, ...]]  # names of its models
     Config: ClassVar[type]  # a dataclass that declares the models' settings
     default_model: ClassVar[str]
@@ -164,7 +167,7 @@ class Task(Protocol):
     loss: LossFunction
 
     def __init__(self, options: Any) -> None:
-        """Take this task's settings."""
+        """Store the settings of this task."""
 
     def open(self, source: str) -> Any:
         """Read the data: a Dataset with its three parts."""
@@ -173,26 +176,26 @@ class Task(Protocol):
         """Return data by its name in the cache; None where it is no longer there."""
 
     def read(self, source: str, assets: Assets) -> Any:
-        """Read other data with a run's own assets: a Dataset whose test part it is."""
+        """Read other data with a run's own assets, as the test part of a Dataset."""
 
     @staticmethod
     def settings(family: str) -> Sequence[str]:
         """Return the names of the model settings that a family uses."""
 
     def config(self, family: str, size: str, dataset: Any, settings: Mapping[str, Any]) -> Any:
-        """Return the model's config, a dataclass, for any family of the line or one's own."""
+        """Return the model's config, a dataclass, for a built-in family or a user's own."""
 
     def build(self, config: Mapping[str, Any]) -> nn.Module:
-        """Return a model with new weights from its config as plain data."""
+        """Return a newly initialized model from its config as plain data."""
 
     def assets(self, dataset: Any) -> Assets:
         """Return what is saved in the run: tokenizer, labels, scalers."""
 
     def load_assets(self, folder: Path) -> Assets:
-        """Read the assets back."""
+        """Read the assets that a run has saved."""
 
     def batches(self, dataset: Any, model: Any, seed: int) -> Batches:
-        """Return what a model learns from."""
+        """Return the training batches of a model."""
 
     def fit(self, model: Any, dataset: Any, limit: int | None = None) -> int:
         """Train a model that has no parameters by counting; return how many symbols were counted."""
@@ -204,17 +207,17 @@ class Task(Protocol):
         """Return every figure of the test part."""
 
     def baselines(self, dataset: Any) -> list[Baseline]:
-        """Return the naive rows of every table."""
+        """Return the naive models' figures."""
 
     def sample(self, model: Any, dataset: Any) -> tuple[str, str]:
-        """Return an input, and what the model makes of it, in a line."""
+        """Return an input and the model's output for it, in a line each."""
 
     def about(self, dataset: Any, model: Any) -> About:
-        """Return what the card says."""
+        """Return what the card states."""
 
 
 class TaskDefaults:
-    """What a task may leave out: it is read anew, saves nothing beside its weights, and is measured in one way."""
+    """Defaults for a task: no cache, no assets, no baselines, and an evaluation that is `measure` on the test part."""
 
     name: ClassVar[str]
     Options: ClassVar[type]
@@ -227,46 +230,46 @@ class TaskDefaults:
         self.options = options
 
     def open(self, source: str) -> Any:
-        """Read the data; the one method of these that a task must have."""
+        """Read the data; a task must implement it."""
         raise NotImplementedError
 
     def measure(self, model: Any, dataset: Any, split: str, limit: int | None = None) -> Scores:
-        """Return the figures that decide; a task must have it."""
+        """Return the figures that decide which weights are best; a task must implement it."""
         raise NotImplementedError
 
     def reopen(self, name: str) -> Any:
-        """Return None: nothing is kept in a cache, and data are read again."""
+        """Return None: nothing is cached, and the data are read again."""
         return None
 
     def read(self, source: str, assets: Assets) -> Any:
-        """Read other data as its own."""
+        """Read other data as `open` does."""
         return self.open(source)
 
     @classmethod
     def settings(cls, family: str) -> Sequence[str]:
-        """Return all settings of the config: every family uses each."""
+        """Return all settings of the config: every family uses all of them."""
         return [f.name for f in fields(cls.Config) if f.name != "family"]
 
     def config(self, family: str, size: str, dataset: Any, settings: Mapping[str, Any]) -> Any:
-        """Return the config with the settings given; sizes make no difference."""
+        """Return the config with the given settings; `size` is ignored."""
         return self.Config(family, **settings)
 
     def assets(self, dataset: Any) -> Assets:
-        """Return nothing."""
+        """Return no assets."""
         return {}
 
     def load_assets(self, folder: Path) -> Assets:
-        """Return nothing."""
+        """Return no assets."""
         return {}
 
     def fit(self, model: Any, dataset: Any, limit: int | None = None) -> int:
-        """Refuse: no model of this task counts."""
+        """Raise NotImplementedError: no model of this task is trained by counting."""
         raise NotImplementedError
 
     def evaluate(self, model: Any, dataset: Any, assets: Assets, steps: int | None = None) -> Scores:
-        """Measure the test part."""
+        """Return `measure` on the test part."""
         return self.measure(model, dataset, "test")
 
     def baselines(self, dataset: Any) -> list[Baseline]:
-        """Return no naive rows."""
+        """Return no naive models."""
         return []
