@@ -1,4 +1,4 @@
-"""A block: a layer that mixes steps, then a feed-forward network, each with a residual and a norm."""
+"""A block: a layer that mixes steps, then a feed-forward network, each with a residual connection and a norm."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from recollect.layers.pointwise import FeedForward, LayerNorm, Pointwise, RMSNor
 
 
 class Block(SequenceLayer[M]):
-    """Any mixer in a Transformer's block.
+    """A Transformer block with any layer as its mixer.
 
     norm="pre" (GPT-2):               x ← x + mixer(norm x);  x ← x + feed_forward(norm x)
     norm="post" (Vaswani et al. 2017): x ← norm(x + mixer(x));  x ← norm(x + feed_forward(x))
 
-    Its memory is the mixer's. `kind` is the norm's: "layer" or "rms".
+    Its memory is the mixer's. `kind` selects the norm: "layer" or "rms".
     """
 
     kernel = "block"
@@ -51,15 +51,15 @@ class Block(SequenceLayer[M]):
 
     @property
     def streams(self) -> bool:
-        """As the mixer."""
+        """Whether the mixer streams."""
         return self.mixer.streams
 
     def initial_memory(self, batch_size: int, like: Tensor | None = None) -> M:
-        """As the mixer."""
+        """Return the mixer's initial memory."""
         return self.mixer.initial_memory(batch_size, like)
 
     def read(self, x: Tensor, memory: M, valid: Tensor | None) -> tuple[Tensor, M]:
-        """Mix, then feed forward."""
+        """Apply the mixer, then the feed-forward network."""
         if self.norm == "pre":
             mixed, memory = self.mixer(self.mixer_norm.map(x), memory, valid=valid)
             x = x + self._drop(mixed)

@@ -1,4 +1,4 @@
-"""Layers that look at one step at a time and remember nothing."""
+"""Layers that compute each step independently and have no memory."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from recollect.core.record import note
 
 
 class Pointwise(SequenceLayer[Nothing]):
-    """A function of each step alone, `map`: (B, T, D) to (B, T, D′)."""
+    """A function `map` that is applied to each step separately: (B, T, D) to (B, T, D′)."""
 
     growth = "none"
 
     def map(self, x: Tensor) -> Tensor:
-        """Change every step by itself."""
+        """Return the outputs of all steps, each computed from its own input only."""
         raise NotImplementedError
 
     def initial_memory(self, batch_size: int, like: Tensor | None = None) -> Nothing:
-        """Remember nothing."""
+        """Return the empty memory."""
         return Nothing()
 
     def read(self, x: Tensor, memory: Nothing, valid: Tensor | None) -> tuple[Tensor, Nothing]:
@@ -57,7 +57,7 @@ class FeedForward(Pointwise):
         self.down = nn.Linear(self.hidden, width, bias=bias, **factory)
 
     def map(self, x: Tensor) -> Tensor:
-        """W_2 φ(W_1 x + b_1) + b_2."""
+        """Return W_2 φ(W_1 x + b_1) + b_2."""
         hidden = self._activate(self.up(x))  # (B, T, hidden)
         note(self, hidden=hidden)
         return self.down(F.dropout(hidden, self.dropout) if self.training else hidden)
@@ -112,7 +112,7 @@ class Linear(Pointwise):
         self.linear = nn.Linear(width, width_out, bias=bias, **factory)
 
     def map(self, x: Tensor) -> Tensor:
-        """W x + b."""
+        """Return W x + b."""
         return self.linear(x)
 
 
@@ -125,7 +125,7 @@ class Embedding(Pointwise):
         self.table = nn.Embedding(vocab_size, width, **factory)
 
     def map(self, x: Tensor) -> Tensor:
-        """Look the vectors up."""
+        """Return the vectors of the ids."""
         return self.table(x)
 
 
@@ -140,5 +140,5 @@ class Dropout(Pointwise):
         self.rate = rate
 
     def map(self, x: Tensor) -> Tensor:
-        """Drop and rescale."""
+        """Return x with features zeroed and the rest rescaled, in training; x in eval mode."""
         return F.dropout(x, self.rate, self.training)

@@ -1,4 +1,4 @@
-"""A recurrence's weights in one piece of a GPU's memory: cuDNN would copy them together at every call."""
+"""The weights of a recurrence in one contiguous buffer on a GPU: otherwise cuDNN copies them into one at every call."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def lay_together(layer: Recurrence[Any]) -> None:
-    """Move the weights of a layer on a GPU into one piece, in cuDNN's order; as parameters they stay what they were."""
+    """Move the weights of a layer on a GPU into one contiguous buffer, in cuDNN's order, in place."""
     weights = layer._weights()
     if not weights[0].is_cuda or layer.kernel is None or not layer.has_own_weights or not _are_apart(weights):
         return
@@ -25,10 +25,11 @@ def lay_together(layer: Recurrence[Any]) -> None:
 
 
 def _are_apart(weights: list[torch.Tensor]) -> bool:
-    """Whether all are plain parameters of one kind, each in memory of its own.
+    """Return whether all are plain parameters of one dtype and device, each in a storage of its own.
 
-    What lies together already stays where it is: a captured graph may know its address.
+    Weights that share a buffer already are not moved: a captured graph may hold their address.
     """
-    first, storages = weights[0], {w.untyped_storage().data_ptr() for w in weights}
+    first = weights[0]
+    storages = {w.untyped_storage().data_ptr() for w in weights}
     is_alike = all(type(w) is nn.Parameter and (w.dtype, w.device) == (first.dtype, first.device) for w in weights)
     return is_alike and len(storages) == len(weights)

@@ -20,7 +20,7 @@ class GRU(Recurrence[Hidden]):
     h̃_t = tanh(W_xh x_t + b_xh + r_t ⊙ (W_hh h_{t-1} + b_hh))      reset="after": cuDNN's and torch's form
     h_t = z_t ⊙ h_{t-1} + (1 - z_t) ⊙ h̃_t;  y_t = h_t
 
-    The two forms are different functions. The gates lie in torch's order r, z, h̃. Only "after" has fused kernels.
+    The two forms are different functions. The gates are in torch's order r, z, h̃. Only "after" has fused kernels.
     """
 
     gates = 3
@@ -42,11 +42,11 @@ class GRU(Recurrence[Hidden]):
 
     @zero_memory
     def initial_memory(self, batch_size: int, like: Tensor | None = None) -> Hidden:
-        """Begin with h_0 = 0."""
+        """Return h_0 = 0."""
         return Hidden(hidden=torch.zeros(batch_size, self.hidden, **self._like(like)))
 
     def step(self, from_x: Tensor, memory: Hidden) -> tuple[Hidden, dict[str, Tensor]]:
-        """One step of the equations above."""
+        """Compute one step of the equations above."""
         h = memory.hidden
         x_gates, x_candidate = from_x.split([2 * self.hidden, self.hidden], dim=1)
         w_gates, w_candidate = self.weight_hh.split([2 * self.hidden, self.hidden])
@@ -68,17 +68,17 @@ class GRU(Recurrence[Hidden]):
         }
 
     def fused_step(self, from_x: Tensor, memory: Hidden) -> Hidden | None:
-        """The gates and the new state in one launch."""
+        """Compute the gates and the new state in one kernel launch."""
         if self.reset == "before":
             return None
         from_h = F.linear(memory.hidden, self.weight_hh, self.bias_hh)  # (B, 3H)
         h = memory.hidden.contiguous()
-        with torch.autocast("cuda", enabled=False):  # which would narrow the state
+        with torch.autocast("cuda", enabled=False):  # which would cast the state to reduced precision
             hidden, _ = torch.ops.aten._thnn_fused_gru_cell(like_state(from_x, h), like_state(from_h, h), h)
         return Hidden(hidden=hidden)
 
     def fused(self, x: Tensor, memory: Hidden, valid: Tensor | None) -> tuple[Tensor, Hidden] | None:
-        """Run through padding: it comes last, so each row's own last output is right and is picked out."""
+        """Read padding too: it comes last, so that each row's output at its last valid step is right."""
         if self.reset == "before":
             return None
         y, final = self._run_fused(_VF.gru, x, memory.hidden[None].contiguous(), self._weights())

@@ -21,9 +21,9 @@ class LSTM(Recurrence[HiddenCell]):
     f_t = σ(W_xf x_t + W_hf h_{t-1} + b_f)      c_t = f_t ⊙ c_{t-1} + i_t ⊙ c̃_t
     o_t = σ(W_xo x_t + W_ho h_{t-1} + b_o)      h_t = o_t ⊙ tanh c_t;  y_t = h_t
 
-    The gates lie in torch's order i, f, c̃, o. No peepholes. Where we differ from torch: b_f starts at
-    `forget_bias` (default 1, after Jozefowicz et al. 2015), so that remembering comes first; without `bias` it
-    has no effect.
+    The gates are in torch's order i, f, c̃, o. No peepholes. Where we differ from torch: b_f starts at
+    `forget_bias` (default 1, after Jozefowicz et al. 2015), so that the cell is kept at first; without `bias`
+    it has no effect.
     """
 
     gates, kernel, remembers = 4, "lstm", HiddenCell
@@ -43,13 +43,13 @@ class LSTM(Recurrence[HiddenCell]):
 
     @zero_memory
     def initial_memory(self, batch_size: int, like: Tensor | None = None) -> HiddenCell:
-        """Begin with h_0 = c_0 = 0."""
+        """Return h_0 = c_0 = 0."""
         kind = self._like(like)
         hidden, cell = (torch.zeros(batch_size, self.hidden, **kind) for _ in range(2))
         return HiddenCell(hidden=hidden, cell=cell)
 
     def step(self, from_x: Tensor, memory: HiddenCell) -> tuple[HiddenCell, dict[str, Tensor]]:
-        """One step of the equations above."""
+        """Compute one step of the equations above."""
         total = from_x + F.linear(memory.hidden, self.weight_hh, self.bias_hh)  # (B, 4H)
         i, f, candidate, o = total.chunk(4, dim=1)
         i, f, candidate, o = i.sigmoid(), f.sigmoid(), candidate.tanh(), o.sigmoid()
@@ -66,15 +66,15 @@ class LSTM(Recurrence[HiddenCell]):
         return HiddenCell(hidden=hidden, cell=cell), inner
 
     def fused_step(self, from_x: Tensor, memory: HiddenCell) -> HiddenCell:
-        """The gates and both new vectors in one launch."""
+        """Compute the gates and both new vectors in one kernel launch."""
         from_h = F.linear(memory.hidden, self.weight_hh, self.bias_hh)  # (B, 4H)
         c = memory.cell.contiguous()
-        with torch.autocast("cuda", enabled=False):  # which would narrow the state
+        with torch.autocast("cuda", enabled=False):  # which would cast the state to reduced precision
             hidden, cell, _ = torch.ops.aten._thnn_fused_lstm_cell(like_state(from_x, c), like_state(from_h, c), c)
         return HiddenCell(hidden=hidden, cell=cell)
 
     def fused(self, x: Tensor, memory: HiddenCell, valid: Tensor | None) -> tuple[Tensor, HiddenCell] | None:
-        """Run through padding while the gates hold the cell; h is picked at each row's own last step."""
+        """Read padding too, with gates that keep the cell there; h is gathered at each row's own last valid step."""
         weights = self._weights()
         if valid is not None:
             x, weights[0] = self._hold_cell(x, weights[0], valid)
@@ -84,9 +84,9 @@ class LSTM(Recurrence[HiddenCell]):
         return y, HiddenCell(hidden=last_valid(y, memory.hidden, valid, h[0]), cell=c[0])
 
     def _hold_cell(self, x: Tensor, weight_ih: Tensor, valid: Tensor) -> tuple[Tensor, Tensor]:
-        """Add an input that is 1 at padding and there shuts the input gate and opens the forget gate.
+        """Add an input that is 1 at padding, where it closes the input gate and opens the forget gate.
 
-        Kernels do not give c at every step, so it cannot be picked out as h is; held, the last c is right.
+        Kernels return c of the last step only, so it cannot be gathered as h is; kept at padding, the last c is right.
         """
         at_padding = fill_invalid(x.new_ones(*x.shape[:2], 1), ~valid)  # (B, T, 1)
         column = weight_ih.new_zeros(4, self.hidden, 1)

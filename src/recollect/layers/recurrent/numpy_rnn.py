@@ -1,4 +1,4 @@
-"""Elman's network once more, from scratch in numpy: every number of forward and backward in plain sight."""
+"""Elman's network from scratch in numpy, with an explicit forward and backward pass."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ Array: TypeAlias = NDArray[np.float64]
 
 
 class NumpyRNN:
-    """A many-to-one recurrent network: reads a sequence, answers once at its end.
+    """A many-to-one recurrent network: reads a sequence, and predicts once at its end.
 
     h_t = tanh(W_xh x_t + W_hh h_{t-1} + b_h),  h_0 = 0;   y = W_hy h_n + b_y
 
     After Victor Zhou's "An Introduction to Recurrent Neural Networks for Beginners" (2019): columns instead of
     batches, weights drawn from a normal distribution and divided by 1000, zero biases, gradients clipped entry by
     entry. Where we differ: his backward pass carries the gradient to the step before by W_hh; the chain rule
-    wants its transpose. With W_hh the gradient is right for the last step only, which small weights hide.
+    requires its transpose. With W_hh the gradient is right for the last step only, which small weights hide.
 
-    It stands beside the layers, not among them: no batch, no memory handed in. `recollect.RNN` is the
-    same network under the contract.
+    It is not a SequenceLayer: it has no batch and takes no memory. `recollect.RNN` is the same network under the
+    contract.
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class NumpyRNN:
         self.last_hs: list[Array] = []  # its h_0 … h_n
 
     def forward(self, inputs: Sequence[Array]) -> tuple[Array, Array]:
-        """Read columns (input_size, 1), say one-hot ones; give y (output_size, 1) and h_n (hidden_size, 1)."""
+        """Read columns (input_size, 1), e.g. one-hot; return y (output_size, 1) and h_n (hidden_size, 1)."""
         h = np.zeros_like(self.b_h)
         self.last_inputs, self.last_hs = list(inputs), [h]
         for x in inputs:
@@ -47,9 +47,9 @@ class NumpyRNN:
         return self.W_hy @ h + self.b_y, h
 
     def backward(self, d_y: Array) -> dict[str, Array]:
-        """Return the gradients of a loss by every weight, from its gradient by y: back through time."""
+        """Return ∂loss/∂weight for every weight from d_y = ∂loss/∂y, by back-propagation through time."""
         if not self.last_hs:
-            raise RuntimeError("backward: nothing was read yet; call forward first")
+            raise RuntimeError("backward: got no inputs yet; call forward first")
         d_W_xh, d_W_hh, d_b_h = np.zeros_like(self.W_xh), np.zeros_like(self.W_hh), np.zeros_like(self.b_h)
         d_h = self.W_hy.T @ d_y
         for t in reversed(range(len(self.last_inputs))):
@@ -61,12 +61,12 @@ class NumpyRNN:
         return {"W_xh": d_W_xh, "W_hh": d_W_hh, "W_hy": d_y @ self.last_hs[-1].T, "b_h": d_b_h, "b_y": d_y.copy()}
 
     def one_step_back(self, d_total: Array) -> Array:
-        """Carry the gradient from W_xh x_t + W_hh h_{t-1} + b_h to h_{t-1}: W_hhᵀ, not W_hh."""
+        """Return ∂loss/∂h_{t-1} from the gradient of W_xh x_t + W_hh h_{t-1} + b_h: by W_hhᵀ, not W_hh."""
         d_h: Array = self.W_hh.T @ d_total
         return d_h
 
     def step(self, gradients: Mapping[str, Array], learn_rate: float, clip: float = 1.0) -> None:
-        """Descend: weight -= learn_rate · gradient, every entry of it first clipped to ±clip."""
+        """Update weight -= learn_rate · gradient, with every entry of the gradient clipped to ±clip."""
         for name, gradient in gradients.items():
             weight: Array = getattr(self, name)
             weight -= learn_rate * np.clip(gradient, -clip, clip)

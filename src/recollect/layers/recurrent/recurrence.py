@@ -1,4 +1,4 @@
-"""What RNN, GRU and LSTM share: weights, the loop over time, and torch's fused kernels where they are faster."""
+"""What RNN, GRU and LSTM share: weights, the time loop, and torch's fused kernels where they are faster."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Hidden(Memory):
-    """A vector: all that an RNN or a GRU remembers."""
+    """The memory of an RNN or a GRU: one vector."""
 
     hidden: Tensor  # (B, H)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class HiddenCell(Hidden):
-    """A vector, and a second one that gates protect: what an LSTM remembers."""
+    """The memory of an LSTM: the hidden state and the cell."""
 
     cell: Tensor  # (B, H)
 
@@ -42,16 +42,16 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 
 
 def zero_memory(initial_memory: Method) -> Method:
-    """Mark an `initial_memory` that is zero throughout: kernels need not be given that."""
+    """Mark an `initial_memory` that is zero everywhere: kernels need not read it."""
     initial_memory.is_zero = True  # type: ignore[attr-defined]
     return initial_memory
 
 
 class Recurrence(SequenceLayer[H]):
-    """One vector per row, updated at every step by the same weights.
+    """A memory of one or two vectors per row, updated at every step with the same weights.
 
-    Weights have torch's layout, the gates' rows one below the other: `weight_ih` (G·H, D), `weight_hh` (G·H, H)
-    and, with `bias`, two biases (G·H,), one for each product.
+    Weights have torch's layout, with the rows of all gates concatenated: `weight_ih` (G·H, D), `weight_hh` (G·H, H)
+    and, with `bias`, two biases (G·H,), one for each matrix product.
     """
 
     gates: int  # G
@@ -60,7 +60,7 @@ class Recurrence(SequenceLayer[H]):
     bias_hh: nn.Parameter | None
 
     def __new__(cls, *given: Any, **options: Any) -> Any:
-        """Refuse the arguments of `torch.nn`'s modules by name, before Python finds others missing."""
+        """Raise for arguments of `torch.nn`'s modules by name, before Python reports missing ones."""
         refuse_torch_arguments(cls, given, options)
         return super().__new__(cls)
 
@@ -83,16 +83,16 @@ class Recurrence(SequenceLayer[H]):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)  # type: ignore[no-untyped-call]
-        lay_together(self)  # a copy's weights are apart
+        lay_together(self)  # the weights of a copy are in separate buffers
 
     @property
     def begins_with_zeros(self) -> bool:
-        """Whether the initial memory is zero throughout, as `zero_memory` says."""
+        """Whether the initial memory is zero everywhere, as marked by `zero_memory`."""
         return getattr(self.initial_memory, "is_zero", False)
 
     @property
     def has_own_weights(self) -> bool:
-        """Whether the weights are this layer's parameters; not where one is made of others at every call."""
+        """Whether the weights are parameters of this layer; False where one is computed at every call (weight norm)."""
         return len(self._parameters) == 4
 
     def reset_parameters(self) -> None:
@@ -111,16 +111,16 @@ class Recurrence(SequenceLayer[H]):
         dropout: float = 0.0,
         **options: Any,
     ) -> RecurrentStack:
-        """Build `depth` such layers one above the other, in both directions where asked, dropout between them."""
+        """Return a stack of `depth` such layers, in one or both directions, with dropout between them."""
         return _bridge().build_stack(cls, width, hidden, depth, bidirectional=bidirectional, dropout=dropout, **options)
 
     @classmethod
     def from_torch(cls, module: nn.RNNBase) -> Any:
-        """Copy a `torch.nn` module: one layer in one direction gives this class, all else a `RecurrentStack`."""
+        """Return a copy of a `torch.nn` module: this class for one layer in one direction, else a `RecurrentStack`."""
         return _bridge().from_torch(cls, module)
 
     def to_torch(self) -> nn.RNNBase:
-        """Return the `torch.nn` module that reads the same (batch first)."""
+        """Return a `torch.nn` module with the same weights and outputs (batch first)."""
         return _bridge().to_torch(self)
 
     def memory_from_torch(self, state: Tensor | tuple[Tensor, Tensor]) -> Memory:
@@ -132,30 +132,31 @@ class Recurrence(SequenceLayer[H]):
         return _bridge().memory_to_torch(self, memory)
 
     def step(self, from_x: Tensor, memory: H) -> tuple[H, dict[str, Tensor]]:
-        """Update the memory from W_ih x_t + b_ih (B, G·H); also give the inner values by name."""
+        """Return the next memory from W_ih x_t + b_ih (B, G·H), and the inner values by name."""
         raise NotImplementedError
 
     def renew(self, from_x: Tensor, memory: H) -> H:
-        """Do as `step` where nobody asks for inner values; on a GPU all but the product in one launch."""
+        """Return the next memory without inner values; on a GPU all but the matrix product is one kernel launch."""
         may_fuse = from_x.is_cuda and not torch.compiler.is_compiling() and forward_ad._current_level < 0
         found = self.fused_step(from_x, memory) if may_fuse else None
         return self.step(from_x, memory)[0] if found is None else found
 
     def fused_step(self, from_x: Tensor, memory: H) -> H | None:
-        """Step with the library's kernel; None where there is none."""
+        """Return the next memory by torch's fused kernel; None where there is none."""
         return None
 
     def fused(self, x: Tensor, memory: H, valid: Tensor | None) -> tuple[Tensor, H] | None:
-        """Read with the library's kernel; None where there is none."""
+        """Read with torch's fused kernel; None where there is none."""
         raise NotImplementedError
 
     def read(self, x: Tensor, memory: H, valid: Tensor | None) -> tuple[Tensor, H]:
-        """Step through time; rows that have ended keep what they remember."""
+        """Read in a loop over time; rows that have ended keep their memory."""
         from_x = nn.functional.linear(x, self.weight_ih, self.bias_ih)  # (B, T, G·H)
-        outputs, inner = [x.new_zeros(len(x), 0, self.hidden)], defaultdict(list)
+        outputs = [x.new_zeros(len(x), 0, self.hidden)]
+        inner = defaultdict(list)
         for t in range(x.shape[1]):
-            renewed, values = self.step(from_x[:, t], memory)
-            memory = renewed if valid is None else hold(renewed, memory, valid[:, t])
+            after, values = self.step(from_x[:, t], memory)
+            memory = after if valid is None else hold(after, memory, valid[:, t])
             outputs.append(memory.hidden[:, None])
             for name, value in values.items():
                 inner[name].append(value)
@@ -168,29 +169,30 @@ class Recurrence(SequenceLayer[H]):
         return self.read(x, memory, valid) if found is None else found
 
     def _check_memory(self, memory: H, x: Tensor) -> None:
-        """Accept at once what is clearly right: making a memory for comparison takes time."""
+        """Check shapes directly where that is enough: the general check first makes a memory, which is slow."""
         is_known = type(memory) is self.remembers and self.begins_with_zeros
-        parts, wanted = memory.leaves() if is_known else [], (len(x), self.hidden)
-        if not parts or any(t.shape != wanted or t.dtype != x.dtype or t.device != x.device for t in parts):
+        parts = memory.leaves() if is_known else []
+        shape = (len(x), self.hidden)
+        if not parts or any(t.shape != shape or t.dtype != x.dtype or t.device != x.device for t in parts):
             super()._check_memory(memory, x)
 
     def may_fuse(self, x: Tensor) -> bool:
-        """Whether torch's fused kernel takes x, and is faster than steps.
+        """Return whether torch's fused kernel accepts x, and is faster than the time loop.
 
-        It rejects empty inputs and costs more than a few steps; in bf16 and fp16, which autocast chooses too, the CPU's
-        kernels end in an illegal instruction on some chips.
+        It rejects empty inputs and is slower than a few steps; in bf16 and fp16, also under autocast, the CPU's kernels
+        end in an illegal instruction on some processors.
         """
-        is_narrow = x.dtype not in (torch.float32, torch.float64) or torch.is_autocast_enabled(x.device.type)
-        if x.numel() == 0 or (x.device.type == "cpu" and is_narrow):
+        is_reduced = x.dtype not in (torch.float32, torch.float64) or torch.is_autocast_enabled(x.device.type)
+        if x.numel() == 0 or (x.device.type == "cpu" and is_reduced):
             return False
         return x.shape[1] >= 4 or torch.is_grad_enabled()
 
     def _run_fused(self, kernel: Callable[..., Any], x: Tensor, state: Any, weights: list[Tensor]) -> Any:
         """Call one of torch's fused kernels: one layer without dropout in one direction, batch first.
 
-        cuDNN differentiates only what it read as training. Without dropout that changes no result, so it depends on
-        whether gradients are needed, not on the module's mode. Weights in several allocations, as tied ones are,
-        it copies at every call, and warns of it: that is ignored here, for this call alone.
+        cuDNN computes gradients only in training mode. Without dropout that changes no result, so it is set by whether
+        gradients are enabled, not by the module's mode. Weights in several buffers, e.g. tied ones, are copied by cuDNN
+        at every call, with a warning, which is ignored for this call only.
         """
         options = self.bias_ih is not None, 1, 0.0, torch.is_grad_enabled(), False, True
         is_plain = not x.is_cuda or torch.compiler.is_compiling()
@@ -201,31 +203,31 @@ class Recurrence(SequenceLayer[H]):
             return kernel(x, state, weights, *options)
 
     def _weights(self) -> list[Tensor]:
-        own: Any = self._parameters.values()  # asking for each by name takes longer
+        own: Any = self._parameters.values()  # faster than getting each by name
         if not self.has_own_weights:
             own = self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh
         return [p for p in own if p is not None]
 
 
 def _bridge() -> Any:
-    # The bridge knows every recurrence, so it can only be met at run time.
+    # The bridge imports every recurrence, so it can be imported at run time only.
     from recollect.layers.recurrent import torch_bridge
 
     return torch_bridge
 
 
 def like_state(product: Tensor, state: Tensor) -> Tensor:
-    """Return a product as the pointwise kernels read it: contiguous, in the state's dtype, which autocast keeps."""
+    """Return a matrix product as the fused kernels need it: contiguous, and in the dtype of the state."""
     return product.to(state.dtype).contiguous()
 
 
-def hold(renewed: H, before: H, valid: Tensor) -> H:
-    """Keep the memory of rows that have ended."""
+def hold(after: H, before: H, valid: Tensor) -> H:
+    """Return the memory `after` a step, and in rows that are not valid the one `before` it."""
     parts = {
         name: torch.where(valid[:, None], new, old)
-        for (name, new, _), (_, old, _) in zip(renewed._parts(), before._parts(), strict=True)
+        for (name, new, _), (_, old, _) in zip(after._parts(), before._parts(), strict=True)
     }
-    return type(renewed)(**parts)
+    return type(after)(**parts)
 
 
 def last_valid(outputs: Tensor, initial: Tensor, valid: Tensor | None, final: Tensor) -> Tensor:

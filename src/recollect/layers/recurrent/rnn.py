@@ -38,17 +38,17 @@ class RNN(Recurrence[Hidden]):
 
     @zero_memory
     def initial_memory(self, batch_size: int, like: Tensor | None = None) -> Hidden:
-        """Begin with h_0 = 0."""
+        """Return h_0 = 0."""
         return Hidden(hidden=torch.zeros(batch_size, self.hidden, **self._like(like)))
 
     def step(self, from_x: Tensor, memory: Hidden) -> tuple[Hidden, dict[str, Tensor]]:
-        """h_t = φ(W_xh x_t + b_xh + W_hh h_{t-1} + b_hh)."""
+        """Compute h_t = φ(W_xh x_t + b_xh + W_hh h_{t-1} + b_hh)."""
         total = from_x + F.linear(memory.hidden, self.weight_hh, self.bias_hh)  # (B, H)
         hidden = total.tanh() if self.nonlinearity == "tanh" else total.relu()
         return Hidden(hidden=hidden), {"hidden": hidden}
 
     def fused(self, x: Tensor, memory: Hidden, valid: Tensor | None) -> tuple[Tensor, Hidden] | None:
-        """Run through padding: it comes last, so each row's own last output is right and is picked out."""
+        """Read padding too: it comes last, so that each row's output at its last valid step is right."""
         kernel = _VF.rnn_tanh if self.nonlinearity == "tanh" else _VF.rnn_relu
         y, final = self._run_fused(kernel, x, memory.hidden[None].contiguous(), self._weights())
         return y, Hidden(hidden=last_valid(y, memory.hidden, valid, final[0]))

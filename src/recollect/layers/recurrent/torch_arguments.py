@@ -1,4 +1,4 @@
-"""Arguments of `torch.nn`'s recurrent modules: refused with the name that they have here."""
+"""Errors for arguments of `torch.nn`'s recurrent modules, with their equivalents here."""
 
 from __future__ import annotations
 
@@ -12,18 +12,20 @@ FACTORY = ("dtype", "device")
 
 
 def refuse_torch_arguments(kind: type, given: tuple[Any, ...], options: dict[str, Any]) -> None:
-    """Raise a TypeError that names our way where a recurrent layer is built with torch's or unknown arguments."""
+    """Raise a TypeError that names our equivalent where a recurrent layer gets arguments of torch's or unknown ones."""
     if len(given) > 2:
-        options = {"num_layers": given[2]} | options  # torch's third
+        options = {"num_layers": given[2]} | options  # the third argument of torch's modules
     unknown = [name for name in options if name not in (*_own_names(kind), *FACTORY)]
     if not unknown:
         return
     name = next((one for one in OF_STACKS if one in unknown), unknown[0])
-    raise TypeError(f"{kind.__name__}: got {name}={options[name]!r}, expected {_our_way(kind, name, given, options)}")
+    raise TypeError(
+        f"{kind.__name__}: got {name}={options[name]!r}, expected {_equivalent(kind, name, given, options)}"
+    )
 
 
 def _own_names(kind: type) -> list[str]:
-    """Return the names that a class and those below it take."""
+    """Return the names of the arguments of a class and its bases."""
     found: dict[str, None] = {}
     for one in kind.__mro__:
         if "__init__" in vars(one):
@@ -31,7 +33,7 @@ def _own_names(kind: type) -> list[str]:
     return [name for name in found if name not in ("self", "args", "kwargs", "factory")]
 
 
-def _our_way(kind: type, name: str, given: tuple[Any, ...], options: dict[str, Any]) -> str:
+def _equivalent(kind: type, name: str, given: tuple[Any, ...], options: dict[str, Any]) -> str:
     if name in OF_STACKS:
         sizes = [given[i] if i < len(given) else options.get(of, ours) for i, (of, ours) in enumerate(NAMES.items())]
         depth = options.get("num_layers", 2 if "dropout" in options else 1)

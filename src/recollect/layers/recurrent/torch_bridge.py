@@ -1,6 +1,6 @@
-"""To and from `torch.nn.RNN`, `GRU` and `LSTM`: weights and states, stacked and in both directions.
+"""Conversion from and to `torch.nn.RNN`, `GRU` and `LSTM`: weights and states, of stacks and of both directions.
 
-torch lays a module out layer by layer, forward before backward: weights `weight_ih_l0`, `weight_ih_l0_reverse`,
+torch orders a module layer by layer, forward before backward: weights `weight_ih_l0`, `weight_ih_l0_reverse`,
 `weight_ih_l1`, …, and states as (layers · directions, B, H). `cells` lists ours in that order.
 """
 
@@ -24,15 +24,21 @@ from recollect.layers.recurrent.rnn import RNN
 
 State: TypeAlias = Tensor | tuple[Tensor, Tensor]
 PARAMETERS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
-METHODS = ("step", "read", "fast", "fused", "fused_step")  # what the equations and their forms are written in
-KINDS: tuple[Any, ...] = (RNN, GRU, LSTM)
+METHODS = (
+    "step",
+    "read",
+    "fast",
+    "fused",
+    "fused_step",
+)  # the methods that implement the equations and their fast forms
+KINDS: tuple[type[Recurrence[Any]], ...] = (RNN, GRU, LSTM)
 
 
 class RecurrentStack(Stack):
-    """Recurrent layers one above the other, each in one or two directions, dropout between: as torch builds them."""
+    """A stack of recurrent layers, each in one or both directions, with dropout between them, as torch builds it."""
 
     def to_torch(self) -> nn.RNNBase:
-        """Return the `torch.nn` module that reads the same (batch first)."""
+        """Return a `torch.nn` module with the same weights and outputs (batch first)."""
         return to_torch(self)
 
     def memory_from_torch(self, state: State) -> Memory:
@@ -54,7 +60,7 @@ def build_stack(
     dropout: float,
     **options: Any,
 ) -> RecurrentStack:
-    """Stack `depth` recurrent layers, in both directions where asked."""
+    """Return a stack of `depth` recurrent layers; `bidirectional` ones read in both directions."""
     if depth < 1:
         raise ValueError(f"depth: got {depth}, expected at least 1")
     layers: list[SequenceLayer[Any]] = []
@@ -70,7 +76,7 @@ def build_stack(
 
 
 def cells(layer: SequenceLayer[Any]) -> list[Recurrence[Any]]:
-    """List the recurrent layers inside, in torch's order."""
+    """Return the recurrent layers inside, in torch's order."""
     if isinstance(layer, Recurrence):
         return [layer]
     if isinstance(layer, Bidirectional):
@@ -96,9 +102,9 @@ def _kind_of(kind: Any) -> Any:
 
 
 def from_torch(kind: type[Recurrence[Any]], module: nn.RNNBase) -> Any:
-    """Copy a torch module: one layer in one direction gives `kind` itself, all else a `RecurrentStack`.
+    """Return a copy of a torch module: `kind` for one layer in one direction, else a `RecurrentStack`.
 
-    A subclass of torch's will do if it reads as torch's does; weights that it computes from others are copied as such.
+    A subclass is accepted if it has torch's `forward`; weights that it computes from others are copied as computed.
     """
     theirs = getattr(nn, next(ours.__name__ for ours in KINDS if issubclass(kind, ours)))
     if not isinstance(module, theirs):
@@ -127,7 +133,7 @@ def from_torch(kind: type[Recurrence[Any]], module: nn.RNNBase) -> Any:
 
 
 def to_torch(layer: SequenceLayer[Any]) -> nn.RNNBase:
-    """Copy our layer into the torch module that reads the same (batch first)."""
+    """Return a copy of our layer as a torch module with the same outputs (batch first)."""
     inside = cells(layer)
     first = inside[0]
     kind = written_kind(first)
@@ -157,7 +163,7 @@ def to_torch(layer: SequenceLayer[Any]) -> nn.RNNBase:
 
 
 def _plan(layer: SequenceLayer[Any]) -> list[Any]:
-    """Return what is built, without the weights."""
+    """Return the structure of a layer: kinds, sizes and options, without the weights."""
     if isinstance(layer, Stack):
         return [plan for inner in layer for plan in _plan(inner)]
     if isinstance(layer, Bidirectional):
@@ -170,7 +176,7 @@ def _plan(layer: SequenceLayer[Any]) -> list[Any]:
 
 def _copy_weights(layer: SequenceLayer[Any], module: nn.RNNBase, *, to_torch: bool) -> None:
     suffixes = [
-        f"_l{i}{way}" for i in range(module.num_layers) for way in (["", "_reverse"] if module.bidirectional else [""])
+        f"_l{i}{end}" for i in range(module.num_layers) for end in (["", "_reverse"] if module.bidirectional else [""])
     ]
     with torch.no_grad():
         for cell, suffix in zip(cells(layer), suffixes, strict=True):
@@ -178,11 +184,11 @@ def _copy_weights(layer: SequenceLayer[Any], module: nn.RNNBase, *, to_torch: bo
                 ours, theirs = getattr(cell, name), getattr(module, name + suffix)
                 source, target = (ours, theirs) if to_torch else (theirs, ours)
                 target.copy_(source)
-                target.requires_grad_(source.requires_grad)  # what is frozen stays so
+                target.requires_grad_(source.requires_grad)  # frozen weights stay frozen
 
 
 def memory_from_torch(layer: SequenceLayer[Any], state: State) -> Memory:
-    """Deal torch's stacked states out to the layers."""
+    """Return our memory from torch's stacked states."""
     h, c = state if isinstance(state, tuple) else (state, None)
     inside = cells(layer)
     if len(h) != len(inside):
@@ -194,18 +200,18 @@ def memory_from_torch(layer: SequenceLayer[Any], state: State) -> Memory:
         for i in range(len(h))
     )
 
-    def deal(inner: SequenceLayer[Any]) -> Memory:
+    def memory_of(inner: SequenceLayer[Any]) -> Memory:
         if isinstance(inner, Stack):
-            return Layers(layers=tuple(deal(part) for part in inner))
+            return Layers(layers=tuple(memory_of(part) for part in inner))
         if isinstance(inner, Bidirectional):
-            return Both(forward=deal(inner.forwards), backward=deal(inner.backwards))
+            return Both(forward=memory_of(inner.forwards), backward=memory_of(inner.backwards))
         return next(parts) if isinstance(inner, Recurrence) else Nothing()
 
-    return deal(layer)
+    return memory_of(layer)
 
 
 def memory_to_torch(layer: SequenceLayer[Any], memory: Memory) -> State:
-    """Stack the layers' states as torch does."""
+    """Return torch's stacked states from our memory."""
     tensors = memory.tensors()
     hidden = torch.stack([t for name, t in tensors.items() if name.endswith("hidden")])  # (layers · directions, B, H)
     if not isinstance(cells(layer)[0], LSTM):
