@@ -88,8 +88,8 @@ def attention_map(model: Translator, tongues: Tongues, source: str, target: str)
         model(read.to(device), model.remember(ids.to(device)))
     weights = [values for name, values in recorded.items() if name.endswith(ATTENTION)]
     if not weights:
-        family = model.config.family
-        raise ValueError(f"maps: got {family!r}, expected a model that attends to its source: bahdanau or transformer")
+        expected = "a model that attends to its source; try bahdanau or transformer"
+        raise ValueError(f"maps: got {model.config.family!r}, expected {expected}")
     maps = [values[0].double().cpu().reshape(-1, *values.shape[-2:]) for values in weights]
     return torch.cat(maps).mean(0).numpy()
 
