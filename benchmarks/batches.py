@@ -2,8 +2,8 @@
 
     NANOGPT=peers/nanoGPT python benchmarks/batches.py
 
-They take turns in one process. Theirs is taken as it stands in nanoGPT's train.py; that it maps the file anew at every
-call is its own choice, against a leak.
+Calls are interleaved in one process. Theirs is used unchanged from nanoGPT's train.py; it maps the file again at every
+call, which is its own choice, against a memory leak.
 """
 
 from __future__ import annotations

@@ -3,10 +3,11 @@
     RECOLLECT_DATA=FOLDER python benchmarks/captions.py [--updates 8000] [--size tiny] [--device cuda] [--seeds 3]
 
 FOLDER/emoji_captions holds 3,786 pictures of 32×32 (Twemoji) with their names (CLDR). Held out by base emoji: all skin
-tones of one emoji are in one part, so that none in test was seen in another colour. 5 % of the base emoji are for
-validation and 5 % for test, chosen by the hash of their English name. Every caption of a part counts once.
+tones of one emoji are in one part, so that no emoji of the test part was trained on in another colour. 5 % of the base
+emoji are for validation and 5 % for test, chosen by the hash of their English name. Every caption of a part counts
+once.
 
-majority   the commonest caption of training, whatever the picture
+majority   the most frequent training caption, for every picture
 neighbour  the caption of the training picture that is nearest in pixels (squared distance)
 
 The models caption by beam search of 5; their weights are those of the highest chrF on the validation pictures.
@@ -64,7 +65,7 @@ def _options() -> argparse.Namespace:
 
 
 def base_of(name: str) -> str:
-    """Give an emoji's English name without its skin tones.
+    """Return an emoji's English name without its skin tones.
 
     >>> base_of("woman: medium-dark skin tone, red hair") == base_of("woman: red hair")
     True
@@ -73,7 +74,7 @@ def base_of(name: str) -> str:
 
 
 def _table(folder: Path, language: str) -> str:
-    """Write the captions in our form, with the base emoji in a third column, beside a link to the pictures."""
+    """Write the captions in our format, with the base emoji in a third column, beside a link to the pictures."""
     source = data_folder() / "emoji_captions"
     with gzip.open(source / "captions.tsv.gz", "rt", encoding="utf-8", newline="") as file:
         found = list(csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
@@ -85,7 +86,7 @@ def _table(folder: Path, language: str) -> str:
 
 
 def measure(table: str, language: str, options: argparse.Namespace, folder: Path) -> list[dict[str, Any]]:
-    """Give a row for each baseline and each family."""
+    """Return a row for each baseline and each family."""
     data = load_captions(table, field="row,caption,base")
     facts = {"language": language, "captions": [len(part) for part in (data.train, data.valid, data.test)]}
     facts["vocabulary"] = data.tokenizer.vocab_size
@@ -105,7 +106,7 @@ def majority(data: Captions) -> list[str]:
 
 def neighbour(data: Captions) -> list[str]:
     known, asked = (_vectors(part) for part in (data.train, data.test))
-    apart = (known**2).sum(1) - 2 * asked @ known.T  # without the asked one's own length, which is the same for all
+    apart = (known**2).sum(1) - 2 * asked @ known.T  # without the norm of the query, which is the same for all
     captions = data.train.pairs.target_lines
     return [captions[int(number)] for number in apart.argmin(1)]
 
@@ -126,29 +127,29 @@ def _learned(
 
 
 def _trained(recipe: RunConfig, run: Run, data: Captions) -> tuple[Any, dict[str, Any]]:
-    """Train, and give the weights that caption the validation pictures best, greedily, by chrF.
+    """Train, and return the weights with the highest chrF of greedy captions of the validation pictures.
 
-    By its loss a model would be at its best long before: it grows surer of its words also where they are wrong.
+    The validation loss is lowest long before: later the model is more confident also where it is wrong.
     """
     task, device = recipe.make_task(), recipe.training.device
     torch.manual_seed(recipe.training.seed)
     model = task.config(recipe.family, recipe.size, data, recipe.settings)
     run.create(recipe, model, task.assets(data), data.name)
-    trainee = start(recipe, task, run.build().to(device), data)
+    state = start(recipe, task, run.build().to(device), data)
     wanted = data.valid.pairs.target_lines
 
     def greedy(model: Any) -> Scores:
         found = chrf(say(model, data, data.valid, 1), wanted)["score"]
         return Scores({"chrf": MEASURES["chrf"]}, {"greedy": {"chrf": found}})
 
-    train(trainee, recipe.training.plan(trainee.batches.predicted), greedy, run.checkpoints)
-    keep_best(trainee, run)
-    done = trainee.progress
+    train(state, recipe.training.plan(state.batches.predicted), greedy, run.checkpoints)
+    keep_best(state, run)
+    done = state.progress
     return run.load_model(device), {"updates": done.step, "best_update": done.best_step, "valid_chrf": done.best}
 
 
 def say(model: Any, data: Captions, part: CaptionPart, width: int) -> list[str]:
-    """Give a model's best caption for each of a part's."""
+    """Return a model's best caption for each caption of a part."""
     found = caption(model, data.tokenizer, part.pictures_of(range(len(part))), patient(width, 30), batch_size=256)
     return [best[0].text for best in found]
 

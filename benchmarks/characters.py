@@ -1,13 +1,13 @@
-"""tinyshakespeare by characters: nanoGPT's setting, every other family at equal parameters, the best LSTM we reach.
+"""tinyshakespeare by characters: nanoGPT's setting, every other family at equal parameters, our best LSTM.
 
     RECOLLECT_DATA=FOLDER python benchmarks/characters.py --device cuda [--only NAME …]
 
-The first 90 % are trained on, the last 10 % are the validation set, read whole: in cold windows of 256 by attention,
-with its memory carried by the others. nanoGPT estimates its loss on 200 random batches every 250 updates and keeps the
-checkpoint where that is lowest (published: 1.4697, one run); so do we for its setting, and give both figures there. The
-others keep the checkpoint of the lowest validation loss (read in 32 parts side by side), as there is no third part, and
-it is then read whole, TTT excepted. fp32 with tf32 products, or bf16 where a row says so. Several runs share the GPU.
-Rows that are not run again are kept.
+The first 90 % are trained on, the last 10 % are the validation set, evaluated in full: by attention in windows of 256
+without carried memory, by the others with carried memory. nanoGPT estimates its loss on 200 random batches every 250
+updates and keeps the checkpoint where that is lowest (published: 1.4697, one run); so do we for its setting, and report
+both figures there. The others keep the checkpoint of the lowest validation loss (read in 32 parts side by side), as
+there is no third part, and that is then evaluated in full, except for TTT. fp32 with tf32 matmuls, or bf16 where stated
+in a row. Several runs share the GPU. Rows that are not run again are kept.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Setting:
     precision: Literal["fp32", "bf16"] = "fp32"
 
     def config(self, vocab_size: int) -> LanguageConfig:
-        """Give the model's config."""
+        """Return the model's config."""
         if self.family == "transformer":
             return nanogpt_char(vocab_size)
         equal = count_parameters(nanogpt_char(vocab_size))
@@ -105,7 +105,7 @@ def main() -> None:
 
 
 def read_parts() -> tuple[Parts, int]:
-    """Give the ids of both parts, and how many symbols there are."""
+    """Return the ids of both parts, and the number of symbols."""
     text = (data_folder() / "tinyshakespeare" / "input.txt").read_text(encoding="utf-8")
     symbols = {symbol: i for i, symbol in enumerate(sorted(set(text)))}
     ids = np.array([symbols[symbol] for symbol in text], dtype=np.uint16)
@@ -128,13 +128,13 @@ def enrol(
     batches: Any = (Streams if model.carries else Windows)(parts[0], setting.batch, setting.steps, seed=setting.seed)
     plan = Plan(Budget(steps=updates), optimise, evaluate_every=250, save_every=updates + 1, keep=1)
     plan = replace(plan, precision=setting.precision)
-    trainee = TrainingState(model, batches, optimise.build(model))
+    state = TrainingState(model, batches, optimise.build(model))
     row = {"name": name, "setting": asdict(setting), "parameters": count_parameters(model.config), "commit": COMMIT}
-    return trainee, plan, partial(one_run, trainee, plan, parts[1], row)
+    return state, plan, partial(one_run, state, plan, parts[1], row)
 
 
-def one_run(trainee: TrainingState, plan: Plan, held_out: np.ndarray, row: dict[str, Any]) -> dict[str, Any]:
-    model, curve, begun = trainee.model, [], time.perf_counter()
+def one_run(state: TrainingState, plan: Plan, held_out: np.ndarray, row: dict[str, Any]) -> dict[str, Any]:
+    model, curve, begun = state.model, [], time.perf_counter()
 
     def report(seen: dict[str, Any]) -> None:
         if "valid_loss" in seen:
@@ -145,15 +145,15 @@ def one_run(trainee: TrainingState, plan: Plan, held_out: np.ndarray, row: dict[
     ends = parts_side_by_side(len(held_out)) if model.carries else None
     validate = partial(validation_scores, ids=held_out, steps=STEPS, ends=ends)
     with tempfile.TemporaryDirectory() as folder:
-        train(trainee, plan, validate, Path(folder), report)
+        train(state, plan, validate, Path(folder), report)
         best = min(curve, key=lambda point: point.get("sampled", point["whole"]))
         reads_whole = model.carries and row["setting"]["family"] not in SLOW
         if reads_whole:
             load_checkpoint(Path(folder) / f"step-{best['step']:08d}", model)
             best = best | {"whole": score_carried(model, held_out, PIECE).loss}
     row |= {"step": best["step"], "whole_set_loss": best["whole"], "sampled_loss": best.get("sampled"), "curve": curve}
-    row |= {"seconds": time.perf_counter() - begun, "learning_seconds": trainee.progress.seconds}
-    row |= {"tokens_per_second": trainee.progress.tokens / trainee.progress.seconds}
+    row |= {"seconds": time.perf_counter() - begun, "learning_seconds": state.progress.seconds}
+    row |= {"tokens_per_second": state.progress.tokens / state.progress.seconds}
     row |= {
         "read": ("carried" if reads_whole else "carried, in 32 parts") if model.carries else f"cold windows of {STEPS}"
     }
@@ -163,7 +163,7 @@ def one_run(trainee: TrainingState, plan: Plan, held_out: np.ndarray, row: dict[
 
 @torch.no_grad()
 def sampled_loss(model: LanguageModel, ids: np.ndarray) -> float:
-    """Give nanoGPT's estimate: the mean loss of some random batches."""
+    """Return nanoGPT's estimate: the mean loss of some random batches."""
     was_training, device = model.training, next(model.parameters()).device
     model.eval()
     total = 0.0

@@ -1,4 +1,4 @@
-"""What the benchmarks share: interleaved timing, and results that say where they come from."""
+"""What the benchmarks share: interleaved timing, and results with their origin."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ GENERATED = ["benchmarks/results", "docs/*.svg", "docs/figures*.md", "docs/speed
 
 
 def save_result(name: str, rows: list[dict[str, Any]], **extra: Any) -> Path:
-    """Write benchmarks/results/NAME.json, with what is needed to judge and repeat it."""
+    """Write benchmarks/results/NAME.json, with machine, command and commit."""
     result = record(name, rows, command(), COMMIT, **extra)
     RESULTS.mkdir(parents=True, exist_ok=True)
     path = RESULTS / f"{name}.json"
-    beside = path.with_suffix(".json.new")  # a reader never sees half a file
+    beside = path.with_suffix(".json.new")  # replaced atomically: no reader gets half a file
     beside.write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     beside.replace(path)
     return path
 
 
 def earlier(name: str) -> list[dict[str, Any]]:
-    """Give the rows of benchmarks/results/NAME.json, none where there is no such file."""
+    """Return the rows of benchmarks/results/NAME.json, none where there is no such file."""
     path = RESULTS / f"{name}.json"
     return json.loads(path.read_text(encoding="utf-8"))["rows"] if path.exists() else []
 
@@ -47,7 +47,7 @@ def command() -> str:
 
 
 def commit() -> str:
-    """Name the commit; "-dirty" where anything but generated files differs from it.
+    """Return the name of the commit; "-dirty" where anything but generated files differs from it.
 
     RECOLLECT_COMMIT names it where the files were copied to a machine without their history.
     """
@@ -69,7 +69,7 @@ def git(*args: str) -> str | None:
 
 
 def data_folder() -> Path:
-    """Give the folder of texts that RECOLLECT_DATA names; without it say so and leave."""
+    """Return the folder of texts that RECOLLECT_DATA names; exit with a message where it is not set."""
     folder = os.environ.get("RECOLLECT_DATA")
     if folder is None or not Path(folder).is_dir():
         print(f"RECOLLECT_DATA: got {folder}, expected the folder that holds the texts. Set it and run {command()}.")
@@ -78,16 +78,16 @@ def data_folder() -> Path:
 
 
 def side_by_side(learners: list[tuple[TrainingState, Plan, Callable[[], Any]]]) -> Iterator[Any]:
-    """Do the learners' jobs at the same time, on a GPU each in its own stream, so that small kernels share it.
+    """Run the learners' jobs concurrently, on a GPU each in its own stream, so that small kernels share it.
 
-    Two updates of each come first, one learner after the other: a graph cannot be captured while others draw random
-    numbers. Gives each job's result as soon as it is there.
+    Two updates of each are done first, sequentially: a graph cannot be captured while others draw random numbers.
+    Yields each job's result as soon as it is done.
     """
     streams = [torch.cuda.Stream() if torch.cuda.is_available() else None for _ in learners]
-    for (trainee, plan, _), stream in zip(learners, streams, strict=True):
+    for (state, plan, _), stream in zip(learners, streams, strict=True):
         with torch.cuda.stream(stream):
             for _ in range(2):
-                update(trainee, iter(trainee.batches), plan, 0.0)
+                update(state, iter(state.batches), plan, 0.0)
 
     def work(job: Callable[[], Any], stream: torch.cuda.Stream | None) -> Any:
         with torch.cuda.stream(stream):
@@ -100,8 +100,8 @@ def side_by_side(learners: list[tuple[TrainingState, Plan, Callable[[], Any]]]) 
 
 
 def parts_side_by_side(count: int, rows: int = 32) -> NDArray[np.int64]:
-    """Give the ends of `rows` parts of a text: carried each by itself they are read many times faster than one."""
+    """Return the ends of `rows` parts of a text: as rows of one batch they are read many times faster than one row."""
     return np.linspace(0, count, rows + 1).astype(np.int64)[1:]
 
 
-COMMIT = commit()  # at the start: files may change while a benchmark runs, but what it imported does not
+COMMIT = commit()  # read at import: files may change while a benchmark runs, the imported modules do not

@@ -3,13 +3,13 @@
     python benchmarks/decoding.py [--only "gpt sampled"]
 
 - An LSTM of 2 × 256 (vocabularies of 65 and 1,000) beside `nn.LSTM` with the same weights, one step at a time under
-  no_grad, which then takes the argmax, or filters (top-k 40), takes the softmax and draws by `multinomial`.
+  no_grad, followed by argmax, or by top-k 40, softmax and `multinomial`.
 - A GPT of 10.8 M parameters (nanoGPT's characters) beside transformers' GPT-2 with the same weights and its defaults:
   eager, its cache of keys and values.
 
-They take turns in one process with the same number of threads. Greedy, all must say the same ids, but for ties within
-rounding; sampled, as many. Ours is timed when its step has been compiled; `first_s` is what the first generation on a
-machine takes, `again_s` the first of another process, from the cache.
+Runs are interleaved in one process with the same number of threads. Greedy decoding must generate the same ids, but for
+ties within rounding; sampling as many ids. Ours is timed after its step has been compiled; `first_s` is the time of the
+first generation on a machine, `again_s` that of the first in another process, with the cache.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ CONFIGS = {
     "gpt": LanguageConfig("transformer", 65, width=384, depth=6, heads=6, max_length=256, tied=True),
 }
 TOKENS = {"lstm 65": 1000, "lstm 1000": 1000, "gpt": 200}
-CASES = {f"{name} {way}": (name, way == "greedy") for name in CONFIGS for way in ("greedy", "sampled")}
+CASES = {f"{name} {choice}": (name, choice == "greedy") for name in CONFIGS for choice in ("greedy", "sampled")}
 
 
 def main() -> int:
@@ -51,7 +51,7 @@ def main() -> int:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=30)
     parser.add_argument("--only", choices=CASES, help="measure this, and keep the other rows as they are")
-    parser.add_argument("--begin", choices=CONFIGS, help="time the first generation of this process, and leave")
+    parser.add_argument("--begin", choices=CONFIGS, help="time the first generation of this process, and exit")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     if options.begin:
@@ -77,7 +77,7 @@ def compare(case: str, rounds: int) -> dict[str, Any]:
 
 
 def sharpened(model: LanguageModel) -> LanguageModel:
-    """Make what comes next depend on what was read: random weights repeat themselves otherwise."""
+    """Scale the weights so that the next id depends on those before it: with random weights ids repeat."""
     with torch.no_grad():
         for p in model.parameters():
             p.mul_(3 if p.dim() > 1 else 1)
@@ -85,10 +85,10 @@ def sharpened(model: LanguageModel) -> LanguageModel:
 
 
 def measure(model: LanguageModel, peer: Any, tokens: int, greedy: bool, rounds: int) -> dict[str, Any]:
-    their_way = looped_ids if isinstance(peer, TorchLSTM) else their_ids
+    their_work = looped_ids if isinstance(peer, TorchLSTM) else their_ids
     contenders: dict[str, Callable[[], list[int]]] = {
         "ours": lambda: our_ids(model, tokens, greedy),
-        "theirs": lambda: their_way(peer, tokens, greedy),
+        "theirs": lambda: their_work(peer, tokens, greedy),
     }
     said = {contender: work() for contender, work in contenders.items()}
     check(said, model, greedy, tokens)
@@ -100,7 +100,7 @@ def measure(model: LanguageModel, peer: Any, tokens: int, greedy: bool, rounds: 
 
 
 def check(said: dict[str, list[int]], model: LanguageModel, greedy: bool, tokens: int) -> None:
-    """See that as much was said as was asked for; greedily the same, or something as likely within rounding."""
+    """Assert that all generated `tokens` ids; with `greedy` the same ones, or ones as likely within rounding."""
     assert not compiling.REASONS, compiling.REASONS
     for contender, ids in said.items():
         assert len(ids) == tokens, contender
@@ -121,7 +121,7 @@ def our_ids(model: LanguageModel, tokens: int, greedy: bool) -> list[int]:
 
 
 class TorchLSTM(nn.Module):
-    """The same model as anyone would write it with torch.nn."""
+    """The same model written directly with torch.nn."""
 
     def __init__(self, model: LanguageModel) -> None:
         super().__init__()
@@ -141,7 +141,7 @@ class TorchLSTM(nn.Module):
 
 @torch.no_grad()
 def looped_ids(model: TorchLSTM, tokens: int, greedy: bool) -> list[int]:
-    """Go on one step at a time, as one does."""
+    """Generate ids one step at a time."""
     ids, memory, said = torch.tensor([[1]]), None, []
     for _ in range(tokens):
         logits, memory = model(ids, memory)
@@ -156,7 +156,7 @@ def looped_ids(model: TorchLSTM, tokens: int, greedy: bool) -> list[int]:
 
 
 def gpt2_of(model: LanguageModel) -> GPT2LMHeadModel:
-    """Give transformers' GPT-2 with our weights."""
+    """Return transformers' GPT-2 with our weights."""
     config = model.config
     shape = {"n_layer": config.depth, "n_head": config.heads, "n_embd": config.width, "n_positions": config.max_length}
     ends = {"bos_token_id": None, "eos_token_id": None, "pad_token_id": 0}
@@ -187,7 +187,7 @@ def their_ids(model: GPT2LMHeadModel, tokens: int, greedy: bool) -> list[int]:
 
 
 def first_generation(name: str) -> float:
-    """Give the seconds that the first generation of a process takes, recording and compiling included."""
+    """Return the seconds of the first generation of a process, recording and compilation included."""
     torch.manual_seed(0)
     model = LanguageModel(CONFIGS[name]).eval()
     start = time.perf_counter()
@@ -196,7 +196,7 @@ def first_generation(name: str) -> float:
 
 
 def beginnings(name: str) -> dict[str, float]:
-    """Time the first generation with an empty cache, and that of another process with what it left there."""
+    """Return the times of a first generation with an empty cache, and of one in another process with that cache."""
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, __file__, "--begin", name]
         environment = {**os.environ, "XDG_CACHE_HOME": folder}

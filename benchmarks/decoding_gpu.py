@@ -3,14 +3,13 @@
     python benchmarks/decoding_gpu.py [--only gpt2 gpt2-64 lstm flat] [--rounds N]
 
 - gpt2, gpt2-64: GPT-2 of 124 M parameters in bfloat16, batches of 1 and 64, beside the same network with keys and
-  values in a fixed place, `torch.compile`d as gpt-fast does (one CUDA graph for each token, matrix-vector products
-  tuned), and of 1 beside transformers' GPT-2 as users call it. In float32 ours must say what reading everything again
-  says, wherever the best logit leads by more than 1e-3.
-- lstm: 4 × 1024, 10,000 symbols, beside `nn.LSTM` asked for one step at a time.
-- flat: the time of a token after 1k … 128k others, for LSTM and TTT; the first symbol is still remembered: another one
-  leaves another memory.
+  values in static buffers, `torch.compile`d as in gpt-fast (one CUDA graph per token, tuned matrix-vector products),
+  and at batch 1 beside transformers' GPT-2 with its defaults. In float32 ours must generate the ids that a full forward
+  pass predicts, wherever the best logit leads by more than 1e-3.
+- lstm: 4 × 1024, 10,000 symbols, beside `nn.LSTM` called one step at a time.
+- flat: the time of a token after 1k … 128k others, for LSTM and TTT; the memory still depends on the first symbol.
 
-Random weights. Contenders take turns in one process; rows are saved as they come.
+Random weights. Contenders are interleaved in one process; every row is saved as soon as it is measured.
 """
 
 from __future__ import annotations
@@ -78,19 +77,19 @@ def transformers_gpt2() -> Callable[[], Any]:
 
 
 class StaticLoop:
-    """The same weights with keys and values in a fixed place, compiled: what a careful user of torch writes."""
+    """The same weights with keys and values in static buffers, compiled: optimized code in torch alone."""
 
     def __init__(self, model: LanguageModel, rows: int) -> None:
         self.body = list(model.body)
         self.cache = torch.zeros(12, 2, rows, 12, PROMPT + TOKENS, 64, dtype=torch.bfloat16, device="cuda")
-        torch._dynamo.mark_static_address(self.cache)  # else its changes would forbid a CUDA graph
+        torch._dynamo.mark_static_address(self.cache)  # otherwise writing to it would rule out a CUDA graph
         self.places = torch.arange(PROMPT + TOKENS, device="cuda")
         torch._inductor.config.coordinate_descent_tuning = True
         self.step = torch.compile(self._step, mode="reduce-overhead", fullgraph=True)
 
     @torch.no_grad()
     def __call__(self, prompt: Tensor) -> list[Tensor]:
-        """Go on from prompts (B, PROMPT)."""
+        """Continue prompts (B, PROMPT)."""
         ids = self._step(prompt, torch.arange(prompt.shape[1], device="cuda"))
         said = [ids]
         for place in range(PROMPT, PROMPT + TOKENS - 1):
@@ -118,7 +117,7 @@ class StaticLoop:
 
 @torch.no_grad()
 def uncached(model: LanguageModel) -> dict[str, Any]:
-    """Say ids with a memory, and what reading everything again would have said."""
+    """Return the ids generated with a memory, and those that a full forward pass predicts."""
     prompt = [list(range(PROMPT))]
     ids = generate(model, prompt, Settings(tokens=TOKENS, greedy=True))[0].ids
     with readable():

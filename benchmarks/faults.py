@@ -1,10 +1,10 @@
-"""Kill a training run at random moments: `resume` always works, and the end is that of the run nobody touched.
+"""Kill a training run at random moments: `resume` always works, and the result equals that of an undisturbed run.
 
     python benchmarks/faults.py
 
-A small GRU with dropout learns under a budget of updates, once in peace and once killed (SIGKILL) twenty times: at
-updates drawn over the whole run and a random moment after each, every second time as soon as a save is under way.
-Weights, optimiser, random numbers and carried memory must be equal in the end, bit for bit.
+A small GRU with dropout is trained for a number of updates, once undisturbed and once killed (SIGKILL) twenty times: at
+updates drawn over the whole run and a random moment after each, every second time as soon as a save is in progress.
+Weights, optimiser, random numbers and carried memory must be equal at the end, bit for bit.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Patient:
         self.told, self.complaints = self.folder / f"{self.name}.jsonl", self.folder / f"{self.name}.txt"
 
     def start(self) -> subprocess.Popen[bytes]:
-        """Begin the run, or go on with it."""
+        """Start the run, or resume it."""
         begin = ["train", str(self.folder / "text.txt"), "-m", "gru", "--out", str(self.run), *OPTIONS]
         words = ["resume", str(self.run)] if self.is_begun else begin
         self.is_begun = True
@@ -82,17 +82,17 @@ class Patient:
             return subprocess.Popen(command, stdout=told, stderr=complaints)
 
     def train_to_the_end(self) -> None:
-        """Begin or go on, and wait for the end."""
+        """Start or resume the run, and wait for its end."""
         if self.start().wait() != 0:
             self.fail()
 
     def update(self) -> int:
-        """Give the last update that this process has told of; -1 before its first."""
+        """Return the last update that this process has reported; -1 before its first."""
         whole_lines = self.told.read_text(encoding="utf-8").rpartition("\n")[0].splitlines()
         return json.loads(whole_lines[-1])["step"] if whole_lines else -1
 
     def saves(self) -> set[tuple[str, int]]:
-        """Give the saves that are not finished."""
+        """Return the saves that are in progress."""
         found = set()
         for path in (self.run / "checkpoints").glob("*.new"):
             with suppress(FileNotFoundError):  # finished meanwhile
@@ -100,19 +100,19 @@ class Patient:
         return found
 
     def result(self) -> dict[str, bytes]:
-        """Give what a run ends with: the tensors of the run and of its newest checkpoint."""
+        """Return the result of a run: its tensors and those of its newest checkpoint."""
         last, _ = newest_checkpoint(self.run / "checkpoints")
         files = [*last.glob("*.safetensors"), self.run / "model.safetensors"]
         tensors = {(path, name): t for path in files for name, t in load_file(path).items()}
         return {f"{path.relative_to(self.run)} {name}": t.numpy().tobytes() for (path, name), t in tensors.items()}
 
     def fail(self) -> None:
-        """Give up, with what the process said."""
-        sys.exit(f"{self.name}: a process ended by itself:\n{self.complaints.read_text(encoding='utf-8')}")
+        """Exit with the error output of the process."""
+        sys.exit(f"{self.name}: a process ended unexpectedly:\n{self.complaints.read_text(encoding='utf-8')}")
 
 
 def kill(patient: Patient, update: int, pause: float, waits_for_save: bool) -> dict[str, Any]:
-    """Start the run and kill it at a moment; say whether a save was under way."""
+    """Start the run and kill it at a given moment; return whether a save was in progress."""
     left = patient.saves()
     process = patient.start()
     wait(process, patient, lambda: patient.update() >= update)

@@ -77,7 +77,7 @@ def main() -> None:
 
 
 def load(weights: Weights) -> Translator:
-    """Put the file's arrays where they belong in our model."""
+    """Copy the file's arrays into our model."""
     config = TranslationConfig("sutskever", len(GRAPHEMES), len(PHONEMES), width=256, hidden=256, cell="gru")
     model = Translator(config)
     state = {"decoder.out.weight": weights["fc_w"], "decoder.out.bias": weights["fc_b"]}
@@ -89,7 +89,7 @@ def load(weights: Weights) -> Translator:
 
 
 def decode(model: Translator, sources: list[list[int]]) -> list[list[int]]:
-    """Say each word's phonemes, greedily, without the end."""
+    """Return each word's phonemes, decoded greedily, without the end symbol."""
     settings = Settings(tokens=LONGEST, greedy=True, begin=BEGIN, stop=[END])
     with torch.no_grad():
         memory = model.remember(*pad_rows(sources))
@@ -98,7 +98,7 @@ def decode(model: Translator, sources: list[list[int]]) -> list[list[int]]:
 
 
 def numpy_decode(weights: Weights, source: list[int]) -> list[int]:
-    """The same in plain numpy: nothing of ours, nothing of torch's."""
+    """Decode in numpy alone, without our code or torch."""
     h = np.zeros(256, dtype=np.float32)
     for i in source:
         h = numpy_gru(weights, "enc", weights["enc_emb"][i], h)

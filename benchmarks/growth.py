@@ -2,10 +2,10 @@
 
     python benchmarks/growth.py [--device cpu|cuda] [--axis T]
 
-Stacks of layers without embedding and vocabulary, float32: forward, and forward + backward. One thing grows, the others
-stay at a base. Context: the time of one generated token after so many have been read. In every round all families read
-all sizes in turn, so that a machine that is slow for a while bends no slope; a family that takes longer than the cap
-does not go on to larger sizes. Saved after every round; the axes that are not run again are kept. Writes
+Stacks of layers without embedding and vocabulary, float32: forward, and forward + backward. One size varies, the others
+stay at a base. Context: the time of one generated token after so many have been read. Every round times all families at
+all sizes, so that a temporarily slow machine does not change a slope; a family that takes longer than the cap is not
+timed at larger sizes. Saved after every round; the axes that are not run again are kept. Writes
 benchmarks/results/growth.json (growth-cuda.json), and from the CPU's docs/growth.svg.
 """
 
@@ -28,7 +28,7 @@ from recollect.generation.settings import Settings
 from recollect.layers.ngram.window import Window
 from recollect.models.language import FAMILIES, LanguageConfig, LanguageModel
 
-COUNTED = ("markov",)  # learns by counting: there is nothing to differentiate
+COUNTED = ("markov",)  # trained by counting: it has no gradients
 GENERATION = "generation"
 AXES = {
     "cpu": {
@@ -50,7 +50,7 @@ BASES = {
     "cpu": {"T": 256, "H": 128, "B": 4, "layers": 1},
     "cuda": {"T": 512, "H": 256, "B": 16, "layers": 1},
 }
-HEAD_WIDTH, ORDER, VOCAB, TOKENS = 32, 4, 64, 32  # a round of generation says so many tokens
+HEAD_WIDTH, ORDER, VOCAB, TOKENS = 32, 4, 64, 32  # tokens generated in a round
 ROUNDS, CAP = 5, 2.0  # seconds of one pass
 THEORY = {"T": 1, "H": 2, "B": 1, "layers": 1, "context": 0}  # exponents in the end, however far that is
 ATTENTION = {"T": 2, "context": 1}  # where the transformer differs
@@ -91,7 +91,7 @@ def setting(device: str) -> dict[str, Any]:
 
 
 def grow(axis: str, device: str) -> Iterator[list[dict[str, Any]]]:
-    """Time one axis; after every round but the first give the rows as they stand."""
+    """Time one axis; yield the rows after every round but the first."""
     contenders = prepare(axis, device)
     print(f"{axis}: {len(contenders)} contenders", flush=True)
     clock, share = clock_of(torch.device(device)), TOKENS if axis == "context" else 1
@@ -104,7 +104,7 @@ def grow(axis: str, device: str) -> Iterator[list[dict[str, Any]]]:
 
 
 def prepare(axis: str, device: str) -> dict[Key, Work]:
-    """Give the work of every family, pass and size, done once; what passes the cap ends its family's line."""
+    """Return the work of every family, pass and size, after a first run; a family ends at the cap."""
     torch.manual_seed(0)
     make, clock, contenders = speakers if axis == "context" else readers, clock_of(torch.device(device)), {}
     for family in (f for f in FAMILIES if f not in COUNTED):
@@ -117,7 +117,7 @@ def prepare(axis: str, device: str) -> dict[Key, Work]:
 
 
 def warm_up(work: Work, clock: Clock) -> float:
-    """Give the time of work, done a second time where the first may have been disturbed."""
+    """Return the time of work, run a second time where the first may have been disturbed."""
     seconds = clock(work)
     return seconds if seconds < CAP else min(seconds, clock(work))
 
@@ -131,7 +131,7 @@ def by_line(times: dict[Key, list[float]]) -> dict[tuple[str, str], dict[int, li
 
 
 def readers(family: str, axis: str, size: int, device: str) -> dict[Key, Work]:
-    """Give one pass forward, and one forward and back."""
+    """Return a forward pass, and a forward + backward pass."""
     at = BASES[device] | {axis: size}
     x = torch.randn(at["B"], at["T"], at["H"], device=device)
     work = {}
@@ -146,7 +146,7 @@ def first_of(layers: SequenceLayer[Any]) -> Callable[[torch.Tensor], torch.Tenso
 
 
 def build(family: str, width: int, layers: int) -> SequenceLayer[Any]:
-    """Give a family's layers as its language model has them, without embedding and map to the vocabulary."""
+    """Return a family's layers as in its language model, without embedding and output layer."""
     if family == "window":  # its language model has one layer, however deep
         return Stack(*(Window(width, ORDER) for _ in range(layers)))
     model = LanguageModel(LanguageConfig(family, 2, width=width, depth=layers, heads=width // HEAD_WIDTH))
@@ -155,7 +155,7 @@ def build(family: str, width: int, layers: int) -> SequenceLayer[Any]:
 
 
 def speakers(family: str, axis: str, size: int, device: str) -> dict[Key, Work]:
-    """Read so many ids, then go on by some at every call."""
+    """Read so many ids, and return work that generates some more at every call."""
     at = BASES[device]
     shape = {"width": at["H"], "depth": at["layers"], "heads": at["H"] // HEAD_WIDTH, "order": ORDER}
     model = LanguageModel(LanguageConfig(family, VOCAB, **shape)).eval().to(device)
@@ -170,7 +170,7 @@ def speakers(family: str, axis: str, size: int, device: str) -> dict[Key, Work]:
 
 
 def row_of(axis: str, family: str, task: str, device: str, times: dict[int, list[float]]) -> dict[str, Any]:
-    """Give the medians, the fit, the widest spread of the sizes that it was fitted to, and what theory says."""
+    """Return the medians, the fit, the widest spread of the fitted sizes, and the theoretical exponent."""
     sizes, found = list(times), [summary(seconds) for seconds in times.values()]
     row = {"axis": axis, "family": family, "pass": task, "sizes": sizes}
     row["ms"] = [float(f"{seconds * 1e3:.4g}") for seconds, _ in found]
@@ -185,9 +185,9 @@ def row_of(axis: str, family: str, task: str, device: str, times: dict[int, list
 
 
 def attention_operations(axis: str, size: int, base: dict[str, int]) -> float:
-    """Count a block's operations: its products, and the looks at all steps before, which outweigh them only in the end.
+    """Return the operations of a block: its matmuls, and attention, which dominates at large T only.
 
-    T steps do T (24 H² + 2 T H), as each looks at half of them; one step after n does 24 H² + 4 n H.
+    T steps take T (24 H² + 2 T H), as each attends to half of them on average; one step after n takes 24 H² + 4 n H.
     """
     width = base["H"]
     return size * (24 * width**2 + 2 * size * width) if axis == "T" else 24 * width**2 + 4 * size * width

@@ -1,4 +1,4 @@
-"""The picture of growth: a panel for every axis, a line for every family, dotted lines of known slope behind."""
+"""The figure of growth: a panel for every axis, a line for every family, and dotted lines of known slope."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import matplotlib
 from matplotlib import pyplot
 from matplotlib.axes import Axes
 
-# Okabe and Ito's colours but for the yellow, which white paper swallows; the marks say the same again.
+# Okabe and Ito's colours without the yellow, which is hard to see on white; markers differ as well.
 LOOK = {
     "window": ("#999999", "v"),
     "rnn": ("#000000", "o"),
@@ -67,7 +67,7 @@ def draw_axis(axes: Axes, axis: str, rows: list[dict[str, Any]]) -> None:
 
 
 def draw_slopes(axes: Axes, axis: str, sizes: list[int], least: float, limits: tuple[float, float]) -> None:
-    """Draw lines that every size doubles, or quadruples, from below the lowest family."""
+    """Draw lines that double, or quadruple, with every doubling of the size, from below the lowest family."""
     for slope in SLOPES[axis]:
         values = [0.7 * least * (n / sizes[0]) ** slope for n in sizes]
         axes.plot(sizes, values, color="#AAAAAA", linestyle=":", linewidth=1.0, zorder=0)

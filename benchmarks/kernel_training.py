@@ -4,11 +4,11 @@
     RECOLLECT_DATA=FOLDER python benchmarks/kernel_training.py --whole "kernels" "plain, tf32, captured" --seeds 0 1 2
 
 The medium LSTM of Zaremba et al. on Penn Treebank (2 × 650, batch 20, 35 steps) and the LSTMs of tinyshakespeare in
-characters.py, as ptb.py and characters.py train them: batches, dropout, clipping and the optimiser are all in the
-time. Each way has its own model of the same seed; ways take turns, and all see the same batches. The plain path is
-cuDNN's, without and with its update captured as a CUDA graph, in bf16 as ours and in tf32. With `--whole` the ways that
-are named train to the end, one after the other, each with every seed, and what is held out is read; Penn Treebank's
-schedule is shortened from 39 epochs to 12. The plain path's trainings share the chip.
+characters.py, as ptb.py and characters.py train them: batches, dropout, clipping and the optimiser are all in the time.
+Each variant has its own model of the same seed; variants are interleaved, and all read the same batches. The plain path
+is cuDNN's, without and with its update captured as a CUDA graph, in bf16 as ours and in tf32. With `--whole` the named
+variants train to the end, one after the other, with every seed, and are evaluated on the held-out part; Penn Treebank's
+schedule is shortened from 39 epochs to 12. The trainings on the plain path share the GPU.
 """
 
 from __future__ import annotations
@@ -52,18 +52,18 @@ PTB_SHARE = 12 / 39  # of the epochs of a whole training
 
 @dataclass
 class Learner:
-    """One way of training, and what was seen of it."""
+    """One variant of training."""
 
-    trainee: TrainingState
+    state: TrainingState
     plan: Plan
     source: Iterator[Any]
     way: str
 
     def go(self, updates: int) -> tuple[float, float]:
-        """Train on: seconds, and the mean loss."""
+        """Train for some updates; return seconds and the mean loss."""
         begun = time.perf_counter()
         with path_of(self.way):
-            losses = [update(self.trainee, self.source, self.plan, SHARE)["train_loss"] for _ in range(updates)]
+            losses = [update(self.state, self.source, self.plan, SHARE)["train_loss"] for _ in range(updates)]
         torch.cuda.synchronize()
         return time.perf_counter() - begun, statistics.mean(losses)
 
@@ -83,10 +83,10 @@ def main() -> None:
     for way in options.whole:
         train_whole(way, options.seeds)
     if not options.whole:
-        take_turns(options)
+        interleave_variants(options)
 
 
-def take_turns(options: Namespace) -> None:
+def interleave_variants(options: Namespace) -> None:
     rows = []
     for name, tokens, learners in settings():
         rows.append({"setting": name, **compare(learners, tokens, options)})
@@ -108,8 +108,8 @@ def settings() -> Iterator[tuple[str, int, dict[str, Learner]]]:
 
 def begin(enrolled: dict[str, tuple[TrainingState, Plan]]) -> dict[str, Learner]:
     learners = {}
-    for way, (trainee, plan) in enrolled.items():
-        learners[way] = Learner(trainee, replace(plan, **WAYS[way]), iter(trainee.batches), way)
+    for way, (state, plan) in enrolled.items():
+        learners[way] = Learner(state, replace(plan, **WAYS[way]), iter(state.batches), way)
     return learners
 
 
@@ -132,9 +132,11 @@ def compare(learners: dict[str, Learner], tokens: int, options: Namespace) -> di
 
 
 def train_whole(way: str, seeds: list[int]) -> None:
-    """Train to the end, one way; rows of other ways and seeds are kept."""
+    """Train one variant to the end; rows of other variants and seeds are kept."""
     learners = (learner for seed in seeds for learner in whole_trainings(way, seed))
-    at_once = 1 if way.startswith("kernels") else None  # walks of several might each hold a part of the chip
+    at_once = (
+        1 if way.startswith("kernels") else None
+    )  # persistent kernels of several could each occupy a part of the GPU
     place = itemgetter("setting", "way", "seed")
     while some := list(islice(learners, at_once)):
         with path_of(way):
@@ -146,15 +148,15 @@ def train_whole(way: str, seeds: list[int]) -> None:
 def whole_trainings(way: str, seed: int) -> Iterator[tuple[TrainingState, Plan, Callable[[], dict[str, Any]]]]:
     precision = WAYS[way]["precision"]
     setting = replace(characters.SETTINGS["lstm"], precision=precision, seed=seed)
-    trainee, plan, job = characters.enrol("lstm", setting, *characters.read_parts(), OPTIONS)
-    yield trainee, plan, partial(train_one, "tinyshakespeare, lstm", way, seed, job)
+    state, plan, job = characters.enrol("lstm", setting, *characters.read_parts(), OPTIONS)
+    yield state, plan, partial(train_one, "tinyshakespeare, lstm", way, seed, job)
     options = Namespace(**vars(OPTIONS) | {"share": PTB_SHARE, "precision": precision})
-    trainee, plan, job = ptb.enrol("lstm", seed, 1.0, "medium", ptb.read_parts(data_folder() / "ptb"), options)
-    yield trainee, plan, partial(train_one, "PTB, medium LSTM", way, seed, job)
+    state, plan, job = ptb.enrol("lstm", seed, 1.0, "medium", ptb.read_parts(data_folder() / "ptb"), options)
+    yield state, plan, partial(train_one, "PTB, medium LSTM", way, seed, job)
 
 
 def train_one(setting: str, way: str, seed: int, job: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """Train in this thread, which must be told the way; give what was learnt."""
+    """Train in this thread, with the path set in it; return the row of the result."""
     with path_of(way):
         found = job()
     loss = found["whole_set_loss"] if "whole_set_loss" in found else math.log(found["valid_perplexity"])

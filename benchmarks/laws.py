@@ -2,7 +2,7 @@
 
     python benchmarks/laws.py --device cuda
 
-The tests hold the laws on the CPU; this shows them where the kernels are others.
+The tests check the laws on the CPU; this checks them where other kernels run.
 """
 
 from __future__ import annotations

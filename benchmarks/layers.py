@@ -1,4 +1,4 @@
-"""Our layers beside torch.nn's on the CPU: the same weights and inputs, results compared, then timed in turn.
+"""Our layers beside torch.nn's on the CPU: the same weights and inputs, results compared, then interleaved timings.
 
 The goal: never slower than 1.1 times torch.nn. Ragged rows, where half the rows are half as long, are read by
 torch.nn through pack_padded_sequence; they have no goal. A pair that the machine disturbed is timed again.
@@ -58,7 +58,7 @@ def recurrent(kind: Any, width: int, rounds: int) -> list[dict[str, Any]]:
     valid = torch.arange(STEPS) < length[:, None]
 
     def packed(x: Tensor) -> Tensor:
-        y, _ = theirs(pack_padded_sequence(x, length, batch_first=True))  # sorted already: its quickest way
+        y, _ = theirs(pack_padded_sequence(x, length, batch_first=True))  # sorted already: its fastest path
         return pad_packed_sequence(y, batch_first=True)[0]
 
     name, peer = kind.__name__, f"nn.{kind.__name__}"
@@ -121,7 +121,7 @@ def duel(
 
 
 def report(rows: list[dict[str, Any]], against: str, *, has_goal: bool) -> list[dict[str, Any]]:
-    """Print the rows, and say in them what they were timed against."""
+    """Print the rows, and record in them what they were timed against."""
     for row in rows:
         row |= {"against": against, "has_goal": has_goal}
         values = [row["layer"], row["hidden"], row["pass"], against, f"{row['ours_ms']:.1f}", f"{row['torch_ms']:.1f}"]

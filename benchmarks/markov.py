@@ -47,7 +47,7 @@ def main() -> int:
 def penn_treebank(folder: Path) -> list[dict[str, Any]]:
     lines = {part: read_lines(folder / "ptb" / f"ptb.{part}.txt.gz") for part in ("train", "valid", "test")}
     ids = {word: i for i, word in enumerate(sorted({word for line in lines["train"] for word in line}))}
-    end, vocab_size = len(ids), len(ids) + 2  # KenLM also keeps a place for a word that never comes
+    end, vocab_size = len(ids), len(ids) + 2  # KenLM also reserves an id for a word that never occurs
     parts = {part: pad([[ids[word] for word in line] for line in lines[part]]) for part in lines}
     rows = []
     for n, figures in KENLM_PTB.items():
@@ -77,7 +77,7 @@ def shakespeare(folder: Path) -> list[dict[str, Any]]:
 
 
 def ten_million(tokens: int = 10_000_000, vocab_size: int = 50_000, order: int = 5) -> dict[str, Any]:
-    """Time and memory of counting a text drawn by Zipf's law, every token on its own: the most n-grams there can be."""
+    """Time and memory of counting a text drawn by Zipf's law, with independent tokens: many n-grams."""
     weights = 1 / np.arange(1, vocab_size + 1)
     draw = np.random.default_rng(0)
     ids = np.searchsorted(weights.cumsum() / weights.sum(), draw.random(tokens)).clip(max=vocab_size - 1)

@@ -1,4 +1,4 @@
-"""What every family remembers after 1, 16, 256 and 4096 steps, in bytes: read for real, counted from the tensors.
+"""The bytes of every family's memory after 1, 16, 256 and 4096 steps, summed over the tensors after reading.
 
 Writes benchmarks/results/memory.json and draws docs/memory.svg.
 """
@@ -38,7 +38,7 @@ from recollect import (
 STEPS = (1, 16, 256, 4096)
 WIDTH, HEADS, ORDER, VOCAB, NEAREST, SOURCE, PIECE = 64, 4, 4, 256, 256, 32, 128
 
-# Okabe and Ito's colours, told apart by every kind of sight; the dashes say the same again.
+# Okabe and Ito's colours, distinguishable with colour blindness; dashes differ as well.
 LOOK = {"constant": ("#0072B2", "-"), "linear": ("#D55E00", "-"), "saturates": ("#AA4499", (0, (4, 4)))}
 MEANING = {
     "constant": "constant  始终不变",
@@ -59,7 +59,7 @@ def main() -> int:
 
 
 def families() -> dict[str, SequenceLayer[Any]]:
-    """Give one layer of every family, in the order of history."""
+    """Return one layer of every family, in historical order."""
     return {
         f"Markov, order {ORDER}": Markov(VOCAB, ORDER),
         f"Window, order {ORDER}": Window(WIDTH, ORDER),
@@ -80,7 +80,7 @@ def families() -> dict[str, SequenceLayer[Any]]:
 
 @torch.no_grad()
 def measure(family: str, layer: SequenceLayer[Any]) -> dict[str, Any]:
-    """Read 4096 steps, in pieces, and count the bytes on the way."""
+    """Read 4096 steps in chunks, and count the bytes after each."""
     memory, sizes, read = begin(layer.eval()), [], 0
     for steps in STEPS:
         while read < steps:
@@ -162,7 +162,7 @@ def dress(axes: Axes) -> None:
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
     axes.set_xlabel(f"steps read by one sequence (float32, width {WIDTH}, {HEADS} heads)")
-    axes.set_ylim(2**2.3, 2**24.6)  # room for the legend
+    axes.set_ylim(2**2.3, 2**24.6)  # leaves space for the legend
     axes.set_title(
         "What a layer remembers, in bytes\n一层记住多少：字节数随步数的变化", loc="left", fontsize=12, pad=12
     )

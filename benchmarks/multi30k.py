@@ -5,7 +5,7 @@
 29,000 pairs, joint byte pairs learned from training text alone, every model trained with teacher forcing on the same
 batches; the checkpoint is that of the lowest validation loss. BLEU by sacrebleu on test 2016 and test 2017, greedy and
 with a beam of 5, with its signature; also by source length, the loss at each target position, and, where one vector
-carries the source, what a linear classifier reads back from it. Each run is a process of its own; runs that share a GPU
+carries the source, what a linear classifier reads back from it. Each run is a separate process; runs that share a GPU
 slow each other down. Rows that are not run again are kept.
 """
 
@@ -67,7 +67,7 @@ class Setting:
     to_german: bool = False
     cased: bool = False  # capitals are read and written as they are
     seed: int = 0
-    precision: str = "bf16"  # of products; recurrences by our own kernels
+    precision: str = "bf16"  # of matmuls; recurrences by our own kernels
 
 
 RECURRENT = {"width": 256, "hidden": 512, "dropout": 0.5}
@@ -114,7 +114,7 @@ def main() -> None:
     parser.add_argument("--at-once", type=int, default=4)
     parser.add_argument("--share", type=float, default=1.0, help="of the epochs, for a trial")
     parser.add_argument("--plain", action="store_true", help="without captured updates")
-    parser.add_argument("--one", help="run this row alone, and print it")
+    parser.add_argument("--one", help="run only this row, and print it")
     parser.add_argument("--cache", help="where tokenised pairs are kept for all runs")
     options = parser.parse_args()
     torch.backends.cuda.matmul.allow_tf32 = True
@@ -148,14 +148,14 @@ def one_run(name: str, setting: Setting, options: Any) -> dict[str, Any]:
         sizes = data.source_tokenizer.model_size, data.target_tokenizer.model_size
         model = Translator(TranslationConfig(setting.family, *sizes, **setting.model)).to(options.device)
         begun = time.perf_counter()
-        trainee = learn(setting, model, data, options, Path(folder))
-        load_checkpoint(Path(folder) / f"step-{trainee.progress.best_step:08d}", model)
+        state = learn(setting, model, data, options, Path(folder))
+        load_checkpoint(Path(folder) / f"step-{state.progress.best_step:08d}", model)
         minutes = (time.perf_counter() - begun) / 60
         row = {"name": name, "setting": asdict(setting), "commit": COMMIT, "minutes": minutes}
         row["at_once"] = options.at_once
-        row |= {"parameters": count_translation_parameters(model.config), "best_step": trainee.progress.best_step}
-        row |= {"learning_seconds": trainee.progress.seconds, "tokens": trainee.progress.tokens}
-        row |= {"valid": {"nats": trainee.progress.best, "beam 5": speak(model, data, data.valid, 5)[1]}}
+        row |= {"parameters": count_translation_parameters(model.config), "best_step": state.progress.best_step}
+        row |= {"learning_seconds": state.progress.seconds, "tokens": state.progress.tokens}
+        row |= {"valid": {"nats": state.progress.best, "beam 5": speak(model, data, data.valid, 5)[1]}}
         row |= {part: measure(model, data, setting, part) for part in PARTS}
         if setting.family in ("sutskever", "cho"):
             row |= {"remembered": what_c_remembers(model, data, held_out_part(data, setting))}
@@ -181,10 +181,10 @@ def learn(setting: Setting, model: Translator, data: Pairs, options: Any, folder
     every = 2 * len(batches.round)  # updates to two rounds
     precision: Any = setting.precision
     plan = Plan(budget, optimise, evaluate_every=every, save_every=10**9, keep=1)
-    trainee = TrainingState(model, batches, optimise.build(model), NextSymbol(setting.smoothing))
+    state = TrainingState(model, batches, optimise.build(model), NextSymbol(setting.smoothing))
     plan = replace(plan, precision=precision, capture=not options.plain)
-    train(trainee, plan, partial(held_out, data), folder)
-    return trainee
+    train(state, plan, partial(held_out, data), folder)
+    return state
 
 
 def held_out(data: Pairs, model: Translator) -> Scores:
@@ -207,7 +207,7 @@ def measure(model: Translator, data: Pairs, setting: Setting, name: str) -> dict
 
 
 def speak(model: Translator, data: Pairs, part: PairPart, width: int) -> tuple[list[str], dict[str, Any]]:
-    """Translate a part, and give the lines with their scores."""
+    """Translate a part, and return the lines with their scores."""
     begun, search = time.perf_counter(), Search(width=width, tokens=LONGEST, length="power", alpha=1.0)
     tongues = Tongues(data.source_tokenizer, data.target_tokenizer)
     lines = [best[0].text for best in translate(model.eval(), tongues, part.source_lines, search, 100)]
@@ -218,7 +218,7 @@ def speak(model: Translator, data: Pairs, part: PairPart, width: int) -> tuple[l
 
 
 def by_length(lines: list[str], references: list[str], sources: list[str]) -> list[dict[str, Any]]:
-    """Give BLEU of the beam's lines by the number of words in the source."""
+    """Return BLEU of the beam's lines by the number of words in the source."""
     rows = []
     for low, high in pairwise(BORDERS):
         chosen = [i for i, source in enumerate(sources) if low <= len(source.split()) < high]
@@ -229,7 +229,7 @@ def by_length(lines: list[str], references: list[str], sources: list[str]) -> li
 
 @torch.no_grad()
 def by_position(model: Translator, part: PairPart, data: Pairs, most: int = 20) -> list[float]:
-    """Give the mean nats at each target position, over targets that are at least `most` long."""
+    """Return the mean nats at each target position, over targets that are at least `most` long."""
     chosen = np.flatnonzero(part.targets.lengths >= most)
     total, count = np.zeros(most), 0
     for x, y, memory in remembered(model, part, chosen, data):

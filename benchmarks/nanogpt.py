@@ -3,10 +3,10 @@
     RECOLLECT_DATA=FOLDER python benchmarks/nanogpt.py [--peer peers/nanoGPT] [--updates 2000]
 
 4 layers, 4 heads, width 128, context 64, batch 12, 2000 updates, no dropout (nanoGPT's README gives 1.88, sampled). The
-two take turns, 50 updates each, so that what disturbs the machine disturbs both. Of nanoGPT its model, its optimiser
-and its `get_batch` are used as they are in its folder; the loop around them does what its train.py does. Validation:
-the last 10 %, whole, in cold windows of 64; nanoGPT's own estimate is the mean of 200 random batches. Then ours once
-more at the rate that is our default, 3e-3 instead of nanoGPT's 1e-3, all else as before.
+two are interleaved, 50 updates each, so that disturbances of the machine affect both. Of nanoGPT its model, its
+optimiser and its `get_batch` are used as they are in its folder; the loop around them does what its train.py does.
+Validation: the last 10 %, in full, in windows of 64 without carried memory; nanoGPT's own estimate is the mean of 200
+random batches. Then ours once more at the rate that is our default, 3e-3 instead of nanoGPT's 1e-3, all else as before.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def main() -> None:
 
 
 def compare(options: Any, parts: tuple[np.ndarray, np.ndarray], folder: Path) -> None:
-    trainee, ours = our_updates(parts[0], options.updates, OPTIMISE)
+    state, ours = our_updates(parts[0], options.updates, OPTIMISE)
     model, theirs = their_updates(options.peer, parts[0], options.updates, folder)
     times: dict[str, list[float]] = {"recollect": [], "nanoGPT": []}
     for done in range(0, options.updates, TURN):
@@ -69,7 +69,7 @@ def compare(options: Any, parts: tuple[np.ndarray, np.ndarray], folder: Path) ->
         if done % 500 == 0:
             print(done, {name: round(TURN * BATCH * STEPS / seen[-1]) for name, seen in times.items()}, flush=True)
     losses = {
-        "recollect": our_losses(trainee.model, parts[1]),
+        "recollect": our_losses(state.model, parts[1]),
         "nanoGPT": {"sampled": sampled(their_loss(model), parts[1])},
     }
     rows = [row(name, times[name], losses[name]) for name in times]
@@ -92,9 +92,9 @@ def row(name: str, times: list[float], losses: dict[str, float]) -> dict[str, An
 def our_updates(text: np.ndarray, updates: int, optimise: Optimizer) -> tuple[TrainingState, Iterator[Any]]:
     torch.manual_seed(1337)
     model = LanguageModel(CONFIG)
-    trainee = TrainingState(model, Windows(text, BATCH, STEPS, seed=1337), optimise.build(model))
-    plan, source = Plan(Budget(steps=updates), optimise), iter(trainee.batches)
-    return trainee, (update(trainee, source, plan, step / updates) for step in range(updates))
+    state = TrainingState(model, Windows(text, BATCH, STEPS, seed=1337), optimise.build(model))
+    plan, source = Plan(Budget(steps=updates), optimise), iter(state.batches)
+    return state, (update(state, source, plan, step / updates) for step in range(updates))
 
 
 def our_losses(model: LanguageModel, ids: np.ndarray) -> dict[str, float]:
@@ -129,7 +129,7 @@ def their_updates(peer: Path, text: np.ndarray, updates: int, folder: Path) -> t
 def get_batch_of(
     peer: Path, folder: Path, batch_size: int = BATCH, steps: int = STEPS
 ) -> Callable[[str], tuple[torch.Tensor, torch.Tensor]]:
-    """Take the function as it stands in nanoGPT's train.py, which cannot be imported without training."""
+    """Return the function from nanoGPT's train.py, which cannot be imported without training."""
     tree = ast.parse((peer / "train.py").read_text(encoding="utf-8"))
     found = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == "get_batch"]
     scope: dict[str, Any] = {"np": np, "torch": torch, "os": os, "data_dir": str(folder), "device": "cpu"}

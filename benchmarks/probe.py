@@ -1,4 +1,4 @@
-"""What one vector c remembers of a source, by position: a linear classifier reads each symbol back from it."""
+"""What one vector c retains of a source, by position: a linear classifier predicts each symbol from it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SHORTEST, UPDATES, BATCH, RATE = 12, 300, 2048, 3e-3  # of 2 · 5 places none is
 
 
 def what_c_remembers(model: Translator, data: Pairs, part: PairPart) -> list[dict[str, float]]:
-    """Give, for each place in sources of at least SHORTEST symbols, the share of held-out symbols read back from c.
+    """Return, for each position in sources of at least SHORTEST symbols, the accuracy of held-out symbols from c.
 
     c is the encoder's final state (of the uppermost layer), the classifier softmax(W c + b), learned on the training
     pairs' sources. `usual` is the share of the symbol that is most frequent there in training.
@@ -29,7 +29,7 @@ def what_c_remembers(model: Translator, data: Pairs, part: PairPart) -> list[dic
 
 @torch.no_grad()
 def _encoded(model: Translator, part: PairPart, data: Pairs) -> tuple[Tensor, Tensor]:
-    """Give the vectors c (N, H) and the symbols at PLACES (N, P)."""
+    """Return the vectors c (N, H) and the symbols at PLACES (N, P)."""
     home, vectors, symbols = next(model.parameters()).device, [], []
     for numbers in groups_by_length(part, np.flatnonzero(part.sources.lengths >= SHORTEST), 8192):
         batch = gather_pairs(part, numbers, data.begin, data.end)
@@ -54,9 +54,9 @@ def _read_back(known: tuple[Tensor, Tensor], seen: tuple[Tensor, Tensor], place:
 
 
 def _learn(c: Tensor, target: Tensor, counts: Tensor) -> torch.nn.Linear:
-    """Begin from how frequent each symbol is, and stop where a tenth that is not learned from is predicted best.
+    """Start from the symbols' frequencies, and stop where the loss of a held-out tenth is lowest.
 
-    Else it learns its vectors by heart, and is worse than the commonest symbol where they say nothing.
+    Otherwise it overfits, and is worse than the most frequent symbol where c holds no information.
     """
     torch.manual_seed(0)
     order = torch.randperm(len(c), device=c.device)

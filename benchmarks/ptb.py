@@ -2,14 +2,14 @@
 
     RECOLLECT_DATA=FOLDER python benchmarks/ptb.py --device cuda [--size medium] [--only "lstm, seed 0" …]
 
-Two layers of 200 units without dropout (small) or of 650 with dropout .5 (medium), batch 20, memory carried,
-truncated after 20 or 35 steps, clipped at norm 5, plain SGD: rate 1 for 4 epochs and halved at each later one, 13 in
-all (small); rate 1 for 6 epochs and divided by 1.2 at each later one, 39 in all (medium), or for 7, as the authors'
-code has it (`--first 7`). The paper's loss is a sum over a stretch's steps; ours is a mean, so that rate and norm are
-scaled by their number. RNN and GRU have the LSTM's width and schedule, and lower rates are tried for them. Gates have
-two biases, as in the authors' code, or one, as in the paper, which is worse here. The epoch is chosen on validation,
-read in 32 parts side by side; the figures are then read whole, with memory carried, at batch 1. Products are tf32, or
-bf16 by our kernels where `--precision` says so. Runs share the GPU; rows that are not run again are kept.
+Two layers of 200 units without dropout (small) or of 650 with dropout .5 (medium), batch 20, memory carried, truncated
+after 20 or 35 steps, clipped at norm 5, plain SGD: rate 1 for 4 epochs and halved at each later one, 13 in all (small);
+rate 1 for 6 epochs and divided by 1.2 at each later one, 39 in all (medium), or for 7, as the authors' code has it
+(`--first 7`). The paper's loss is a sum over the steps of a chunk; ours is a mean, so that rate and norm are scaled by
+their number. RNN and GRU have the LSTM's width and schedule, and lower rates are tried for them. Gates have two biases,
+as in the authors' code, or one, as in the paper, which is worse here. The epoch is chosen on validation, read in 32
+parts side by side; the figures are then those of the whole text, with memory carried, at batch 1. Matmuls are tf32, or
+bf16 by our kernels with `--precision`. Runs share the GPU; rows that are not run again are kept.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def main() -> None:
 
 
 def keep(found: dict[str, Any]) -> None:
-    """Put a row in the place of an earlier one."""
+    """Replace an earlier row."""
     rows = {place(row): row for row in [*earlier("ptb"), found]}
     ways = list(product(("fp32", "bf16"), (2, 1)))
     order = [
@@ -115,7 +115,7 @@ def enrol(
     epoch = -(-streams.predicted // (BATCH * how["steps"]))  # updates
     budget = Budget(tokens=int(options.share * how["epochs"] * streams.predicted))
     plan = Plan(budget, optimise, evaluate_every=epoch, save_every=epoch, keep=1, precision=options.precision)
-    trainee = TrainingState(model, streams, optimise.build(model))
+    state = TrainingState(model, streams, optimise.build(model))
     row = {"family": family, "size": size, "seed": seed, "rate": rate, "parameters": count_parameters(model.config)}
     row |= {
         "first": how["first"],
@@ -124,36 +124,36 @@ def enrol(
         "biases": biases,
         "commit": COMMIT,
     }
-    return trainee, plan, partial(one_run, trainee, plan, text, row)
+    return state, plan, partial(one_run, state, plan, text, row)
 
 
 def keep_one_bias(model: LanguageModel) -> None:
-    """Leave one bias to each gate: two move twice as fast, and count twice where norms are clipped."""
+    """Leave one bias to each gate: two are updated twice as fast, and count twice in the clipped norm."""
     for layer in model.modules():
         if isinstance(layer, Recurrence) and layer.bias_hh is not None:
             nn.init.zeros_(layer.bias_hh).requires_grad_(False)
 
 
-def one_run(trainee: TrainingState, plan: Plan, text: Text, row: dict[str, Any]) -> dict[str, Any]:
+def one_run(state: TrainingState, plan: Plan, text: Text, row: dict[str, Any]) -> dict[str, Any]:
     begun, ends = time.perf_counter(), parts_side_by_side(len(text["valid"]))
     validate = partial(validation_scores, ids=text["valid"], steps=PIECE, ends=ends)
     with tempfile.TemporaryDirectory() as folder:
         try:
-            train(trainee, plan, validate, Path(folder), partial(tell, row))
+            train(state, plan, validate, Path(folder), partial(tell, row))
         except Diverged as error:
             print(row, error, flush=True)
             return row | {"diverged": True, "valid_perplexity": None, "test_perplexity": None}
-        load_checkpoint(Path(folder) / f"step-{trainee.progress.best_step:08d}", trainee.model)
+        load_checkpoint(Path(folder) / f"step-{state.progress.best_step:08d}", state.model)
     for part in ("valid", "test"):
-        row |= {f"{part}_perplexity": score_carried(trainee.model, text[part], PIECE).perplexity}
-    row |= {"epoch": trainee.progress.best_step / plan.evaluate_every, "seconds": time.perf_counter() - begun}
-    row |= {"tokens_per_second": trainee.progress.tokens / trainee.progress.seconds}
+        row |= {f"{part}_perplexity": score_carried(state.model, text[part], PIECE).perplexity}
+    row |= {"epoch": state.progress.best_step / plan.evaluate_every, "seconds": time.perf_counter() - begun}
+    row |= {"tokens_per_second": state.progress.tokens / state.progress.seconds}
     print(row, flush=True)
     return row
 
 
 def tell(row: dict[str, Any], seen: dict[str, Any]) -> None:
-    """Print how a run goes: what is cut off has then been seen."""
+    """Print the progress of a run: it is then known even if the run is interrupted."""
     if "valid_loss" in seen:
         print(*place(row), seen, time.strftime("%X"), flush=True)
 

@@ -2,7 +2,7 @@
 
 The tables stand between the lines <!-- NAME:begin --> and <!-- NAME:end -->, NAME being one of BLOCKS, each in one page
 of a language. One whose result is OPTIONAL is empty until there is one. `--check` changes nothing and exits 1 where a
-page does not say what the results say.
+page differs from the results.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ OPTIONAL = (
     "kernel-training",
     "kernel-losses",
     "growth-cuda",
-)  # not every machine can show them
+)  # not every machine can measure them
 
 MEMORY_NOTE = "One sequence, {dtype}, width {width}, {heads} heads where there are heads."
 SPEED_NOTE = (

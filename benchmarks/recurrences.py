@@ -1,10 +1,10 @@
 """RNN, GRU and LSTM beside torch.nn's on the CPU, in float32 and bfloat16, at many shapes.
 
 The goals, by the time of torch.nn over ours, forward + backward at batch 32, 128 steps, width 256: LSTM 1, GRU 1.3, in
-bfloat16 2; and 1 / 1.1 everywhere else. An LSTM in float32 is read by torch's own kernel, ours and theirs alike, unless
-it learns from much at once. torch.nn's LSTM in bfloat16 ends in an illegal instruction on some processors;
-`--without-bf16-lstm` leaves it out. Names after the options (`GRU bfloat16`) choose what is timed anew; other rows stay
-as they were. `--quick` runs fewer rounds, and keeps no result.
+bfloat16 2; and 1 / 1.1 everywhere else. An LSTM in float32 runs torch's own kernel, ours and theirs alike, except in
+training on large inputs. torch.nn's LSTM in bfloat16 ends in an illegal instruction on some processors;
+`--without-bf16-lstm` leaves it out. Names after the options (`GRU bfloat16`) choose what is timed again; other rows are
+kept. `--quick` runs fewer rounds, and keeps no result.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SHAPES += [(32, 8, 256), (32, 32, 256), (32, 512, 256), (1, 64, 1024), (20, 35, 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 GOALS = {("LSTM", "float32"): 1.0, ("GRU", "float32"): 1.3, ("GRU", "bfloat16"): 2.0}  # at the first shape
 LEAST = 0.9  # elsewhere
-PRODUCTS = {PASSES[0]: 2, PASSES[1]: 6}  # of (B·T, D) with (D, G·H), or their like
+PRODUCTS = {PASSES[0]: 2, PASSES[1]: 6}  # of (B·T, D) with (D, G·H), or similar
 COLUMNS = "{:6}{:10}{:>4}{:>5}{:>6}  {:20}{:>9}{:>9}{:>7}{:>8}{:>6}{:>9}{:>10}"
 
 
@@ -40,7 +40,7 @@ def main() -> int:
     peaks = {dtype: peak(dtype) for dtype in DTYPES}
     rows = [row for kind in (RNN, GRU, LSTM) for dtype in DTYPES for row in one(kind, dtype, names, peaks, is_quick)]
     missed = [row for row in rows if row["faster"] < row["goal"]]
-    print(f"{len(missed)} of {len(rows)} rows miss their goal; a product of 2048³: {peaks} GFLOP/s")
+    print(f"{len(missed)} of {len(rows)} rows miss their goal; a matmul of 2048³: {peaks} GFLOP/s")
     if not is_quick:
         kept = [row for row in earlier("recurrences") if not is_asked(row["layer"], row["dtype"], names)]
         setting = {"threads": THREADS, "steady": STEADY, "products": PRODUCTS}
@@ -49,7 +49,7 @@ def main() -> int:
 
 
 def is_asked(layer: str, dtype: str, names: list[str]) -> bool:
-    """Whether a name does not forbid it: no kind is named, or this one; no dtype is named, or this one."""
+    """Return whether the names select it: no kind is named, or this one; no dtype is named, or this one."""
     kinds, dtypes = [n for n in names if n not in DTYPES], [n for n in names if n in DTYPES]
     return (not kinds or layer in kinds) and (not dtypes or dtype in dtypes)
 
@@ -84,7 +84,7 @@ def at_shape(kind: Any, dtype: str, shape: tuple[int, int, int], rounds: int) ->
 
 
 def peak(dtype: str) -> float:
-    """Give what torch's product of two large matrices does, in GFLOP/s."""
+    """Return the speed of torch's matmul of two large matrices, in GFLOP/s."""
     a, b = (torch.randn(2048, 2048).to(DTYPES[dtype]) for _ in range(2))
     seconds, _ = summary(interleave({"product": lambda: a @ b}, 10)["product"])
     return round(2 * 2048**3 / seconds / 1e9, 1)

@@ -1,19 +1,19 @@
 """Our recurrent kernels beside torch.nn on a Hopper GPU, each as it is called and inside a CUDA graph.
 
-Same weights and inputs; contenders take turns, there and back; CUDA events; µs per time step. A call finds the GPU
-idle; at the goals' sizes four calls in a row are timed as well, as a training makes them: the host prepares one while
-the GPU works on another. Errors are relative, against torch.nn in float64, of all outputs, of dx and of the first
-layer's dW_hh. `walk` is the kernel alone, without the large products before and after it. float32 is multiplied in
-tf32, as cuDNN is allowed to by default: ours and torch.nn's. `chosen` says whether our kernels read, or torch where
-float32 stays in full precision or no plan fits. The goals' sizes read 1024 steps, the rest of the grid 256. Rows are
-printed and saved as they come; a trial's are not saved.
+Same weights and inputs; contenders are interleaved (ABBA); CUDA events; µs per time step. A call finds the GPU idle; at
+the goals' sizes four calls in a row are timed as well, as a training makes them: the host prepares one while the GPU
+works on another. Errors are relative, against torch.nn in float64, of all outputs, of dx and of the first layer's
+dW_hh. `walk` is the persistent kernel alone, without the large matmuls before and after it. float32 is multiplied in
+tf32, as cuDNN is allowed to by default: ours and torch.nn's. `chosen` is whether our kernels are used, or torch's where
+float32 is in full precision or no plan fits. The goals' sizes read 1024 steps, the rest of the grid 256. Rows are
+printed and saved as soon as they are measured; those of a trial are not saved.
 
     python benchmarks/recurrent.py                        the goals' sizes and the whole grid
     python benchmarks/recurrent.py --quick                the goals' sizes; other rows are kept
     python benchmarks/recurrent.py --quick --rounds 5     a trial
     python benchmarks/recurrent.py --only lstm,bfloat16,64,1024        a trial; of a stack: …,LAYERS,DIRECTIONS
-    python benchmarks/recurrent.py --tune                 the walk alone under other plans, few seconds
-    python benchmarks/recurrent.py --tune-pieces          what shares the chip: walks at once, pieces of time
+    python benchmarks/recurrent.py --tune                 the persistent kernel alone under other plans, few seconds
+    python benchmarks/recurrent.py --tune-chunks          concurrent persistent kernels, chunks of time
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     if options.tune:
         return tune([("lstm", "bfloat16", 64, 1024), ("lstm", "float16", 16, 1024)], options.rounds or 10)
-    if options.tune_pieces:
-        return tune_pieces(options.rounds or 10)
+    if options.tune_chunks:
+        return tune_chunks(options.rounds or 10)
     return measure_all(cases(options), options.rounds, is_trial=is_trial(options))
 
 
@@ -73,7 +73,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", type=recurrent_cases.parse, help="cell,dtype,batch,hidden[,layers,directions]")
     parser.add_argument("--rounds", type=int, help="for a trial")
-    for name in ("--quick", "--tune", "--tune-pieces"):
+    for name in ("--quick", "--tune", "--tune-chunks"):
         parser.add_argument(name, action="store_true")
     return parser.parse_args(arguments)
 
@@ -102,7 +102,7 @@ def measure_all(found: list[Case], rounds: int | None, *, is_trial: bool) -> int
 
 
 def compile_ahead(found: list[Case]) -> None:
-    """Compile in as many processes as there are cores what the cases are likely to need: one alone takes minutes."""
+    """Compile what the cases are likely to need, in one process per core: a single process takes minutes."""
     machine: Any = persistent.find_machine(DEVICE)
     if machine is None:
         return
@@ -112,7 +112,7 @@ def compile_ahead(found: list[Case]) -> None:
 
 
 def kernels_for(case: Case, chip: plans.Chip) -> Iterator[tuple[str, tuple[tuple[str, int], ...]]]:
-    """Give the sources and macros of the two plans that are offered first, for each direction."""
+    """Return the sources and macros of the two plans that rank first, for each direction."""
     for direction in ("forward", "backward"):
         kind = {"half": case.dtype == "float16", "tf32": case.dtype == "float32"}
         offered = plans.offer(direction, case.cell, batch=case.batch, hidden=case.hidden, chip=chip, **kind)
@@ -156,7 +156,7 @@ def measure(case: Case, effort: Effort) -> Iterator[dict[str, Any]]:
 
 
 def build(case: Case, device: torch.device) -> Any:
-    """Give a layer, or a stack of them."""
+    """Return a layer, or a stack of them."""
     kind, sizes = KINDS[case.cell], (case.hidden, case.hidden)
     if not case.is_stack:
         return kind(*sizes, device=device)
@@ -169,7 +169,7 @@ def is_chosen(case: Case, x: Tensor, *, trains: bool) -> bool:
 
 
 def tune(found: list[tuple[str, str, int, int]], rounds: int) -> int:
-    """Time the walks alone under plans that exchange in smaller and larger chunks, and look at the errors of each."""
+    """Time the persistent kernels alone under plans that exchange smaller and larger chunks, and print their errors."""
     for cell, name, batch, hidden in found:
         layer = KINDS[cell](hidden, hidden, device=DEVICE).to(getattr(torch, name))
         x = torch.randn(batch, STEPS, hidden, device=DEVICE).to(getattr(torch, name)).requires_grad_()
@@ -189,8 +189,8 @@ def tune(found: list[tuple[str, str, int, int]], rounds: int) -> int:
     return 0
 
 
-def tune_pieces(rounds: int) -> int:
-    """Time both passes in a graph, with time cut more or less finely and more or fewer walks at once."""
+def tune_chunks(rounds: int) -> int:
+    """Time both passes in a CUDA graph, with smaller or larger chunks of time and more or fewer kernels at once."""
     for case in [c for c in recurrent_cases.GOALS if c.is_stack or c.hidden == 1024]:
         dtype = getattr(torch, case.dtype)
         layer = build(case, DEVICE).to(dtype)
@@ -205,12 +205,12 @@ def tune_pieces(rounds: int) -> int:
             times = interleave_events(jobs, Effort(STEPS, rounds, 0.0, 2))
             persistent.check()
             us = ", ".join(f"{which} {statistics.median(t) * 1000 / STEPS:.2f}" for which, t in times.items())
-            print(f"{case}: {at_once} at once, {most} pieces: {us} µs a step", flush=True)
+            print(f"{case}: {at_once} at once, {most} chunks: {us} µs a step", flush=True)
     return 0
 
 
 def job(layer: nn.Module, x: Tensor, weigh: Tensor, *, trains: bool) -> Callable[[], Any]:
-    """Read, and where it trains differentiate with respect to inputs and weights."""
+    """Return a forward pass, or where it trains a pass that returns the gradients of inputs and weights."""
     wanted = (x, *layer.parameters())
 
     def train() -> Any:
@@ -224,7 +224,7 @@ def job(layer: nn.Module, x: Tensor, weigh: Tensor, *, trains: bool) -> Callable
 
 
 def walk(layer: Any, cell: str, batch: int, dtype: torch.dtype, *, back: bool) -> Callable[[], Any]:
-    """The walk forward alone, or the walk back alone, through logits that are whatever lies there."""
+    """Return the forward or the backward persistent kernel alone, on uninitialized logits."""
     weight, nothing = layer.weight_hh.detach(), CellInputs(*[None] * len(CellInputs._fields))
     given = nothing._replace(x=weight.new_empty(batch, STEPS, 0), w_ih=weight[:, :0], w_hh=weight)
     extent = Extent(cell, STEPS, batch, 0, layer.hidden, dtype)
@@ -260,7 +260,7 @@ def plan(case: Case, *, trains: bool) -> str:
 
 
 def compare(ours: nn.Module, theirs: nn.RNNBase, x: Tensor, weigh: Tensor) -> dict[str, list[float]]:
-    """Relative errors of y, dx and dW_hh: ours, torch's."""
+    """Return the relative errors of y, dx and dW_hh: ours, torch's."""
     exact = results(deepcopy(theirs).double(), x.detach().double().requires_grad_(), weigh.double())
     found, library = results(ours, x, weigh), results(theirs, x, weigh)
     return {
@@ -277,7 +277,7 @@ def results(layer: nn.Module, x: Tensor, weigh: Tensor) -> dict[str, Tensor]:
 
 
 def interleave_events(contenders: dict[str, Callable[[], Any]], effort: Effort) -> dict[str, list[float]]:
-    """Time in turn by CUDA events, there and back, so that none always follows the same; milliseconds by name."""
+    """Time by CUDA events, interleaved (ABBA), so that none always follows the same; return milliseconds by name."""
     for _ in range(effort.warmup):
         for work in contenders.values():
             work()
@@ -292,7 +292,7 @@ def interleave_events(contenders: dict[str, Callable[[], Any]], effort: Effort) 
 
 
 def times_in_a_row(contenders: dict[str, Callable[[], Any]], effort: Effort) -> dict[str, list[float]]:
-    """Time calls that follow each other at once; milliseconds of one, by name."""
+    """Time calls without a sync between them; return milliseconds of one, by name."""
     rows = {f"{name} in a row": partial(again, work) for name, work in contenders.items()}
     times = interleave_events(rows, effort._replace(rounds=-(-effort.rounds // 3), warmup=0))
     return {name: [each / IN_A_ROW for each in found] for name, found in times.items()}

@@ -1,4 +1,4 @@
-"""What recurrent.py measures and for how long, and how its rows are put together and written."""
+"""The cases of recurrent.py, how long each is measured, and how its rows are merged and written."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Case(NamedTuple):
 
     @property
     def is_stack(self) -> bool:
-        """Whether there is more than one walk."""
+        """Whether there is more than one persistent kernel."""
         return self.layers * self.directions > 1
 
 
@@ -62,7 +62,7 @@ def effort_for(case: Case, rounds: int | None = None) -> Effort:
 
 
 def summarise(times: dict[str, list[float]], steps: int) -> dict[str, Any]:
-    """µs per step by the median, our widest spread, and how many times faster than torch.nn called the same way."""
+    """Return median µs per step, our widest spread, and how many times faster than torch.nn called the same way."""
     each = {name: statistics.median(t) * 1000 / steps for name, t in times.items()}
     ours = times["ours"]
     low, middle, high = statistics.quantiles(ours, n=4) if len(ours) > 1 else ours * 3
@@ -81,7 +81,7 @@ def case_of(row: dict[str, Any]) -> Case:
 
 
 def merge(before: list[dict[str, Any]], found: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Put rows in the places of earlier ones; in the order of the cases."""
+    """Replace earlier rows; return all in the order of the cases."""
     rows = {(case_of(row), row["pass"]): row for row in [*before, *found]}
     places = [(case, which) for case in ALL for which in PASSES]
     return [rows[place] for place in places if place in rows]

@@ -93,7 +93,7 @@ def decoding_block(result: Result, say: Say) -> str:
 
 
 def recurrences_block(result: Result, say: Say) -> str:
-    """Show forward + backward: ours beside torch.nn, and the share of what a large product reaches."""
+    """Return forward + backward: ours beside torch.nn, and the share of the speed of a large matmul."""
     head = [say("layer"), say("dtype"), "B", "T", "H", say("ours, ms"), "torch.nn", say("faster"), say("of the peak")]
     rows = []
     for row in result["rows"]:

@@ -1,9 +1,9 @@
-"""A text of two gigabytes, never held: built into a corpus and trained on, with the peak of resident memory.
+"""A text of two gigabytes that is never held in memory: corpus and training, with the peak of resident memory.
 
     python benchmarks/streaming.py
 
-The text is drawn by Zipf's law from words of our own making, in Latin and Greek letters, so that characters and bytes
-differ. Each tokenizer has a process of its own; byte pairs take the first twentieth of the text alone, since they are
+The text is drawn by Zipf's law from invented words, in Latin and Greek letters, so that characters and bytes
+differ. Each tokenizer has a separate process; byte pairs use only the first twentieth of the text, since they are
 encoded at a few megabytes a second. Pages of mapped files that were touched count as resident.
 """
 
@@ -33,7 +33,7 @@ from recollect.training.state import Budget, Plan, TrainingState
 
 BAR_MB = 1000  # resident
 UPDATES, BATCH, STEPS = 20, 16, 128
-PART = 20  # byte pairs take one part in so many
+PART = 20  # byte pairs use one part in so many
 WORDS, A_LINE, LINES = 20_000, 12, 10_000  # words there are, to a line, and lines written at a time
 LETTERS = "abcdefghijklmnopqrstuvwxyzαβγδε"
 
@@ -69,7 +69,7 @@ def write_text(path: Path, size: int) -> None:
 
 
 def apart(path: Path, kind: str, cache: Path) -> dict[str, Any]:
-    """Measure in a process of its own, so that its peak is its own."""
+    """Measure in a separate process, so that the peak belongs to it alone."""
     command = [sys.executable, __file__, "--measure", str(path), kind, str(cache)]
     row = json.loads(subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout)
     print(row, flush=True)
@@ -104,12 +104,12 @@ def measure(path: str, kind: str, cache: str) -> dict[str, Any]:
 
 
 def learn(corpus: Any) -> list[float]:
-    """Give the losses of a few updates of a tiny LSTM."""
+    """Return the losses of a few updates of a tiny LSTM."""
     plan = Plan(Budget(steps=UPDATES), Optimizer(rate=1e-2, warmup=0.0))
     model = LanguageModel(sized("lstm", corpus.tokenizer.vocab_size, "tiny"))
     batches = Streams(corpus.train, BATCH, STEPS, corpus.ends["train"])
-    trainee, source = TrainingState(model, batches, plan.optimizer.build(model)), iter(batches)
-    return [update(trainee, source, plan, i / UPDATES)["train_loss"] for i in range(UPDATES)]
+    state, source = TrainingState(model, batches, plan.optimizer.build(model)), iter(batches)
+    return [update(state, source, plan, i / UPDATES)["train_loss"] for i in range(UPDATES)]
 
 
 def peak_megabytes() -> float:

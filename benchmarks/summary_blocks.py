@@ -1,4 +1,4 @@
-"""The few figures of the READMEs: of each table of docs/figures and docs/speed what most people come for."""
+"""The few figures of the READMEs: the most important ones of each table of docs/figures and docs/speed."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def line_cells(to_english: list[Result], to_german: list[Result]) -> list[str]:
 
 
 def best_speed_block(result: Result, say: Say) -> str:
-    """Return the goals' sizes that many train: bf16 and float32, forward + backward."""
+    """Return the most common of the goals' sizes: bf16 and float32, forward + backward."""
     rows = [row for row in result["rows"] if row["goal"] and row["pass"] == PASS and row["dtype"] != "float16"]
     head = [say("layer"), say("dtype"), "H", say("ours, µs"), say("torch.nn / ours"), say("captured")]
     cells = [speed_row(row, say) for row in rows]

@@ -1,4 +1,4 @@
-"""What tables of figures are made of, in two languages."""
+"""Helpers for tables of figures in two languages."""
 
 from __future__ import annotations
 
@@ -39,7 +39,9 @@ def join(table: str, note: str, result: Result, say: Say) -> str:
     """Add the small line below a table: what was measured, where and how."""
     facts = result["machine"]
     machine = (f"{facts['gpu']}; " if "gpu" in facts else "") + say(MACHINE).format(**facts)
-    command = CHOICE.sub("", result["command"])  # rows that were not run again are kept: the whole shows them all
+    command = CHOICE.sub(
+        "", result["command"]
+    )  # rows that were not run again are kept: the full result has all of them
     if result["name"] in NEED_DATA:
         command = f"RECOLLECT_DATA=FOLDER {command.removeprefix('RECOLLECT_DATA=FOLDER ')}"
     source = say(SOURCE).format(machine=machine, date=result["date"], command=command, **result["versions"])

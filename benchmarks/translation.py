@@ -2,10 +2,10 @@
 
     python benchmarks/translation.py
 
-Ours is the family "transformer"; theirs a MarianMT of the same depth, widths and vocabulary,
-with its cache and its defaults. Both have random weights, encode sources of 20 symbols and say 40 each, with the end
-prohibited on both sides. They take turns in one process, with the same number of threads. One row is also translated
-inside `recollect.generation.compiled()`, which is for many short ones: half a second once for each length of a source.
+Ours is the family "transformer"; theirs a MarianMT of the same depth, widths and vocabulary, with its cache and its
+defaults. Both have random weights, encode sources of 20 symbols and generate 40 each, with the end prohibited on both
+sides. Runs are interleaved in one process, with the same number of threads. One row is also translated inside
+`recollect.generation.compiled()`, which is for many short ones: half a second once for each length of a source.
 """
 
 from __future__ import annotations

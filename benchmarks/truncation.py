@@ -1,16 +1,16 @@
-"""What truncating back-propagation costs: a gradient of the wrong sign, and what lies further back than a stretch.
+"""What truncating back-propagation costs: a gradient of the wrong sign, and dependencies longer than a chunk.
 
     python benchmarks/truncation.py
 
 **Influence balancing** (Tallec & Ollivier 2017): s_{t+1} = A s_t + θ b, 23 units in a chain with A(i,i) = A(i,i+1) =
 1/2, b = +1 for the first 10 units and −1 for the 13 behind them; ℓ_t = (s_1 − 1)² / 2. At first a larger θ raises s_1,
-in the end it lowers it: s_1 → −6 θ. It begins at θ = 1/2, at rest (loss 8); one update of θ at the end of each stretch,
+in the limit it lowers it: s_1 → −6 θ. It begins at θ = 1/2, at rest (loss 8); one update of θ at the end of each chunk,
 by the gradient of its summed loss; rate and schedule are the same for all.
 
 **Copy**: a symbol out of 4 must be repeated L steps later, when a marker asks for it, with blanks between and around;
-cues begin at random places. A GRU reads rows of 100 symbols in stretches of τ, memory carried within a row, one update
-a stretch, and the same number of symbols for every τ. Two controls tell why L > τ may be learned nevertheless: in one
-the memory is not carried, in the other only the map to the outputs learns, so that the memory is an untrained GRU's.
+cues begin at random places. A GRU reads rows of 100 symbols in chunks of τ, memory carried within a row, one update
+per chunk, and the same number of symbols for every τ. Two controls show why L > τ may be learned nevertheless: in one
+the memory is not carried, in the other only the output layer is trained, so that the memory is an untrained GRU's.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ TRUNCATIONS = [
     *(Truncation("reweighted", steps, every=1) for steps in (5, 10, 20, 50)),
 ]
 
-LAGS, STRETCHES, CONTROLS = (4, 8, 15, 30), (5, 10, 20, 50, None), ("not carried", "untrained")
-CELLS = [(lag, steps, "carried") for lag in LAGS for steps in STRETCHES]
+LAGS, CHUNKS, CONTROLS = (4, 8, 15, 30), (5, 10, 20, 50, None), ("not carried", "untrained")
+CELLS = [(lag, steps, "carried") for lag in LAGS for steps in CHUNKS]
 CELLS += [(lag, 5, control) for control in CONTROLS for lag in LAGS]
 CUES, BLANK, MARKER, IGNORED = 4, 4, 5, -100
 COPY = {"symbols": 12_000, "seeds": 3, "rows": 32, "row": 100, "width": 32, "success": 0.95, "chance": 1 / CUES}
@@ -56,7 +56,7 @@ def main() -> None:
         balancing = list(pool.map(balance, TRUNCATIONS))
         show_balancing(balancing)
         copying = list(pool.map(copy, *zip(*CELLS, strict=True)))
-        gradients = list(pool.map(gradient_norms, STRETCHES))
+        gradients = list(pool.map(gradient_norms, CHUNKS))
     speeds = copying_speeds()
     show_copying(copying, gradients, speeds)
     rows = [{"experiment": "influence balancing", **row} for row in balancing]
@@ -76,7 +76,7 @@ def main() -> None:
 
 
 class Chain(SequenceLayer[Hidden]):
-    """The system as a layer: its inputs (B, T, 0) only say how long, its outputs (B, T, 1) are s_1."""
+    """The system as a layer: its inputs (B, T, 0) only give the length, its outputs (B, T, 1) are s_1."""
 
     width, width_out = 0, 1
 
@@ -87,7 +87,7 @@ class Chain(SequenceLayer[Hidden]):
         self.b = torch.where(torch.arange(UNITS) < POSITIVE, 1.0, -1.0).double()
 
     def initial_memory(self, batch_size: int, like: Tensor | None = None) -> Hidden:
-        """Begin at rest: s = A s + θ b."""
+        """Return the state at rest: s = A s + θ b."""
         at_rest = torch.linalg.solve(torch.eye(UNITS).double() - self.A, START * self.b)
         return Hidden(hidden=at_rest.repeat(batch_size, 1))
 
@@ -108,7 +108,7 @@ def balance(truncation: Truncation) -> dict[str, Any]:
 
 
 def balance_once(truncation: Truncation, seed: int) -> float:
-    """Give the loss in the end: the mean of the last tenth, or the one at which it was given up."""
+    """Return the final loss: the mean of the last tenth, or the one at which training was stopped."""
     system, draw, tail, done = Chain(), np.random.default_rng(seed), [], 0
     optimiser, memory = SLOWLY.build(system), system.initial_memory(1)
     while done < BALANCING["symbols"]:
@@ -135,7 +135,7 @@ def show_balancing(rows: list[dict[str, Any]]) -> None:
 
 
 def draw_rows(lag: int, count: int, draw: np.random.Generator) -> tuple[Tensor, Tensor]:
-    """Give symbols (B, T) and, where the marker asks for one, the symbol of `lag` steps before."""
+    """Return symbols (B, T) and, where the marker asks for one, the symbol of `lag` steps before."""
     x, y = np.full((count, COPY["row"]), BLANK), np.full((count, COPY["row"]), IGNORED)
     for row in range(count):
         place = int(draw.integers(lag + 1))
@@ -153,7 +153,7 @@ def copy(lag: int, steps: int | None, memory: str) -> dict[str, Any]:
 
 
 def copy_once(lag: int, steps: int | None, memory: str, seed: int) -> float:
-    """Train, then give the share of symbols recalled in new rows."""
+    """Train, then return the share of symbols recalled in new rows."""
     torch.manual_seed(seed)
     model, draw = new_model(), np.random.default_rng(seed)
     if memory == "untrained":
@@ -173,7 +173,7 @@ def new_model() -> LanguageModel:
 def stretch_losses(
     model: LanguageModel, x: Tensor, y: Tensor, steps: int | None, *, carries: bool = True
 ) -> Iterator[Tensor]:
-    """Read rows stretch by stretch, memory carried and cut between them; pass over stretches that ask nothing."""
+    """Read rows chunk by chunk, with the memory carried and detached between them; skip chunks without a target."""
     truncation = Truncation("full") if steps is None else Truncation("regular", steps)
     length, memory = min(truncation.length(np.random.default_rng()), x.shape[1]), None
     for inputs, wanted in zip(x.split(length, dim=1), y.split(length, dim=1), strict=True):
@@ -190,7 +190,7 @@ def accuracy(model: LanguageModel, x: Tensor, y: Tensor) -> float:
 
 
 def gradient_norms(steps: int | None, lag: int = 15, rounds: int = 20) -> dict[str, Any]:
-    """Take the gradient of each stretch at the same, untrained weights: mean and spread of its norm."""
+    """Return mean and spread of the norm of each chunk's gradient at the same, untrained weights."""
     torch.manual_seed(0)
     model, draw, norms = new_model(), np.random.default_rng(0), []
     for _ in range(rounds):
@@ -202,7 +202,7 @@ def gradient_norms(steps: int | None, lag: int = 15, rounds: int = 20) -> dict[s
 
 
 def copying_speeds(lag: int = 15) -> dict[str, float]:
-    """Time the same rows for every length of stretch in turn: symbols per second, updates included, one thread."""
+    """Time the same rows for every chunk length, interleaved: symbols per second, updates included, one thread."""
     torch.set_num_threads(1)
     model, (x, y) = new_model(), draw_rows(lag, COPY["rows"], np.random.default_rng(0))
     optimiser = QUICKLY.build(model)
@@ -211,7 +211,7 @@ def copying_speeds(lag: int = 15) -> dict[str, float]:
         for loss in stretch_losses(model, x, y, steps):
             move(model, optimiser, QUICKLY, loss, 0.5)
 
-    times = interleave({str(steps or "full"): partial(read, steps) for steps in STRETCHES}, rounds=20)
+    times = interleave({str(steps or "full"): partial(read, steps) for steps in CHUNKS}, rounds=20)
     return {name: x.numel() / summary(seconds)[0] for name, seconds in times.items()}
 
 
@@ -234,7 +234,7 @@ def cells(rows: list[dict[str, Any]]) -> str:
 
 
 def move(model: nn.Module, optimiser: torch.optim.Optimizer, optimise: Optimizer, loss: Tensor, share: float) -> None:
-    """Move the weights once."""
+    """Update the weights once."""
     optimiser.zero_grad()
     loss.backward()
     optimise.clip(model.parameters())
@@ -244,7 +244,7 @@ def move(model: nn.Module, optimiser: torch.optim.Optimizer, optimise: Optimizer
 
 
 def verdicts(balancing: list[dict[str, Any]], copying: list[dict[str, Any]]) -> dict[str, bool]:
-    """Say what was shown."""
+    """Print the findings."""
     short = [row for row in balancing if row["kind"] == "regular" and row["steps"] <= 100]
     unbiased = [row for row in balancing if row["kind"] == "reweighted" and row["steps"] >= 10]
     spanned = [row for row in copying if row["steps"] == "full" or row["steps"] > row["lag"]]
