@@ -61,7 +61,7 @@ def check(declared: Field[Any], kind: Any, value: Any) -> None:
     allowed, choices = _kinds(declared, kind)
     is_known = type(value) in allowed or (type(value) is int and float in allowed)
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    is_inside = not is_number or (math.isfinite(value) and _is_inside(value, declared.metadata.get("bounds", {})))
+    is_inside = not is_number or (math.isfinite(value) and _is_inside(value, **declared.metadata.get("bounds", {})))
     is_chosen = not choices or not isinstance(value, str) or value in choices
     if not (is_known and is_inside and is_chosen):
         got = json.dumps(value, default=str)
@@ -86,10 +86,10 @@ def _kinds(declared: Field[Any], kind: Any) -> tuple[tuple[type, ...], tuple[str
     return tuple(str if get_origin(p) is Literal else p for p in parts), choices
 
 
-def _is_inside(value: float, bounds: Mapping[str, float]) -> bool:
-    inside = {"least": value >= bounds.get("least", value), "most": value <= bounds.get("most", value)}
-    inside |= {"above": value > bounds.get("above", -math.inf), "below": value < bounds.get("below", math.inf)}
-    return all(inside.values())
+def _is_inside(
+    value: float, least: float = -math.inf, most: float = math.inf, above: float = -math.inf, below: float = math.inf
+) -> bool:
+    return least <= value <= most and above < value < below
 
 
 def range_of(declared: Field[Any], kind: Any) -> str:

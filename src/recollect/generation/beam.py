@@ -14,10 +14,9 @@ import torch
 from torch import Tensor
 
 from recollect.core.memory import Memory
-from recollect.core.validate import ContractError
 from recollect.generation.filters import check_logits, prohibit
 from recollect.generation.prefill import Model, Prompts, Reader, undisturbed
-from recollect.generation.settings import Search
+from recollect.generation.settings import Search, check_vocabulary
 
 PATIENCE = 4  # steps read with the model itself: rows are first repeated `width` times, and prompts may finish soon
 
@@ -83,7 +82,7 @@ def beam(
     modules = list(model.modules())
     with undisturbed(modules):
         reader = Reader(model, prompts, search.tokens, search.begin, memory, logits, patience=PATIENCE, modules=modules)
-        _check_ends(search, reader.logits.shape[-1])
+        check_vocabulary(search, reader.logits.shape[-1])
         pools: list[list[Hypothesis]] = [[] for _ in reader.prompts]
         beams = _first_beams(reader, search)
         for step in range(search.tokens):
@@ -230,10 +229,3 @@ def _move(reader: Reader, parents: Tensor, keep: list[int], count: int) -> None:
     if len(keep) < count:
         kept = torch.tensor(keep, device=parents.device)[:, None] * width + torch.arange(width, device=parents.device)
         reader.select(kept.flatten())
-
-
-def _check_ends(search: Search, vocab_size: int) -> None:
-    for name in ("end", "prohibited"):
-        beyond = [i for i in getattr(search, name) if i >= vocab_size]
-        if beyond:
-            raise ContractError(name, beyond[0], f"ids from 0 to {vocab_size - 1}")

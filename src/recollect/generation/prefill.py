@@ -28,8 +28,9 @@ from recollect.core.record import is_readable
 from recollect.core.validate import ContractError, check_ids
 
 Model: TypeAlias = SequenceLayer[Any]
-Ids: TypeAlias = Sequence[int] | NDArray[np.integer[Any]] | Tensor  # (T,)
-Prompts: TypeAlias = Sequence[Ids] | NDArray[np.integer[Any]] | Tensor  # (B, T), or rows of different lengths
+IdArray: TypeAlias = NDArray[np.integer[Any]]
+Ids: TypeAlias = Sequence[int] | IdArray | Tensor  # (T,)
+Prompts: TypeAlias = Sequence[Ids] | IdArray | Tensor  # (B, T), or rows of different lengths
 
 CHUNK = 512  # steps of a prompt read at once: bounds the logits (B, T, V)
 RESERVED = 48  # steps reserved at once, at least: most sentences are shorter

@@ -25,7 +25,7 @@ from recollect.core.reservation import copied
 from recollect.core.validate import ContractError
 from recollect.generation.filters import apply_filters, check_logits, draw, likeliest, penalise_repetition, prohibit
 from recollect.generation.prefill import Model, Prompts, Reader, undisturbed
-from recollect.generation.settings import Settings
+from recollect.generation.settings import Settings, check_vocabulary
 
 Reason: TypeAlias = Literal["stop", "length"]
 
@@ -86,7 +86,7 @@ class Stream(Iterator[Step]):
         with undisturbed(self._modules):
             self._reader = Reader(model, prompts, steps, self.settings.begin, memory, logits, modules=self._modules)
         count = len(self._reader.prompts)
-        _check_choices(self.settings, self._reader.logits)
+        check_vocabulary(self.settings, self._reader.logits.shape[-1])
         numbers = list(range(count)) if rows is None else [int(row) for row in rows]
         if len(numbers) != count or any(number < 0 for number in numbers):
             raise ContractError("rows", numbers, f"{count} numbers, at least 0, one for each prompt")
@@ -127,15 +127,12 @@ class Stream(Iterator[Step]):
         self._count += len(steps) - len(may_end)
         for step in may_end:
             self._count += 1
-            self._end_rows(step.said)
+            for row, i in enumerate(step.said):
+                if i >= 0 and i in self.settings.stop:
+                    self.reasons[row] = "stop"
+                elif i >= 0 and self._count == self.settings.tokens:
+                    self.reasons[row] = "length"
         return steps
-
-    def _end_rows(self, ids: list[int]) -> None:
-        for row, i in enumerate(ids):
-            if i >= 0 and i in self.settings.stop:
-                self.reasons[row] = "stop"
-            elif i >= 0 and self._count == self.settings.tokens:
-                self.reasons[row] = "length"
 
     def halt(self, row: int) -> None:
         """End a row for a reason of the caller's; the ids that it has generated are kept."""
@@ -244,10 +241,3 @@ def ids_by_row(steps: list[Step]) -> list[tuple[list[int], list[float]]]:
     return [
         ([i for i in row if i >= 0], [p for i, p in zip(row, values, strict=True) if i >= 0]) for row, values in rows
     ]
-
-
-def _check_choices(settings: Settings, logits: Tensor) -> None:
-    for name in ("stop", "prohibited"):
-        beyond = [i for i in getattr(settings, name) if i >= logits.shape[-1]]
-        if beyond:
-            raise ContractError(name, beyond[0], f"ids from 0 to {logits.shape[-1] - 1}")

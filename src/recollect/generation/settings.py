@@ -143,6 +143,15 @@ def is_compilation_requested() -> bool:
 # ---- checks ----------------------------------------------------------------------------------------
 
 
+def check_vocabulary(settings: Settings | Search, vocab_size: int) -> None:
+    """Raise if an id that ends a row, or is prohibited, is not in the vocabulary."""
+    ends = {"stop": settings.stop} if isinstance(settings, Settings) else {"end": settings.end}
+    for name, ids in {**ends, "prohibited": settings.prohibited}.items():
+        beyond = [i for i in ids if i >= vocab_size]
+        if beyond:
+            raise ContractError(name, beyond[0], f"ids from 0 to {vocab_size - 1}")
+
+
 def _is_number(value: object) -> bool:
     return type(value) is not bool and isinstance(value, Real)
 

@@ -43,11 +43,11 @@ class Block(SequenceLayer[M]):
         self.growth, self.norm, self.dropout = mixer.growth, norm, dropout
         self.mixer = mixer
         self.feed_forward = feed_forward or FeedForward(mixer.width, bias=bias, **factory)
-        self.mixer_norm, self.feed_forward_norm = (self._make_norm(kind, bias, **factory) for _ in range(2))
-
-    def _make_norm(self, kind: str, bias: bool, **factory: Any) -> Pointwise:
-        width = self.width_out
-        return LayerNorm(width, bias=bias, **factory) if kind == "layer" else RMSNorm(width, **factory)
+        norms: list[Pointwise] = [
+            LayerNorm(mixer.width, bias=bias, **factory) if kind == "layer" else RMSNorm(mixer.width, **factory)
+            for _ in range(2)
+        ]
+        self.mixer_norm, self.feed_forward_norm = norms
 
     @property
     def streams(self) -> bool:

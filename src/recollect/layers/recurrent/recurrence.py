@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 import warnings
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
@@ -55,11 +56,11 @@ class Recurrence(SequenceLayer[H]):
     """
 
     gates: int  # G
-    remembers: type[Any] = Hidden
+    remembers: type[Hidden] = Hidden
     bias_ih: nn.Parameter | None
     bias_hh: nn.Parameter | None
 
-    def __new__(cls, *given: Any, **options: Any) -> Any:
+    def __new__(cls, *given: object, **options: object) -> Any:
         """Raise for arguments of `torch.nn`'s modules by name, before Python reports missing ones."""
         refuse_torch_arguments(cls, given, options)
         return super().__new__(cls)
@@ -76,7 +77,7 @@ class Recurrence(SequenceLayer[H]):
         self.reset_parameters()
         lay_together(self)
 
-    def _apply(self, *given: Any, **options: Any) -> Any:
+    def _apply(self, *given: Any, **options: Any) -> Recurrence[H]:
         super()._apply(*given, **options)  # type: ignore[no-untyped-call]
         lay_together(self)
         return self
@@ -203,13 +204,13 @@ class Recurrence(SequenceLayer[H]):
             return kernel(x, state, weights, *options)
 
     def _weights(self) -> list[Tensor]:
-        own: Any = self._parameters.values()  # faster than getting each by name
+        own: Iterable[Tensor | None] = self._parameters.values()  # faster than getting each by name
         if not self.has_own_weights:
             own = self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh
         return [p for p in own if p is not None]
 
 
-def _bridge() -> Any:
+def _bridge() -> ModuleType:
     # The bridge imports every recurrence, so it can be imported at run time only.
     from recollect.layers.recurrent import torch_bridge
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import difflib
 import inspect
-from typing import Any
 
 NAMES = {"input_size": "width", "hidden_size": "hidden"}
 OF_STACKS = ("num_layers", "bidirectional", "dropout")
 FACTORY = ("dtype", "device")
 
 
-def refuse_torch_arguments(kind: type, given: tuple[Any, ...], options: dict[str, Any]) -> None:
+def refuse_torch_arguments(kind: type, given: tuple[object, ...], options: dict[str, object]) -> None:
     """Raise a TypeError that names our equivalent where a recurrent layer gets arguments of torch's or unknown ones."""
     if len(given) > 2:
         options = {"num_layers": given[2]} | options  # the third argument of torch's modules
@@ -33,7 +32,7 @@ def _own_names(kind: type) -> list[str]:
     return [name for name in found if name not in ("self", "args", "kwargs", "factory")]
 
 
-def _equivalent(kind: type, name: str, given: tuple[Any, ...], options: dict[str, Any]) -> str:
+def _equivalent(kind: type, name: str, given: tuple[object, ...], options: dict[str, object]) -> str:
     if name in OF_STACKS:
         sizes = [given[i] if i < len(given) else options.get(of, ours) for i, (of, ours) in enumerate(NAMES.items())]
         depth = options.get("num_layers", 2 if "dropout" in options else 1)

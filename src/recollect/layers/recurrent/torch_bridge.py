@@ -86,17 +86,17 @@ def cells(layer: SequenceLayer[Any]) -> list[Recurrence[Any]]:
     return []
 
 
-def written_kind(layer: SequenceLayer[Any]) -> Any:
+def written_kind(layer: SequenceLayer[Any]) -> type[Recurrence[Any]] | None:
     """Return which of RNN, GRU and LSTM has the equations of a layer; None: a subclass with others, or another layer.
 
     Weights that are computed from others, as by weight norm, leave the equations as they are.
     """
-    kind: Any = type(layer)
+    kind: type = type(layer)
     return _kind_of(kind)
 
 
 @lru_cache(maxsize=256)
-def _kind_of(kind: Any) -> Any:
+def _kind_of(kind: type) -> type[Recurrence[Any]] | None:
     same = (ours for ours in KINDS if issubclass(kind, ours))
     return next((ours for ours in same if all(getattr(kind, m) is getattr(ours, m) for m in METHODS)), None)
 
@@ -162,7 +162,7 @@ def to_torch(layer: SequenceLayer[Any]) -> nn.RNNBase:
     return module.train(layer.training)
 
 
-def _plan(layer: SequenceLayer[Any]) -> list[Any]:
+def _plan(layer: SequenceLayer[Any]) -> list[tuple[object, ...]]:
     """Return the structure of a layer: kinds, sizes and options, without the weights."""
     if isinstance(layer, Stack):
         return [plan for inner in layer for plan in _plan(inner)]
