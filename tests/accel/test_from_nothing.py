@@ -32,9 +32,9 @@ LAYERS = {
 
 
 @pytest.fixture
-def machine(emulate, in_pieces):
+def machine(emulate, in_chunks):
     machine = emulate(24)
-    in_pieces(2)
+    in_chunks(2)
     return machine
 
 

@@ -56,41 +56,41 @@ def memory_names(found):
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("size", [100, 3])
-def test_inside_clusters(watched, in_pieces, kind, size):
+def test_inside_clusters(watched, in_chunks, kind, size):
     machine, signs = watched(24)
-    in_pieces(size)
+    in_chunks(size)
     compare(kind, 72, 9, 10, signs)
     assert {(p.through_l2, p.groups) for p in machine.launched} == {(False, 2)}
     assert len(machine.launched) == 2 * 4 * (1 if size == 100 else 4)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_through_the_cache(watched, in_pieces, kind):
+def test_through_the_cache(watched, in_chunks, kind):
     machine, signs = watched(48, through_l2=True)
-    in_pieces(2)
+    in_chunks(2)
     compare(kind, 72, 9, 5, signs)
     assert all(p.through_l2 for p in machine.launched)
     assert len(machine.launched) == 2 * 4 * 3
 
 
-def test_several_launches_for_a_batch(watched, in_pieces, monkeypatch):
+def test_several_launches_for_a_batch(watched, in_chunks, monkeypatch):
     monkeypatch.setattr(plans, "ROWS", (8,))
     monkeypatch.setattr(persistent, "takes_several", lambda *_, **__: True)  # though they are read in turn
     machine, signs = watched(14)
-    in_pieces(2)
+    in_chunks(2)
     compare("lstm", 72, 40, 5, signs)
     assert all(p.batch < 40 and p.through_l2 for p in machine.launched)  # a cluster's plan has the whole batch
 
 
-def test_one_step(watched, in_pieces):
+def test_one_step(watched, in_chunks):
     _, signs = watched(12)
-    in_pieces(100)
+    in_chunks(100)
     compare("gru", 30, 3, 1, signs)
 
 
-def test_x_is_laid_out_once(watched, in_pieces, monkeypatch):
+def test_x_is_laid_out_once(watched, in_chunks, monkeypatch):
     machine, _ = watched(12)
-    in_pieces(100)
+    in_chunks(100)
     laid, do = [], machine.do
     monkeypatch.setattr(machine, "do", lambda chore, n, a: laid.append(getattr(a, "steps", None)) or do(chore, n, a))
     layer = LSTM.stack(5, 30, 1, bidirectional=True).to(NARROW)
@@ -112,11 +112,11 @@ POINTERS = {  # of each, how it moves from step to step
 
 
 @pytest.mark.parametrize("pointer", POINTERS)
-def test_a_pointer_that_does_not_go_back_is_seen(watched, in_pieces, pointer):
+def test_a_pointer_that_does_not_go_back_is_seen(watched, in_chunks, pointer):
     moves, kind = POINTERS[pointer]
     pointer, by = moves.split("= ")
     machine, signs = watched(12)
-    in_pieces(100)
+    in_chunks(100)
     compare(kind, 30, 3, 4, signs)
     signs.clear()
     machine.fault = (moves, f"{pointer}= ({by} > 0 ? {by} : 0)")  # stands still, since elsewhere there is no memory
