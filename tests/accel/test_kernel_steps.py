@@ -342,7 +342,7 @@ def test_a_loop_of_kernels_says_what_the_model_says(family, emulator, monkeypatc
         logits, memory = model(torch.tensor(prompt))
     memory = memory.reserve(room_for(memory, 12), in_place=True)
     loop = Loop(model, settings, memory, logits[:, -1], has_valid=False)
-    ids, log_p = loop.say(np.random.default_rng([settings.seed, 0]).random((12, 1)), [True])
+    ids, log_p = loop.run(np.random.default_rng([settings.seed, 0]).random((12, 1)), [True])
     assert [row[0] for row in ids] == want.ids
     assert [row[0] for row in log_p] == pytest.approx(want.logprobs, abs=1e-4)
     layers = ["block_step"] if family == "transformer" else ["recurrent_step"] * 2  # all blocks at once

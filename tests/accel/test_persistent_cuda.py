@@ -11,7 +11,7 @@ from readings import read as read_stack
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from recollect import GRU, LSTM, RNN
-from recollect.accel.cuda.recurrent import persistent
+from recollect.accel.cuda.recurrent import forms, persistent
 from recollect.core.capture import warm_up
 from recollect.core.dispatch import without_accel
 
@@ -261,7 +261,7 @@ def test_a_walk_from_the_end(kind, batch, hidden, steps):
         kind, batch, hidden, 1, bidirectional=True, ragged=False, steps=steps, width=hidden
     )
     both = [layer[0].forwards, layer[0].backwards]
-    assert both[0]._is_taken(both, x, (None, None), is_stack=False)
+    assert forms._can_read_at_once(both, x, (None, None), is_stack=False)
     compare_stack(layer, x, memory, None, weighs)
     found = read_stack(deepcopy(layer), x, memory, None, weighs)
     turned = read_stack(deepcopy(layer), x, memory, torch.ones(x.shape[:2], dtype=torch.bool, device="cuda"), weighs)

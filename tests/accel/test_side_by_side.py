@@ -1,4 +1,4 @@
-"""Time loops that share an emulated chip: in chunks, beside each other, in waves, in any order that their waits allow."""
+"""Time loops that share an emulated chip: chunks, layers beside each other, waves, any order that the waits allow."""
 
 from __future__ import annotations
 

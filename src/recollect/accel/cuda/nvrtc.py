@@ -1,7 +1,7 @@
-"""NVIDIA's run-time compiler, which torch's CUDA wheels carry: CUDA C++ in, machine code for one kind of GPU out.
+"""NVIDIA's run-time compiler, which torch's CUDA wheels include: CUDA C++ in, machine code for one architecture out.
 
-No toolkit and no GPU is needed to compile. What is compiled is kept in the user's cache, under a name that says from
-what, by what and for which chip, and taken from there only if it is as it was built.
+Neither a toolkit nor a GPU is needed to compile. What is compiled is kept in the user's cache, under a hash of the
+source, the compiler and the architecture, and used from there only if its own hash still matches.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class NoCudaCompiler(OSError):
 
 
 def build(sources: Mapping[str, str], main: str, macros: Mapping[str, int], arch: str) -> bytes:
-    """Return the machine code of a source, from the cache or compiled; raises `NoCudaCompiler`."""
+    """Return the machine code of a source, from the cache or compiled; raise `NoCudaCompiler` where that fails."""
     options = [f"-arch={arch}", *OPTIONS, *(f"-D{name}={value}" for name, value in sorted(macros.items()))]
     parts = [main, *options, repr(version())] + [f"{name}\n{text}" for name, text in sorted(sources.items())]
     folder = cache_folder(None) / "cubins" / hashlib.sha256("\n".join(parts).encode()).hexdigest()[:32]
@@ -39,7 +39,7 @@ def build(sources: Mapping[str, str], main: str, macros: Mapping[str, int], arch
 
 
 def compile_source(sources: Mapping[str, str], main: str, options: Sequence[str]) -> tuple[bytes, str]:
-    """Compile one source, which may include the others, to machine code; also give what the compiler said."""
+    """Compile one source, which may include the others; return the machine code and the compiler's log."""
     library = load()
     names = [name for name in sources if name != main]
     program = ctypes.c_void_p()
@@ -65,14 +65,14 @@ def compile_source(sources: Mapping[str, str], main: str, options: Sequence[str]
 
 @lru_cache
 def load() -> ctypes.CDLL:
-    """Return the library; raises `NoCudaCompiler`."""
+    """Return the library; raise `NoCudaCompiler` where there is none."""
     for path in _candidates():
         try:
             _load_beside(Path(path))
             return ctypes.CDLL(str(path))
         except OSError:
             continue
-    raise NoCudaCompiler("libnvrtc not found: torch's CUDA wheels bring it, its CPU wheels do not")
+    raise NoCudaCompiler("libnvrtc not found: torch's CUDA wheels include it, its CPU wheels do not")
 
 
 @lru_cache

@@ -22,9 +22,9 @@ from recollect.accel.cpu.decode.c_source import (
 
 
 def _reduce(
-    source: CSource, out: Tensor, x: Tensor, axes: Sequence[int], first: str, says: str, mark: str = ""
+    source: CSource, out: Tensor, x: Tensor, axes: Sequence[int], first: str, update: str, mark: str = ""
 ) -> None:
-    """Bring axes together: o = says(o, x), from `first`. The inner loop follows x as it lies."""
+    """Emit a reduction over axes: o = update(o, x), from `first`. The inner loop follows the memory order of x."""
     gone = sorted(axis % x.dim() for axis in axes)
     wide = out
     for axis in gone if out.dim() < x.dim() else []:
@@ -33,40 +33,40 @@ def _reduce(
     elementwise(source, first, out)
     loops = merged(x.shape, x.stride(), steps)
     if not loops or loops[-1][1][1]:
-        source.call(nest(loops, f"o[{at(loops, 1)}] = {_said(says, f'o[{at(loops, 1)}]', loops)};"), out, x)
+        source.call(nest(loops, f"o[{at(loops, 1)}] = {_updated(update, f'o[{at(loops, 1)}]', loops)};"), out, x)
         return
     size, kind, outer = loops[-1][0], type_of(out), f"o[{at(loops[:-1], 1)}]"
     d = len(loops) - 1
     pragma = f'_Pragma("omp simd reduction({mark}:s)") ' if mark else ""
-    loop = f"{pragma}for (long i{d} = 0; i{d} < {size}; i{d}++) s = {_said(says, 's', loops)};"
+    loop = f"{pragma}for (long i{d} = 0; i{d} < {size}; i{d}++) s = {_updated(update, 's', loops)};"
     source.call(nest(loops[:-1], f"{kind} s = {outer}; {loop} {outer} = s;"), out, x)
 
 
-def _said(says: str, total: str, loops: Any) -> str:
-    return says.replace("$o", total).replace("$x", f"a0[{at(loops, 0)}]")
+def _updated(update: str, total: str, loops: Any) -> str:
+    return update.replace("$o", total).replace("$x", f"a0[{at(loops, 0)}]")
 
 
 def total(source: CSource, out: Tensor, x: Tensor, axes: Any, keep: bool = False) -> None:
-    """Add up."""
+    """Emit a sum."""
     _reduce(source, out, x, axes or range(x.dim()), "0", "$o + $x", "+")
 
 
 def mean(source: CSource, out: Tensor, x: Tensor, axes: Any, keep: bool = False) -> None:
-    """Add up, and share."""
+    """Emit a mean."""
     total(source, out, x, axes, keep)
     count = math.prod(x.shape[axis] for axis in axes or range(x.dim()))
     elementwise(source, f"x0 / {count}", out, out)
 
 
 def any_of(source: CSource, out: Tensor, x: Tensor, axis: int, keep: bool = False) -> None:
-    """Whether any is not 0."""
+    """Emit whether any is not 0."""
     _reduce(source, out, x, [axis], "0", "$o | ($x != 0)", "|")
 
 
 def largest(source: CSource, out: Tensor, x: Tensor, axes: Any = (), keep: bool = False) -> None:
-    """Return the largest; NaN is larger than all."""
+    """Emit the maximum; NaN is larger than all."""
     if not out.is_floating_point():
-        raise Uncovered("the largest of whole numbers")
+        raise Uncovered("the maximum of integers")
     _reduce(source, out, x, axes or range(x.dim()), "-INFINITY", "($x > $o || $x != $x) ? $x : $o")
 
 
@@ -79,9 +79,9 @@ def _rows(out: Tensor, x: Tensor, axis: int) -> tuple[list[Any], int, int, int]:
 
 
 def softmax(source: CSource, out: Tensor, x: Tensor, axis: int, widen: bool) -> None:
-    """Less the largest, so that e^x stays finite; a row of nothing but −∞ is NaN, as torch's."""
+    """Emit a softmax, the maximum subtracted so that e^x stays finite; a row of nothing but −∞ is NaN, as torch's."""
     if widen:
-        raise Uncovered("a softmax that widens")
+        raise Uncovered("a softmax with another dtype")
     loops, size, so, sx = _rows(out, x, axis)
     kind, letter, each = type_of(out), letter_of(out), f"for (long j = 0; j < {size}; j++)"
     body = f"""{kind} *y = o + {at(loops, 0)}; const {kind} *x = a0 + {at(loops, 1)};
@@ -95,7 +95,7 @@ def softmax(source: CSource, out: Tensor, x: Tensor, axis: int, widen: bool) -> 
 
 
 def layer_norm(source: CSource, out: Tensor, x: Tensor, shape: Any, weight: Any, bias: Any, eps: float) -> None:
-    """(x − mean) / √(variance + eps) · w + b."""
+    """Emit (x − mean) / √(variance + eps) · w + b."""
     if len(shape) != 1:
         raise Uncovered("a norm over several axes")
     loops, size, so, sx = _rows(out, x, -1)
@@ -114,9 +114,9 @@ def layer_norm(source: CSource, out: Tensor, x: Tensor, shape: Any, weight: Any,
 
 
 def argmax(source: CSource, out: Tensor, x: Tensor, axis: int | None = None, keep: bool = False) -> None:
-    """The first of the largest; NaN is larger than all."""
+    """Emit the index of the first maximum; NaN is larger than all."""
     if axis is None:
-        raise Uncovered("the largest of all axes")
+        raise Uncovered("the maximum over all axes")
     wide = out if keep else out.unsqueeze(axis)
     loops, size, _, sx = _rows(wide, x, axis)
     body = f"""const {type_of(x)} *x = a0 + {at(loops, 1)}; long best = 0;

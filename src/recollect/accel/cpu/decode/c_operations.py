@@ -1,4 +1,4 @@
-"""What torch's operations are in C: each writes its result where torch had written it."""
+"""torch's operations in C: each writes its result where torch wrote it."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from recollect.accel.cpu.decode.c_source import (
 )
 
 aten = torch.ops.aten
-Emit: TypeAlias = Callable[..., None]  # of a source, the result, and the operation's arguments
+Emit: TypeAlias = Callable[..., None]  # (source, result, *the operation's arguments)
 HARMLESS = ("dtype", "layout", "device", "pin_memory", "memory_format", "non_blocking")  # the result has them already
 
 
 def emit(source: CSource, does: Any, args: tuple[Any, ...], kwargs: dict[str, Any], given: Sequence[Tensor]) -> None:
-    """Write an operation that torch did."""
+    """Emit an operation that torch did."""
     how = EMITS.get(does)
     if how is None:
         raise Uncovered(str(does))
@@ -40,7 +40,7 @@ def emit(source: CSource, does: Any, args: tuple[Any, ...], kwargs: dict[str, An
 
 
 def copy(source: CSource, out: Tensor, x: Tensor) -> None:
-    """Copy, as the other's type."""
+    """Emit a copy, converted to the result's type."""
     is_truth = out.dtype == torch.bool and x.dtype != torch.bool
     elementwise(source, "x0 != 0" if is_truth else "x0", out, x, kind=type_of(x))
 
@@ -49,7 +49,7 @@ def copy(source: CSource, out: Tensor, x: Tensor) -> None:
 
 
 def _function(expression: str) -> Emit:
-    """One function of one argument; @ stands for its type's letter, % for libm's."""
+    """Return an emitter of a function of one argument; @ stands for its type's suffix, % for libm's."""
 
     def write(source: CSource, out: Tensor, x: Tensor) -> None:
         text = expression
@@ -62,11 +62,11 @@ def _function(expression: str) -> Emit:
 
 
 def _two(sign: str, *, swapped: bool = False) -> Emit:
-    """x sign alpha · y, in the result's type."""
+    """Return an emitter of x sign alpha · y, in the result's type."""
 
     def write(source: CSource, out: Tensor, x: Any, y: Any, alpha: float = 1) -> None:
         if out.dtype == torch.bool and sign not in "&|":
-            raise Uncovered("a sum of truths")
+            raise Uncovered("arithmetic on booleans")
         kind, (x, y) = type_of(out), (y, x) if swapped else (x, y)
         scale = "" if alpha == 1 else f" * {constant(alpha, kind)}"
         _binary(source, lambda a, b: f"{a} {sign} ({b}{scale})", out, x, y, kind)
@@ -74,12 +74,12 @@ def _two(sign: str, *, swapped: bool = False) -> Emit:
     return write
 
 
-def _binary(source: CSource, says: Callable[[str, str], str], out: Tensor, x: Any, y: Any, kind: str) -> None:
-    """Write what is said of two arguments, of which one may be a number."""
+def _binary(source: CSource, expression: Callable[[str, str], str], out: Tensor, x: Any, y: Any, kind: str) -> None:
+    """Emit an expression of two arguments, of which one may be a number."""
     read = [t for t in (x, y) if isinstance(t, Tensor)]
     names = iter(("x0", "x1"))
     texts = [next(names) if isinstance(t, Tensor) else constant(t, kind) for t in (x, y)]
-    elementwise(source, says(*texts), out, *read, kind=kind)
+    elementwise(source, expression(*texts), out, *read, kind=kind)
 
 
 def _compare(sign: str) -> Emit:
@@ -109,7 +109,7 @@ def _power(source: CSource, out: Tensor, x: Tensor, exponent: Any) -> None:
 
 def _remainder(source: CSource, out: Tensor, x: Tensor, by: Any) -> None:
     if out.is_floating_point():
-        raise Uncovered("a remainder of fractions")
+        raise Uncovered("a remainder of floats")
     n = constant(by, type_of(out))
     elementwise(source, f"((x0 % {n}) + {n}) % {n}", out, x)
 
@@ -154,7 +154,7 @@ def _masked_fill(source: CSource, out: Tensor, x: Tensor, mask: Tensor, value: f
 def _join(source: CSource, out: Tensor, parts: Sequence[Tensor], axis: int = 0) -> None:
     start = 0
     for part in parts:
-        if part.dim() == out.dim():  # torch lets (0,) join anything
+        if part.dim() == out.dim():  # torch lets (0,) be concatenated with anything
             copy(source, out.narrow(axis, start, part.shape[axis]), part)
             start += part.shape[axis]
 
@@ -167,7 +167,7 @@ def _stack(source: CSource, out: Tensor, parts: Sequence[Tensor], axis: int = 0)
 def _looked_up(
     source: CSource, out: Tensor, table: Tensor, places: Sequence[tuple[Tensor, int]], steps: Sequence[int], shape: Any
 ) -> None:
-    """Write o = table[…]: `steps` are the table's in the loops, `places` ids (as wide as the result) and their axes."""
+    """Emit o = table[…]: `steps` are the table's strides, `places` ids (of the result's shape) and their axes."""
     strides = [ids.expand(shape).stride() for ids, _ in places]
     loops = merged(shape, out.stride(), steps, *strides)
     where = [at(loops, 1), *_found(loops, table, places, 1)]
@@ -204,7 +204,7 @@ def _scatter(source: CSource, out: Tensor, x: Tensor, axis: int, ids: Tensor, va
 
 
 def _put(source: CSource, out: Tensor, target: Tensor, places: Any, values: Tensor, accumulate: bool = False) -> None:
-    """target[ids, …] = values, the ids' axes first."""
+    """Emit target[ids, …] = values, the ids' axes first."""
     ids = [place for place in places if place is not None]
     is_later = any(place is None for place in places[: len(ids)])
     if accumulate or is_later or any(i.dtype == torch.bool for i in ids):

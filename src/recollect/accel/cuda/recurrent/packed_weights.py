@@ -59,7 +59,7 @@ def pack_forward(weight: Tensor, plan: KernelPlan) -> Tensor:
 
 
 def pack_backward(weight: Tensor, plan: KernelPlan) -> Tensor:
-    """Return W_hh' by cluster, block, warpgroup, tile and thread: rows are the cluster's units, k is all that is sent."""
+    """Return W_hh' by cluster, block, warpgroup, tile, thread: rows are the cluster's units, k is all that is sent."""
     sent = weight.unflatten(0, (len(SENT_GATES[plan.cell]), -1)).transpose(0, 1)  # (H, sent, H)
     hidden, gates, _ = sent.shape
     clusters = plan.blocks // plan.cluster
