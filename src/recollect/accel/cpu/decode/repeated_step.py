@@ -3,8 +3,8 @@
 During generation a step does the same operations on other values of the same shapes. On a CPU most of its time is not
 spent in them: it is Python's in modules, checks and memories, and torch's dispatch of each kernel. So the operations of
 one step are recorded as torch does them and written as one function in C (compilation.py). Every recorded tensor keeps
-its address; views are not made again, nor what depends on nothing that changes. It uses `forward` and `memory` only, and
-knows no model. Where a step cannot be recorded or compiled, generation calls the model itself.
+its address; views are not made again, nor what depends on nothing that changes. It uses `forward` and `memory` only,
+and knows no model. Where a step cannot be recorded or compiled, generation calls the model itself.
 """
 
 from __future__ import annotations
