@@ -1,4 +1,4 @@
-"""What the tests of kernels share."""
+"""Fixtures of the kernels' tests."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def in_chunks(monkeypatch):
         monkeypatch.setattr(persistent, "FEWEST_BESIDE", 1)
         monkeypatch.setattr(chunks, "WORTH", {"forward": 1, "backward": 1})
         monkeypatch.setattr(chunks, "MOST_GROWTH", growth)
-        persistent.find_way.cache_clear()  # found with other numbers
+        persistent.find_way.cache_clear()  # computed with other constants
 
     return cut
 
@@ -79,7 +79,7 @@ def compiled_before(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def compiler(compiled_before: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Need a compiler, and keep what it makes out of the user's cache."""
+    """Require a compiler, and keep what it builds out of the user's cache."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(compiled_before))
     try:
         c_compiler.find_compiler()

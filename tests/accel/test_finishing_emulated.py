@@ -1,4 +1,4 @@
-"""What follows the walk back, on an emulated chip: the gradients that `from_slots` gives, in the parameters' dtype."""
+"""What follows the backward loop, on an emulated chip: the gradients of `from_slots`, in the parameters' dtype."""
 
 from __future__ import annotations
 

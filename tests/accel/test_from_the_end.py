@@ -1,4 +1,4 @@
-"""A walk from the last step to the first, on an emulated chip: as if x were turned around before, and y after it."""
+"""A time loop from the last step to the first, on an emulated chip: as if x were reversed before, and y after it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ KINDS = {"lstm": LSTM, "gru": GRU, "rnn_tanh": RNN}
 
 @pytest.fixture
 def watched(emulate, monkeypatch):
-    """Start a chip; gives it, and a list of the directions in time of all that it launches."""
+    """Return a chip, and a list of the directions in time of all that it launches."""
 
     def start(multiprocessors, **how):
         machine, signs = emulate(multiprocessors, **how), []
@@ -34,7 +34,7 @@ def watched(emulate, monkeypatch):
 
 
 def compare(kind, hidden, batch, steps, signs):
-    """Without a mask the second layer begins at the end; with one that is True everywhere x is turned around for it."""
+    """Without a mask the second layer begins at the end; with one that is True everywhere x is reversed for it."""
     torch.manual_seed(hidden + batch + steps)
     layer = KINDS[kind].stack(5, hidden, 1, bidirectional=True).to(NARROW)
     x, memory, _, weighs = draw(layer, batch, steps, ragged=False)
@@ -44,13 +44,13 @@ def compare(kind, hidden, batch, steps, signs):
     turned = read(deepcopy(layer), x, memory, torch.ones(batch, steps, dtype=torch.bool), weighs)
     assert all(signs)
     for name, value in turned.items():
-        # The walks give the same bits; large products sum the steps in another order.
+        # The loops have the same bits; large matmuls sum the steps in another order.
         allowed = 0.0 if name in ("y", *memory_names(found)) else 2 * torch.finfo(NARROW).eps
         assert (found[name] - value).abs().max() <= allowed * value.abs().max(), name
 
 
 def memory_names(found):
-    """Give the names of what was remembered at the end, and of the gradients at what was at the beginning."""
+    """Return the names of the final states, and of the gradients of the initial ones."""
     return [name for name in found if name.endswith((".hidden", ".cell"))]
 
 

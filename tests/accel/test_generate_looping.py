@@ -1,4 +1,4 @@
-"""Loops of turns: what they say is what the model says, here on a CPU, where a turn is taken as it stands."""
+"""Decode loops: they generate what the model generates, here on a CPU, where a turn is not captured."""
 
 from __future__ import annotations
 
