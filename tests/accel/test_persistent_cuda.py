@@ -1,4 +1,4 @@
-"""The persistent kernels on a Hopper GPU: against float64 over the grid of sizes, ragged, concurrent, in a CUDA graph."""
+"""The persistent kernels on a Hopper GPU: against float64 over a grid of sizes, ragged, concurrent, in a CUDA graph."""
 
 from __future__ import annotations
 

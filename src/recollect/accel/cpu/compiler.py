@@ -15,7 +15,6 @@ import subprocess
 from functools import lru_cache
 from pathlib import Path
 from threading import Lock
-from typing import Any
 
 from recollect.core.cache import build_folder, cache_folder, digest, is_sound
 from recollect.core.processor import processor
@@ -64,7 +63,7 @@ def _version(compiler: tuple[str, ...]) -> str:
     return _run([*compiler, "--version"])
 
 
-def _build(compiler: tuple[str, ...], text: str, folder: Path) -> dict[str, Any]:
+def _build(compiler: tuple[str, ...], text: str, folder: Path) -> dict[str, object]:
     source, library = folder / "source.c", folder / LIBRARY
     source.write_text(text, encoding="utf-8")
     for extra in EXTRAS:

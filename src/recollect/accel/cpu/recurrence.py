@@ -70,7 +70,10 @@ def is_faster(kind: str, given: CellInputs, is_ragged: bool) -> bool:
     is_known = x.device.type == "cpu" and x.dtype in DTYPES
     if not is_known or rows * steps * given.w_hh.numel() < FEWEST:
         return False
-    return _is_quicker(kind, given, is_ragged) and _is_eager(given) and library_for(x.dtype) is not None
+    if not _is_quicker(kind, given, is_ragged) or is_traced() or torch.is_autocast_enabled("cpu"):
+        return False
+    is_plain = all(type(t) in (Tensor, nn.Parameter) for t in given.tensors())
+    return is_plain and library_for(x.dtype) is not None
 
 
 def _is_quicker(kind: str, given: CellInputs, is_ragged: bool) -> bool:
@@ -82,13 +85,6 @@ def _is_quicker(kind: str, given: CellInputs, is_ragged: bool) -> bool:
         return given.needs_gradients() and rows * steps >= FEWEST_LEARNT and rows >= FEWEST_EACH * threads
     idle = max(0, 1 - rows / threads)  # threads without a row: torch would divide the weights among them
     return given.needs_gradients() or (rows * steps >= FEWEST_READ and idle * given.w_hh.nbytes <= NEAR)
-
-
-def _is_eager(given: CellInputs) -> bool:
-    """Return whether these are plain tensors, and only autograd records what is done to them."""
-    if is_traced() or torch.is_autocast_enabled("cpu"):
-        return False
-    return all(type(t) in (Tensor, nn.Parameter) for t in given.tensors())
 
 
 def read(kind: str, given: CellInputs, lengths: Tensor | None, plain: Plain) -> list[Tensor]:

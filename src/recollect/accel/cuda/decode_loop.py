@@ -12,7 +12,6 @@ import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from threading import RLock
-from typing import Any
 from weakref import WeakKeyDictionary, ref
 
 import numpy as np
@@ -54,9 +53,10 @@ class Loop:
         active, live = (torch.ones(rows, dtype=torch.bool, device=home) for _ in range(2))
         at, ids, said = (torch.zeros(*shape, dtype=torch.long, device=home) for shape in ((1,), (rows,), (BLOCK, rows)))
         self.into = TurnRecord(at, active, live, ids, said, torch.zeros_like(self.uniform))
-        self._stop, self._prohibited = (_ids(given, home) for given in (settings.stop, settings.prohibited))
+        self._stop = torch.tensor(list(settings.stop), dtype=torch.long, device=home)
+        self._prohibited = torch.tensor(list(settings.prohibited), dtype=torch.long, device=home)
         turn = partial(self._turn, model)
-        self._again: Callable[[], Any] = as_graph(turn) if home.type == "cuda" else turn  # `load` undoes the warm-up
+        self._again: Callable[[], object] = as_graph(turn) if home.type == "cuda" else turn  # `load` undoes the warm-up
         self.owner: Callable[[], object | None] = lambda: None
 
     def fits(self, settings: Settings, memory: Memory, slots: int, logits: Tensor, has_valid: bool) -> bool:
@@ -89,14 +89,12 @@ class Loop:
 
     def _turn(self, model: nn.Module) -> None:
         """Choose, emit and read. Nothing here may synchronise with the GPU, or copy anything to it."""
-        filtered, rule = self._filtered(), self._rule()
+        rule = self._rule()
+        filtered = self.logits.index_fill(-1, self._prohibited, -torch.inf) if len(self._prohibited) else self.logits
         if rule is None or not choose(rule, self.logits, filtered, self.uniform, self._stop, self.into):
             self._choose(filtered)
         self._read(model, self.into.ids, self.into.live)
         self.into.at.add_(1)
-
-    def _filtered(self) -> Tensor:
-        return self.logits.index_fill(-1, self._prohibited, -torch.inf) if len(self._prohibited) else self.logits
 
     def _rule(self) -> ChoiceRule | None:
         """Return the rule of choice, if the kernel implements it."""
@@ -129,11 +127,7 @@ class Loop:
         _copy_all(self.leaves, given)
 
 
-def _ids(given: Sequence[int], home: torch.device) -> Tensor:
-    return torch.tensor(list(given), dtype=torch.long, device=home)
-
-
-def _choice_key(settings: Settings) -> tuple[Any, ...]:
+def _choice_key(settings: Settings) -> tuple[object, ...]:
     """Return the settings that a turn depends on: not the seed, the number of tokens or the prompt."""
     filters = settings.temperature, settings.top_k, settings.top_p, settings.min_p
     return settings.greedy, tuple(settings.stop), tuple(settings.prohibited), *(() if settings.greedy else filters)
@@ -149,7 +143,7 @@ def _copy_all(to: list[Tensor], new: list[Tensor]) -> None:
 
 # ---- finding a loop ------------------------------------------------------------------------------
 
-_LOOPS: WeakKeyDictionary[nn.Module, list[tuple[Any, Loop]]] = WeakKeyDictionary()
+_LOOPS: WeakKeyDictionary[nn.Module, list[tuple[object, Loop]]] = WeakKeyDictionary()
 REFUSED: WeakKeyDictionary[nn.Module, str] = WeakKeyDictionary()  # why a model has none
 _LOCK = RLock()
 

@@ -117,7 +117,7 @@ class LaunchShape(NamedTuple):
     cooperative: bool = False
 
 
-def load(source: str, entry: str, macros: Mapping[str, Any], arch: str, shape: LaunchShape) -> ctypes.c_void_p:
+def load(source: str, entry: str, macros: Mapping[str, int | str], arch: str, shape: LaunchShape) -> ctypes.c_void_p:
     """Compile a kernel for a chip, or read it from the cache, and load it for the current device."""
     code = nvrtc.build(sources(), f"{source}.cu", macros, arch)
     module, function = ctypes.c_void_p(), ctypes.c_void_p()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -18,7 +18,7 @@ class Kernel:
     """A source of cuda/ with its constants and launch shape. `at_once`: its blocks wait for each other."""
 
     name: str
-    constants: tuple[tuple[str, Any], ...]
+    constants: tuple[tuple[str, int | str], ...]
     blocks: int
     threads: int
     shared_bytes: int

@@ -135,7 +135,7 @@ class BlockSizes:
 
 
 def read_block(
-    block: Block[Any], x: Tensor, memory: Memory | None, valid: Tensor | None
+    block: Block[Memory], x: Tensor, memory: Memory | None, valid: Tensor | None
 ) -> tuple[Tensor, Memory] | None:
     """Read one step with a block alone; None where there is no kernel for it."""
     found = step_blocks([block], x, [memory], valid) if type(block) is Block else None
@@ -153,7 +153,7 @@ def read_blocks(
 
 
 def step_blocks(
-    blocks: Sequence[Block[Any]],
+    blocks: Sequence[Block[Memory]],
     x: Tensor,
     memories: Sequence[Memory | None],
     valid: Tensor | None,
@@ -172,7 +172,11 @@ def step_blocks(
     if place is None:
         return None
     sizes = _sizes_of(run[0], x, launcher)
-    after = [_counted(block, x, memory) for block, memory in zip(run, memories, strict=False)]
+    after: list[Memory] = []
+    for block, memory in zip(run, memories, strict=False):  # keys and values are written in place, the length is new
+        assert isinstance(memory, KeysValues)  # as `_is_covered` has checked
+        block.mixer._check_memory(memory, x)
+        after.append(memory._with(length=torch.empty_like(memory.length)))
     mask = None if valid is None else valid.contiguous()
     y, x = torch.empty_like(x, memory_format=torch.contiguous_format), x.contiguous()
     tensors = x, y, mask, place[:1], _failed(x.device), place[2:], weight_after
@@ -183,7 +187,9 @@ def step_blocks(
     return y, after
 
 
-def _alike(blocks: Sequence[Block[Any]], x: Tensor, memories: Sequence[Memory | None], launcher: Launcher) -> list[Any]:
+def _alike(
+    blocks: Sequence[Block[Memory]], x: Tensor, memories: Sequence[Memory | None], launcher: Launcher
+) -> list[Any]:
     """Return the blocks from the first on that one launch can read a step with."""
     run: list[Any] = []
     for block, memory in zip(blocks[:MOST_LAYERS], memories, strict=False):
@@ -196,15 +202,7 @@ def _alike(blocks: Sequence[Block[Any]], x: Tensor, memories: Sequence[Memory | 
     return run
 
 
-def _counted(block: Block[Any], x: Tensor, memory: Any) -> Memory:
-    """Return the memory after a step: keys and values are written in place, its length is a new tensor."""
-    mixer: Any = block.mixer
-    mixer._check_memory(memory, x)
-    after: Memory = memory._with(length=torch.empty_like(memory.length))
-    return after
-
-
-def _is_covered(block: Block[Any], memory: Any) -> bool:
+def _is_covered(block: Block[Memory], memory: Any) -> bool:
     """Return whether the kernel covers a block, and may write into its memory."""
     mixer, forward = block.mixer, block.feed_forward
     is_known = block.norm == "pre" and type(mixer) is SelfAttention and forward.activation in ACTIVATIONS
@@ -216,7 +214,7 @@ def _is_covered(block: Block[Any], memory: Any) -> bool:
     return is_open and not drops and is_reserved and not is_watched(*block.modules())
 
 
-def _sizes_of(block: Block[Any], x: Tensor, launcher: Launcher) -> BlockSizes:
+def _sizes_of(block: Block[Memory], x: Tensor, launcher: Launcher) -> BlockSizes:
     mixer: Any = block.mixer
     norm: Any = block.mixer_norm
     return BlockSizes(
@@ -237,7 +235,7 @@ def _sizes_of(block: Block[Any], x: Tensor, launcher: Launcher) -> BlockSizes:
     )
 
 
-def _layer_of(block: Block[Any], memory: Any, after: Any) -> _Layer:
+def _layer_of(block: Block[Memory], memory: Any, after: Any) -> _Layer:
     mixer: Any = block.mixer
     norms: list[Any] = [block.mixer_norm, block.feed_forward_norm]
     first, second = ((n.norm.weight, getattr(n.norm, "bias", None)) for n in norms)
@@ -258,7 +256,7 @@ class _RecurrentArguments(ctypes.Structure):
 
 
 def step_recurrence(
-    layer: Recurrence[Any], cell: str, x: Tensor, memory: Hidden | None, valid: Tensor | None
+    layer: Recurrence[Hidden], cell: str, x: Tensor, memory: Hidden | None, valid: Tensor | None
 ) -> tuple[Tensor, Hidden] | None:
     """Read one step x (B, 1, D) with one of `CELLS`, from zeros where there is no memory; None: there is no kernel."""
     launcher = launcher_for(x)
@@ -279,7 +277,7 @@ def step_recurrence(
     return after["hidden"][:, None], type(memory)(**after)
 
 
-def _recurrent_kernel(layer: Recurrence[Any], cell: str, x: Tensor) -> Kernel | None:
+def _recurrent_kernel(layer: Recurrence[Hidden], cell: str, x: Tensor) -> Kernel | None:
     """Return the kernel for a layer's sizes, if they are multiples of eight and shared memory suffices."""
     rows, width, hidden = len(x), x.shape[2], layer.hidden
     shared = 4 * rows * sum(-(-size // 256) * 256 for size in (width, hidden))

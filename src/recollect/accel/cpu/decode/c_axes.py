@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 from torch import Tensor
 
 from recollect.accel.cpu.decode.c_source import (
+    Axis,
     CSource,
     Uncovered,
     at,
@@ -42,16 +42,16 @@ def _reduce(
     source.call(nest(loops[:-1], f"{kind} s = {outer}; {loop} {outer} = s;"), out, x)
 
 
-def _updated(update: str, total: str, loops: Any) -> str:
+def _updated(update: str, total: str, loops: Sequence[Axis]) -> str:
     return update.replace("$o", total).replace("$x", f"a0[{at(loops, 0)}]")
 
 
-def total(source: CSource, out: Tensor, x: Tensor, axes: Any, keep: bool = False) -> None:
+def total(source: CSource, out: Tensor, x: Tensor, axes: Sequence[int] | None, keep: bool = False) -> None:
     """Emit a sum."""
     _reduce(source, out, x, axes or range(x.dim()), "0", "$o + $x", "+")
 
 
-def mean(source: CSource, out: Tensor, x: Tensor, axes: Any, keep: bool = False) -> None:
+def mean(source: CSource, out: Tensor, x: Tensor, axes: Sequence[int] | None, keep: bool = False) -> None:
     """Emit a mean."""
     total(source, out, x, axes, keep)
     count = math.prod(x.shape[axis] for axis in axes or range(x.dim()))
@@ -63,14 +63,14 @@ def any_of(source: CSource, out: Tensor, x: Tensor, axis: int, keep: bool = Fals
     _reduce(source, out, x, [axis], "0", "$o | ($x != 0)", "|")
 
 
-def largest(source: CSource, out: Tensor, x: Tensor, axes: Any = (), keep: bool = False) -> None:
+def largest(source: CSource, out: Tensor, x: Tensor, axes: Sequence[int] = (), keep: bool = False) -> None:
     """Emit the maximum; NaN is larger than all."""
     if not out.is_floating_point():
         raise Uncovered("the maximum of integers")
     _reduce(source, out, x, axes or range(x.dim()), "-INFINITY", "($x > $o || $x != $x) ? $x : $o")
 
 
-def _rows(out: Tensor, x: Tensor, axis: int) -> tuple[list[Any], int, int, int]:
+def _rows(out: Tensor, x: Tensor, axis: int) -> tuple[list[Axis], int, int, int]:
     """Return the loops around an axis, its size, and its strides in the result and in x."""
     axis = axis % x.dim()
     others = [d for d in range(x.dim()) if d != axis]
@@ -94,7 +94,15 @@ def softmax(source: CSource, out: Tensor, x: Tensor, axis: int, widen: bool) -> 
     source.call(nest(loops, body), out, x)
 
 
-def layer_norm(source: CSource, out: Tensor, x: Tensor, shape: Any, weight: Any, bias: Any, eps: float) -> None:
+def layer_norm(
+    source: CSource,
+    out: Tensor,
+    x: Tensor,
+    shape: Sequence[int],
+    weight: Tensor | None,
+    bias: Tensor | None,
+    eps: float,
+) -> None:
     """Emit (x − mean) / √(variance + eps) · w + b."""
     if len(shape) != 1:
         raise Uncovered("a norm over several axes")

@@ -7,10 +7,12 @@ from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
+from torch._ops import OpOverload
 
 from recollect.accel.cpu.decode.c_axes import any_of, argmax, largest, layer_norm, mean, softmax, total
 from recollect.accel.cpu.decode.c_matmul import batched, product
 from recollect.accel.cpu.decode.c_source import (
+    Axis,
     CSource,
     Uncovered,
     at,
@@ -23,11 +25,14 @@ from recollect.accel.cpu.decode.c_source import (
 )
 
 aten = torch.ops.aten
+Operand: TypeAlias = Tensor | float
 Emit: TypeAlias = Callable[..., None]  # (source, result, *the operation's arguments)
 HARMLESS = ("dtype", "layout", "device", "pin_memory", "memory_format", "non_blocking")  # the result has them already
 
 
-def emit(source: CSource, does: Any, args: tuple[Any, ...], kwargs: dict[str, Any], given: Sequence[Tensor]) -> None:
+def emit(
+    source: CSource, does: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], given: Sequence[Tensor]
+) -> None:
     """Emit an operation that torch did."""
     how = EMITS.get(does)
     if how is None:
@@ -64,7 +69,7 @@ def _function(expression: str) -> Emit:
 def _two(sign: str, *, swapped: bool = False) -> Emit:
     """Return an emitter of x sign alpha · y, in the result's type."""
 
-    def write(source: CSource, out: Tensor, x: Any, y: Any, alpha: float = 1) -> None:
+    def write(source: CSource, out: Tensor, x: Operand, y: Operand, alpha: float = 1) -> None:
         if out.dtype == torch.bool and sign not in "&|":
             raise Uncovered("arithmetic on booleans")
         kind, (x, y) = type_of(out), (y, x) if swapped else (x, y)
@@ -74,7 +79,9 @@ def _two(sign: str, *, swapped: bool = False) -> Emit:
     return write
 
 
-def _binary(source: CSource, expression: Callable[[str, str], str], out: Tensor, x: Any, y: Any, kind: str) -> None:
+def _binary(
+    source: CSource, expression: Callable[[str, str], str], out: Tensor, x: Operand, y: Operand, kind: str
+) -> None:
     """Emit an expression of two arguments, of which one may be a number."""
     read = [t for t in (x, y) if isinstance(t, Tensor)]
     names = iter(("x0", "x1"))
@@ -83,7 +90,7 @@ def _binary(source: CSource, expression: Callable[[str, str], str], out: Tensor,
 
 
 def _compare(sign: str) -> Emit:
-    def write(source: CSource, out: Tensor, x: Tensor, y: Any) -> None:
+    def write(source: CSource, out: Tensor, x: Tensor, y: Operand) -> None:
         kind = type_of(torch.empty(0, dtype=torch.result_type(x, y)))
         _binary(source, lambda a, b: f"{a} {sign} {b}", out, x, y, kind)
 
@@ -101,20 +108,20 @@ def _not(source: CSource, out: Tensor, x: Tensor) -> None:
     elementwise(source, "!x0" if x.dtype == torch.bool else "~x0", out, x)
 
 
-def _power(source: CSource, out: Tensor, x: Tensor, exponent: Any) -> None:
+def _power(source: CSource, out: Tensor, x: Tensor, exponent: float) -> None:
     if exponent not in (2, 3):
         raise Uncovered(f"the power {exponent}")
-    elementwise(source, " * ".join(["x0"] * exponent), out, x)
+    elementwise(source, " * ".join(["x0"] * int(exponent)), out, x)
 
 
-def _remainder(source: CSource, out: Tensor, x: Tensor, by: Any) -> None:
+def _remainder(source: CSource, out: Tensor, x: Tensor, by: float) -> None:
     if out.is_floating_point():
         raise Uncovered("a remainder of floats")
     n = constant(by, type_of(out))
     elementwise(source, f"((x0 % {n}) + {n}) % {n}", out, x)
 
 
-def _clamp(source: CSource, out: Tensor, x: Tensor, least: Any = None, most: Any = None) -> None:
+def _clamp(source: CSource, out: Tensor, x: Tensor, least: float | None = None, most: float | None = None) -> None:
     kind, text = type_of(out), "x0"
     if most is not None:
         text = f"(x0 > {constant(most, kind)} ? {constant(most, kind)} : x0)"
@@ -165,7 +172,12 @@ def _stack(source: CSource, out: Tensor, parts: Sequence[Tensor], axis: int = 0)
 
 
 def _looked_up(
-    source: CSource, out: Tensor, table: Tensor, places: Sequence[tuple[Tensor, int]], steps: Sequence[int], shape: Any
+    source: CSource,
+    out: Tensor,
+    table: Tensor,
+    places: Sequence[tuple[Tensor, int]],
+    steps: Sequence[int],
+    shape: Sequence[int],
 ) -> None:
     """Emit o = table[…]: `steps` are the table's strides, `places` ids (of the result's shape) and their axes."""
     strides = [ids.expand(shape).stride() for ids, _ in places]
@@ -175,14 +187,14 @@ def _looked_up(
     source.call(nest(loops, text), out, table, *(ids for ids, _ in places))
 
 
-def _found(loops: Any, table: Tensor, places: Sequence[tuple[Tensor, int]], before: int) -> list[str]:
+def _found(loops: Sequence[Axis], table: Tensor, places: Sequence[tuple[Tensor, int]], before: int) -> list[str]:
     return [
         f"place(a{i + before}[{at(loops, i + before + 1)}], {table.shape[axis]}) * {table.stride(axis)}"
         for i, (_, axis) in enumerate(places)
     ]
 
 
-def _embedding(source: CSource, out: Tensor, table: Tensor, ids: Tensor, *_: Any) -> None:
+def _embedding(source: CSource, out: Tensor, table: Tensor, ids: Tensor, *_: object) -> None:
     steps = [*([0] * ids.dim()), table.stride(1)]
     _looked_up(source, out, table, [(ids.unsqueeze(-1), 0)], steps, out.shape)
 
@@ -203,7 +215,14 @@ def _scatter(source: CSource, out: Tensor, x: Tensor, axis: int, ids: Tensor, va
     source.call(nest(loops, text), out, ids)
 
 
-def _put(source: CSource, out: Tensor, target: Tensor, places: Any, values: Tensor, accumulate: bool = False) -> None:
+def _put(
+    source: CSource,
+    out: Tensor,
+    target: Tensor,
+    places: Sequence[Tensor | None],
+    values: Tensor,
+    accumulate: bool = False,
+) -> None:
     """Emit target[ids, …] = values, the ids' axes first."""
     ids = [place for place in places if place is not None]
     is_later = any(place is None for place in places[: len(ids)])
@@ -220,7 +239,7 @@ def _put(source: CSource, out: Tensor, target: Tensor, places: Any, values: Tens
     source.call(nest(loops, text), target, values, *ids)
 
 
-EMITS: dict[Any, Emit] = {
+EMITS: dict[OpOverload, Emit] = {
     aten.add.Tensor: _two("+"),
     aten.sub.Tensor: _two("-"),
     aten.mul.Tensor: _two("*"),

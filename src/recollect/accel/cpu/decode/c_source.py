@@ -55,7 +55,10 @@ class CSource:
         is_apart = all(storage_of(t) != storage_of(out) for t in read)
         kind = "restrict " if is_apart else ""
         names = [f"{type_of(out)} *{kind}o", *(f"const {type_of(t)} *{kind}a{i}" for i, t in enumerate(read))]
-        places = [self._place(t) for t in (out, *read)]
+        for t in (out, *read):
+            self.held.setdefault(storage_of(t), t.detach())
+        numbers = {storage: i for i, storage in enumerate(self.held)}
+        places = [f"({type_of(t)} *)p[{numbers[storage_of(t)]}] + {t.storage_offset()}" for t in (out, *read)]
         if share is None or not share.is_worth_it or share.size < 2:
             bounds = "" if share is None else f"const long begin = 0, end = {share.size}; (void)begin; (void)end;\n"
             name = self._named(f"({', '.join(names)}) {{\n{bounds}{body}\n}}")
@@ -69,11 +72,6 @@ class CSource:
     def _named(self, text: str) -> str:
         """Return the name of a function, the same for the same text."""
         return self.functions.setdefault(text, f"f{len(self.functions)}")
-
-    def _place(self, t: Tensor) -> str:
-        self.held.setdefault(storage_of(t), t.detach())
-        number = list(self.held).index(storage_of(t))
-        return f"({type_of(t)} *)p[{number}] + {t.storage_offset()}"
 
     def text(self) -> str:
         """Return the source: `step(p, team)` runs everything once, on storages that begin at p[0], p[1], …"""

@@ -38,7 +38,9 @@ def cut_for_products(plan: KernelPlan, extent: Extent, layers: int, at_once: int
     idle = chip.multiprocessors - at_once * plan.grid
     if idle < (1 - MOST_TAKEN) * chip.multiprocessors:
         return 0, extent.steps
-    operations = _operations(plan, extent)
+    # Of a layer's large matmuls: W_ih x; in backward dx, dW_ih and dW_hh.
+    depth = extent.width if plan.direction == "forward" else 2 * extent.width + extent.units
+    operations = 2 * extent.batch * extent.steps * extent.columns * depth
     even = cut_evenly(extent.steps, min(MOST_BESIDE, operations // WORTH[plan.direction]))
     if plan.direction == "backward":
         return even
@@ -54,12 +56,6 @@ def _growing(steps: int, first: int, growth: float) -> Cuts:
         cuts.append(cuts[-1] + size)
         size = int(size * growth)
     return (*cuts, steps)
-
-
-def _operations(plan: KernelPlan, extent: Extent) -> int:
-    """Count those of a layer's large matmuls: W_ih x; in backward dx, dW_ih and dW_hh."""
-    deep = extent.width if plan.direction == "forward" else 2 * extent.width + extent.units
-    return 2 * extent.batch * extent.steps * extent.columns * deep
 
 
 def spans(cuts: Cuts) -> Iterator[tuple[int, int]]:

@@ -13,13 +13,14 @@ from recollect.accel.cell_inputs import CellInputs, is_as_written
 from recollect.accel.cuda.recurrent import persistent
 from recollect.accel.cuda.single_step import step_recurrence
 from recollect.core.compose import reverse_rows
+from recollect.core.memory import Memory
 from recollect.core.record import is_watched
 from recollect.core.validate import fill_invalid
 from recollect.layers.recurrent.recurrence import Hidden, HiddenCell, Recurrence
 
 
 def read_layer(
-    layer: Recurrence[Any], x: Tensor, memory: Hidden | None, valid: Tensor | None
+    layer: Recurrence[Hidden], x: Tensor, memory: Hidden | None, valid: Tensor | None
 ) -> tuple[Tensor, Hidden] | None:
     """Read with the persistent kernel, or one step with the single-step kernel; None where neither applies.
 
@@ -41,8 +42,8 @@ def read_layer(
 
 
 def read_stacked(
-    layers: Sequence[Any], x: Tensor, memories: Sequence[Any], valid: Tensor | None
-) -> tuple[Tensor, list[Any]] | None:
+    layers: Sequence[Any], x: Tensor, memories: Sequence[Hidden | None], valid: Tensor | None
+) -> tuple[Tensor, list[Memory]] | None:
     """Read with the first layers of a stack as a wavefront: each reads the chunk that the one below just finished."""
     first = layers[0]
     run = [first, *takewhile(lambda other: _are_alike(first, other), layers[1:])]
@@ -54,8 +55,8 @@ def read_stacked(
 
 
 def read_both_directions(
-    forwards: Any, backwards: Any, x: Tensor, memories: Sequence[Any], valid: Tensor | None
-) -> list[tuple[Tensor, Any]] | None:
+    forwards: Any, backwards: Any, x: Tensor, memories: Sequence[Hidden | None], valid: Tensor | None
+) -> list[tuple[Any, Hidden]] | None:
     """Read from both ends at the same time; ragged rows, which end at different steps, are reversed first."""
     if not isinstance(forwards, Recurrence) or not _are_alike(forwards, backwards):
         return None
@@ -69,7 +70,7 @@ def read_both_directions(
     return found
 
 
-def _are_alike(one: Recurrence[Any], other: Any) -> bool:
+def _are_alike(one: Recurrence[Hidden], other: Any) -> bool:
     """Return whether one kernel can read with both: the same kind and sizes, weights of their own, and no hooks."""
     if type(other) is not type(one) or not (one.has_own_weights and other.has_own_weights):
         return False
@@ -77,7 +78,9 @@ def _are_alike(one: Recurrence[Any], other: Any) -> bool:
     return is_same and not is_watched(one, other)
 
 
-def _can_read_at_once(layers: list[Recurrence[Any]], x: Tensor, memories: Sequence[Any], *, is_stack: bool) -> bool:
+def _can_read_at_once(
+    layers: list[Recurrence[Hidden]], x: Tensor, memories: Sequence[Hidden | None], *, is_stack: bool
+) -> bool:
     """Return whether our kernels read with several layers at once; raise where a memory is another layer's."""
     first = layers[0]
     if len(layers) < 2 or first.kernel is None or torch.compiler.is_compiling() or not is_as_written(first):
@@ -93,8 +96,12 @@ def _can_read_at_once(layers: list[Recurrence[Any]], x: Tensor, memories: Sequen
 
 
 def _read_several(
-    layers: list[Recurrence[Any]], xs: list[Tensor], memories: Sequence[Any], valid: Tensor | None, **how: bool
-) -> list[tuple[Any, Any]] | None:
+    layers: list[Recurrence[Hidden]],
+    xs: list[Tensor],
+    memories: Sequence[Hidden | None],
+    valid: Tensor | None,
+    **how: bool,
+) -> list[tuple[Any, Hidden]] | None:
     givens = [CellInputs.of(layer, x, memory) for layer, x, memory in zip_longest(layers, xs, memories)]
     kernel = layers[0].kernel
     if kernel is None or len({given.needs_gradients() for given in givens}) > 1:  # what is frozen stays frozen
@@ -106,7 +113,8 @@ def _read_several(
     ]
 
 
-def _remember(layer: Recurrence[Any], before: Hidden | None, hidden: Tensor, cell: Tensor | None) -> Any:
+def _remember(layer: Recurrence[Hidden], before: Hidden | None, hidden: Tensor, cell: Tensor | None) -> Hidden:
     """Return a memory of the type that was given."""
     kind: Any = layer.remembers if before is None else type(before)
-    return kind(hidden=hidden) if cell is None else kind(hidden=hidden, cell=cell)
+    memory: Hidden = kind(hidden=hidden) if cell is None else kind(hidden=hidden, cell=cell)
+    return memory

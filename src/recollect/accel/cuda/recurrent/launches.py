@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from recollect.accel.cuda.recurrent.chunks import Cuts, spans
 from recollect.accel.cuda.recurrent.plan import Chore, KernelPlan
@@ -66,7 +66,7 @@ class Launch(NamedTuple):
     arguments: ctypes.Structure  # to be copied
     pointers: tuple[tuple[str, str, int], ...]  # each by name: into which part, and at which offset in bytes
 
-    def fill(self, addresses: dict[str, int]) -> Any:
+    def fill(self, addresses: dict[str, int]) -> ctypes.Structure:
         """Return the arguments with addresses filled in; the pointer to a part that is absent stays null."""
         arguments = type(self.arguments).from_buffer_copy(self.arguments)
         for name, part, offset in self.pointers:
@@ -139,7 +139,7 @@ def _launches(
     extent: Extent,
     cuts: Cuts,
     places: Callable[[int, int], list[tuple[Places, int]]],
-    common: Any,
+    common: ForwardArguments | BackwardArguments,
     *,
     from_end: bool,
 ) -> list[list[Launch]]:
@@ -147,10 +147,14 @@ def _launches(
     found: list[list[Launch]] = []
     rows, exchange = range(0, extent.batch, plan.batch), 0
     lengths = {"lengths": Place("lengths", 4 * extent.batch, 4)}
+    size = sizes(plan)
+    begins = {"exchange": 0, "counters": size.exchange, "failed": size.exchange + size.counters}
+    zeros = {name: Place("zeros", size.space, begin=begin) for name, begin in begins.items()}  # each launch has its own
+    zeros["told"] = Place("told")
     for number, (start, steps) in enumerate(spans(cuts)):
         found.append([])
         for row in rows:
-            every = [*places(number, start), (lengths, number), (_exchange(plan), exchange)]
+            every = [*places(number, start), (lengths, number), (zeros, exchange)]
             pointers = tuple((name, *place.at(at, row)) for group, at in every for name, place in group.items())
             arguments = type(common).from_buffer_copy(common)
             arguments.steps, arguments.by_step = steps, -extent.batch if from_end else extent.batch
@@ -175,13 +179,6 @@ def _by_step(extent: Extent, *, from_end: bool, **parts: str) -> Places:
 def _states(extent: Extent, **parts: str) -> Places:
     """Return the places of parts with a state per chunk, in float32."""
     return {name: Place(part, 4 * extent.batch * extent.units, 4 * extent.units) for name, part in parts.items()}
-
-
-def _exchange(plan: KernelPlan) -> Places:
-    """Return the places in the zeros through which the blocks of a launch exchange: every launch has its own."""
-    size = sizes(plan)
-    ends = {"exchange": 0, "counters": size.exchange, "failed": size.exchange + size.counters}
-    return {name: Place("zeros", size.space, begin=end) for name, end in ends.items()} | {"told": Place("told")}
 
 
 def launches_of(plan: KernelPlan, batch: int) -> int:

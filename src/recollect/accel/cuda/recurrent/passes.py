@@ -69,8 +69,8 @@ class ForwardPass:
     def loop(self) -> Forward:
         """The time loop: made when first used, so that the first matmul has been launched by then."""
         machine, plan, _, cuts = self.placement
-        how: Any = {"keeps": self.keeps, "cuts": cuts, "from_end": self.from_end}
-        return Forward(machine, plan, self.extent, self.workspaces, self.lengths, **how)
+        given = (self.extent, self.workspaces, self.lengths)
+        return Forward(machine, plan, *given, keeps=self.keeps, cuts=cuts, from_end=self.from_end)
 
     @property
     def y(self) -> Tensor:

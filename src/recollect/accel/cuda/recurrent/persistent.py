@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -32,7 +31,7 @@ FEWEST_BESIDE, FEWEST_STACKED = 64, 256  # below, streams and events cost more t
 AT_ONCE = {"forward": 3, "backward": 3}  # concurrent loops
 
 _machines: dict[torch.device, Machine] = {}
-_plans: dict[tuple[Any, ...], KernelPlan | None] = {}
+_plans: dict[tuple[object, ...], KernelPlan | None] = {}
 
 
 class KernelGaveUp(RuntimeError):

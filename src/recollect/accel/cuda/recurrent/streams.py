@@ -22,7 +22,7 @@ class StreamTask:
     """Work for a stream, after the tasks listed before it on that stream and after those named."""
 
     stream: int
-    what: Any
+    what: object
     after: tuple[StreamTask, ...] = ()
 
 

@@ -101,7 +101,9 @@ def backward_tasks(layers: int, chunks: int, at_once: int, *, is_stack: bool) ->
     return Schedule(tasks + later)
 
 
-def _perform(schedule: Schedule, layers: Sequence[Any], device: torch.device, at_once: int) -> None:
+def _perform(
+    schedule: Schedule, layers: Sequence[ForwardPass] | Sequence[BackwardPass], device: torch.device, at_once: int
+) -> None:
     if len(schedule.streams) > 1:  # memory belongs to the stream it is allocated on: here the current one
         for layer in layers:
             layer.allocate()
