@@ -233,7 +233,7 @@ def walk(layer: Any, cell: str, batch: int, dtype: torch.dtype, *, back: bool) -
     def ahead() -> Any:
         rooms = preparing.prepare_forward(machine, forward, given, extent, keeps=back)
         own = launching.Forward(machine, forward, extent, rooms, None, keeps=back, cuts=(0, STEPS))
-        own.walk(0)
+        own.run(0)
         return own
 
     if not back:
@@ -244,7 +244,7 @@ def walk(layer: Any, cell: str, batch: int, dtype: torch.dtype, *, back: bool) -
 
     def astern() -> Any:
         room = preparing.prepare_backward(machine, backward, weight, extent, nothing)
-        launching.Backward(machine, backward, extent, seen, room, d_y, (None, None), cuts=(0, STEPS)).walk(0)
+        launching.Backward(machine, backward, extent, seen, room, d_y, (None, None), cuts=(0, STEPS)).run(0)
 
     return astern
 

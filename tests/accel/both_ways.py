@@ -18,7 +18,7 @@ GREEDY = Settings(tokens=40, greedy=True)
 
 
 def shapes_of(model: Any) -> list[tuple[int, bool]]:
-    """Return the rows of each compiled step, and whether it is told which are valid."""
+    """Return the rows of each compiled step, and whether it takes a mask."""
     return [(len(step.ids), step.has_valid) for step in repeating._RECORDED.get(model, [])]
 
 

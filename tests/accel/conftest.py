@@ -1,4 +1,4 @@
-"""What the tests of kernels share."""
+"""Fixtures of the kernels' tests."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from forms import offer_cuda_forms
 
 from recollect.accel.cpu import compiler as c_compiler
 from recollect.accel.cpu.decode import compilation as compiling
-from recollect.accel.cuda.recurrent import chunks as pieces, persistent, plan as plans, precision
+from recollect.accel.cuda.recurrent import chunks, persistent, plan as plans, precision
 
 CPU = torch.device("cpu")
 
@@ -27,7 +27,7 @@ def poisoned():
 
 @pytest.fixture(scope="session")
 def folder(tmp_path_factory):
-    """Give the place for what is compiled for the emulator: one for all processes that run tests."""
+    """Return the folder for what is compiled for the emulator: one for all processes that run tests."""
     own = tmp_path_factory.getbasetemp()
     found = (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "emulated"
     found.mkdir(exist_ok=True)
@@ -36,7 +36,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture
 def emulate(folder, monkeypatch):
-    """Put a chip of so many multiprocessors in the CPU's place; float32 is read by it where tf32 is asked for."""
+    """Emulate a chip of so many multiprocessors on the CPU device; it reads float32 where tf32 is requested."""
 
     def start(multiprocessors, through_l2=False, tf32=False):
         machine = Emulator(folder, plans.Chip(multiprocessors))
@@ -56,18 +56,18 @@ def emulate(folder, monkeypatch):
 
 
 @pytest.fixture
-def in_pieces(monkeypatch):
-    """Cut time into pieces of so many steps, wherever it may be cut."""
+def in_chunks(monkeypatch):
+    """Cut time into chunks of so many steps, wherever it may be cut."""
 
     def cut(size, most=1000, growth=1.0):
-        monkeypatch.setattr(pieces, "SHORTEST", size)
-        monkeypatch.setattr(pieces, "MOST", most)
-        monkeypatch.setattr(pieces, "MOST_BESIDE", most)
-        monkeypatch.setattr(persistent, "FEWEST_PILED", 2 * size)
+        monkeypatch.setattr(chunks, "SHORTEST", size)
+        monkeypatch.setattr(chunks, "MOST", most)
+        monkeypatch.setattr(chunks, "MOST_BESIDE", most)
+        monkeypatch.setattr(persistent, "FEWEST_STACKED", 2 * size)
         monkeypatch.setattr(persistent, "FEWEST_BESIDE", 1)
-        monkeypatch.setattr(pieces, "WORTH", {"forward": 1, "backward": 1})
-        monkeypatch.setattr(pieces, "MOST_GROWTH", growth)
-        persistent.find_way.cache_clear()  # found with other numbers
+        monkeypatch.setattr(chunks, "WORTH", {"forward": 1, "backward": 1})
+        monkeypatch.setattr(chunks, "MOST_GROWTH", growth)
+        persistent.find_way.cache_clear()  # computed with other constants
 
     return cut
 
@@ -79,7 +79,7 @@ def compiled_before(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def compiler(compiled_before: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Need a compiler, and keep what it makes out of the user's cache."""
+    """Require a compiler, and keep what it builds out of the user's cache."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(compiled_before))
     try:
         c_compiler.find_compiler()

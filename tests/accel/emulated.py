@@ -31,7 +31,7 @@ class Emulator:
         self.told = ctypes.c_int()
         self.launched: list[KernelPlan] = []
         self.silent = False  # block 1 sends nothing
-        self.fault: tuple[str, str] | None = None  # a piece of the source, and what to put in its place
+        self.fault: tuple[str, str] | None = None  # a fragment of the source, and its replacement
 
     def fits(self, plan: KernelPlan, copies: int = 1) -> bool:
         return copies * plan.grid <= self.chip.multiprocessors
@@ -79,7 +79,7 @@ def build(
 
 @contextmanager
 def alone(lock: Path) -> Iterator[None]:
-    """Let one process in at a time: tests run in several, and what one has compiled serves all."""
+    """Let one process in at a time: tests run in several, and share what one has compiled."""
     with lock.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield

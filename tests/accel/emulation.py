@@ -1,4 +1,4 @@
-"""The emulator as what starts the kernels for single steps."""
+"""The emulator as the launcher of single-step kernels."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from recollect.accel.cuda.launcher import Kernel
 
 
 class StepEmulator:
-    """A chip of few multiprocessors that starts kernels on CPU tensors."""
+    """A chip of few multiprocessors that launches kernels on CPU tensors."""
 
     def __init__(self, folder: Path, blocks: int = 3) -> None:
         self.folder, self.count, self.seed = folder, blocks, 0
         self.launched: list[str] = []
-        self.silent = False  # block 1 tells the others nothing
-        self.fault: tuple[str, str] | None = None  # a piece of the source, and what to put in its place
+        self.silent = False  # block 1 sends nothing
+        self.fault: tuple[str, str] | None = None  # a fragment of the source, and its replacement
 
     def blocks(self, device: torch.device) -> int:
         return self.count

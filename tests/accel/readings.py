@@ -1,4 +1,4 @@
-"""What layers with any memory read, and all that comes of it, in a dtype that the kernels read."""
+"""Inputs for layers with any memory, and all results and gradients, in a dtype that the kernels read."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ NARROW = torch.bfloat16
 
 
 def draw(layer, batch, steps, *, ragged):
-    """An input, a memory, a mask, and weights for all that is given back."""
+    """Return an input, a memory, a mask, and weights for all results."""
     x = torch.randn(batch, steps, layer.width).to(NARROW)
     leaves, structure = tree_flatten(layer.initial_memory(batch))
     memory = tree_unflatten([torch.randn_like(leaf.float()).to(NARROW) for leaf in leaves], structure)
@@ -21,7 +21,7 @@ def draw(layer, batch, steps, *, ragged):
 
 
 def read(layer, x, memory, valid, weighs):
-    """Outputs, final memory and all gradients, by name."""
+    """Return outputs, final memory and all gradients, by name."""
     x, memory = tree_map(lambda t: t.clone().requires_grad_(), (x, memory))
     y, after = layer(x, memory, valid=valid)
     results = [y, *after.tensors().values()]

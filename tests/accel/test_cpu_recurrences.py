@@ -11,7 +11,7 @@ from torch.autograd import forward_ad
 from torch.utils.flop_counter import FlopCounterMode
 
 from recollect.accel.cell_inputs import CellInputs
-from recollect.accel.cpu import compiler as c_compiler, recurrence as recurrences, time_loop as recurrence_walk
+from recollect.accel.cpu import compiler as c_compiler, recurrence as recurrences, time_loop
 from recollect.core.record import readable
 from recollect.laws.check import check_layer
 from recollect.layers.recurrent.gru import GRU
@@ -40,12 +40,12 @@ def at_every_size(monkeypatch):
         c_compiler.find_compiler()
     except c_compiler.NoCompiler as error:
         pytest.skip(str(error))
-    assert recurrence_walk.library_for(torch.float64) is not None, recurrence_walk.REASONS
+    assert time_loop.library_for(torch.float64) is not None, time_loop.REASONS
 
 
 @pytest.fixture
 def threads():
-    """Set the number of threads; afterwards it is as it was."""
+    """Set the number of threads; restore it afterwards."""
     before = torch.get_num_threads()
     yield torch.set_num_threads
     torch.set_num_threads(before)
@@ -62,7 +62,7 @@ def drawn(*shape, dtype=torch.float64, seed=1):
 
 
 def case(kind, shape, dtype=torch.float64, ragged=False, **options):
-    """Give a layer, inputs, a memory to start from and the valid steps; one row is empty where they are ragged."""
+    """Return a layer, inputs, a memory to start from and the valid steps; one row is empty where they are ragged."""
     rows, steps, width, hidden = shape
     layer = build(kind, width, hidden, dtype, **options)
     x = drawn(rows, steps, width, dtype=dtype)
@@ -73,7 +73,7 @@ def case(kind, shape, dtype=torch.float64, ragged=False, **options):
 
 
 def results(layer, x, memory, valid):
-    """Give outputs, last memory, and the gradients of all that went in, from fixed upstream ones."""
+    """Return outputs, last memory, and the gradients of all inputs, from fixed upstream ones."""
     y, after = layer(x, memory, valid=valid)
     found = [y, *after.tensors().values()]
     upstream = [drawn(*t.shape, dtype=t.dtype, seed=9).detach() for t in found]
@@ -165,13 +165,13 @@ def test_large_and_broken_values(kind):
 
 
 @every_kind
-def test_the_number_of_threads_changes_no_bit_of_the_walk(kind, threads, monkeypatch):
+def test_the_number_of_threads_changes_no_bit_of_the_loop(kind, threads, monkeypatch):
     layer, x, memory, valid = case(kind, (7, 6, 5, 19), ragged=True)
     y, after = layer(x, memory, valid=valid)
     for own_threads in (True, False):
         threads(3)
         if not own_threads:
-            monkeypatch.setattr(recurrence_walk, "torch_threads", lambda: None)
+            monkeypatch.setattr(time_loop, "torch_threads", lambda: None)
         y_shared, after_shared = layer(x, memory, valid=valid)
         assert torch.equal(y, y_shared)
         assert after.equals(after_shared, 0)
@@ -179,9 +179,9 @@ def test_the_number_of_threads_changes_no_bit_of_the_walk(kind, threads, monkeyp
 
 
 def test_torchs_own_threads_are_found():
-    """Here torch computes with OpenMP; where it does not, Python's threads take the shares."""
+    """Here torch computes with OpenMP; where it does not, Python's threads run the loop."""
     if "OpenMP" in torch.__config__.parallel_info().split("ATen parallel backend:")[1]:
-        assert recurrence_walk.torch_threads() is not None
+        assert time_loop.torch_threads() is not None
 
 
 # ---- precision ---------------------------------------------------------------------------------------------
@@ -209,7 +209,7 @@ def test_errors_are_no_larger_than_torchs(kind, dtype):
 
 
 def torchs(layer, x, memory):
-    """What `results` gives, from `torch.nn`."""
+    """Return what `results` returns, from `torch.nn`."""
     module = layer.to_torch()
     y, h = module(x, memory.hidden[None])
     found = [y, h[0]]
@@ -224,13 +224,13 @@ def torchs(layer, x, memory):
 def test_processors_without_products_of_bf16_pairs_give_the_same(kind, hidden, monkeypatch):
     one = case(kind, (5, 9, 8, hidden), torch.bfloat16, ragged=True)
     in_pairs = results(*one)
-    reals = recurrence_walk.compiled("BFLOAT16", "WITHOUT_PAIRS")
+    reals = time_loop.compiled("BFLOAT16", "WITHOUT_PAIRS")
     monkeypatch.setattr(recurrences, "library_for", lambda dtype: reals)
     assert_close(results(*one), in_pairs, 2e-2)
 
 
 @every_kind
-def test_bf16_is_read_by_the_kernel_and_in_pieces_too(kind):
+def test_bf16_is_read_by_the_kernel_and_in_chunks_too(kind):
     layer, x, memory, _ = case(kind, (4, 12, 8, 24), torch.bfloat16)
     y, after = layer(x, memory)
     assert is_kernels(y)
@@ -240,7 +240,7 @@ def test_bf16_is_read_by_the_kernel_and_in_pieces_too(kind):
     assert after_pieces.equals(after, 1e-2)
 
 
-# ---- who else follows what is computed ---------------------------------------------------------------------
+# ---- other tracers than autograd ---------------------------------------------------------------------------
 
 
 @every_kind
@@ -352,25 +352,25 @@ def read_once(kind, dtype):
 
 def test_without_a_compiler_all_is_read_as_before_and_the_reason_is_kept(monkeypatch):
     monkeypatch.setenv("CC", "no-such-compiler")
-    monkeypatch.setattr(recurrence_walk, "REASONS", {})
-    recurrence_walk.compiled.cache_clear()
+    monkeypatch.setattr(time_loop, "REASONS", {})
+    time_loop.compiled.cache_clear()
     one = case("gru", (3, 5, 4, 17))
     assert not is_kernels(one[0](*one[1:3])[0])
     assert_close(results(*one), readably(*one), 1e-12)
-    assert recurrence_walk.REASONS == {"torch.float64": "no C compiler: no-such-compiler not found"}
-    recurrence_walk.compiled.cache_clear()
+    assert time_loop.REASONS == {"torch.float64": "no C compiler: no-such-compiler not found"}
+    time_loop.compiled.cache_clear()
 
 
 def test_a_compiler_that_fails_is_no_failure_of_ours(monkeypatch):
     def fail(text):
         raise c_compiler.NoCompiler("cc ended with 1: out of disk")
 
-    monkeypatch.setattr(recurrence_walk, "load", fail)
-    monkeypatch.setattr(recurrence_walk, "REASONS", {})
-    recurrence_walk.compiled.cache_clear()
+    monkeypatch.setattr(time_loop, "load", fail)
+    monkeypatch.setattr(time_loop, "REASONS", {})
+    time_loop.compiled.cache_clear()
     one = case("rnn_tanh", (3, 5, 4, 17))
     assert_close(results(*one), readably(*one), 1e-12)
-    assert recurrence_walk.REASONS == {"torch.float64": "cc ended with 1: out of disk"}
+    assert time_loop.REASONS == {"torch.float64": "cc ended with 1: out of disk"}
 
 
 class OtherEquations(LSTM):

@@ -1,4 +1,4 @@
-"""What `recollect doctor` says of the C compiler and of decode steps."""
+"""What `recollect doctor` reports of the C compiler and of decode steps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What follows the walk back, on an emulated chip: the gradients that `from_slots` gives, in the parameters' dtype."""
+"""What follows the backward loop, on an emulated chip: the gradients of `from_slots`, in the parameters' dtype."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def machine(folder):
     return Emulator(folder, Chip(4))
 
 
-def compare(machine, cell, width, hidden, pairs, dtype, wanted, pieces=1):
+def compare(machine, cell, width, hidden, pairs, dtype, wanted, chunks=1):
     torch.manual_seed(hidden)
     slots = len(INPUT_SLOTS[cell])
     flat, x, before = (torch.randn(11, n).to(dtype) for n in (hidden * slots, width, hidden))
@@ -35,13 +35,13 @@ def compare(machine, cell, width, hidden, pairs, dtype, wanted, pieces=1):
     kind = {"half": dtype == torch.float16, "tf32": dtype == torch.float32}
     plan = next(offer("backward", cell, batch=2 * pairs, hidden=hidden, chip=Chip(), **kind))
     dtypes = NOTHING._replace(**wanted)
-    total = dtype if pieces == 1 else torch.float32
+    total = dtype if chunks == 1 else torch.float32
     parts = zip((dtypes.w_ih, dtypes.w_hh), (width, hidden), strict=True)
     products = WeightProducts(*(torch.empty(hidden * slots, n, dtype=total) if wants else None for wants, n in parts))
-    for rows in torch.arange(11).tensor_split(pieces):
+    for rows in torch.arange(11).tensor_split(chunks):
         products.add(flat[rows], x[rows], before[rows])
     found = weight_gradients(machine, plan, products, d_bias.flatten(1), (width, hidden), dtypes)
-    multiply = (lambda a, b: a.t() @ b) if pieces == 1 else (lambda a, b: a.double().t() @ b.double())
+    multiply = (lambda a, b: a.t() @ b) if chunks == 1 else (lambda a, b: a.double().t() @ b.double())
     exact = {
         "w_ih": from_slots(multiply(flat, x).view(hidden, slots, -1), INPUT_SLOTS[cell]),
         "w_hh": from_slots(multiply(flat, before).view(hidden, slots, -1), HIDDEN_SLOTS[cell]),
@@ -53,7 +53,7 @@ def compare(machine, cell, width, hidden, pairs, dtype, wanted, pieces=1):
             assert gradient is None
             continue
         assert gradient.dtype == wanted[name]
-        if name.startswith("w") and pieces == 1:
+        if name.startswith("w") and chunks == 1:
             assert torch.equal(gradient, exact[name].to(gradient.dtype))
         else:  # summed in another order
             torch.testing.assert_close(gradient, exact[name].to(gradient.dtype))
@@ -73,12 +73,12 @@ def test_float32_parameters(machine, cell):
 
 @pytest.mark.parametrize("wanted", [torch.bfloat16, torch.float32])
 @pytest.mark.parametrize("cell", ["lstm", "gru"])
-def test_pieces_are_summed_in_float32(machine, cell, wanted):
-    compare(machine, cell, 16, 30, 3, torch.bfloat16, dict.fromkeys(NAMES, wanted), pieces=3)
+def test_chunks_are_summed_in_float32(machine, cell, wanted):
+    compare(machine, cell, 16, 30, 3, torch.bfloat16, dict.fromkeys(NAMES, wanted), chunks=3)
 
 
-def test_pieces_in_tf32(machine):
-    compare(machine, "gru", 16, 30, 3, torch.float32, dict.fromkeys(NAMES, torch.float32), pieces=3)
+def test_chunks_in_tf32(machine):
+    compare(machine, "gru", 16, 30, 3, torch.float32, dict.fromkeys(NAMES, torch.float32), chunks=3)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -1,4 +1,4 @@
-"""Layers that begin with nothing on an emulated chip: no zeros are made, and nobody holds more than what is his."""
+"""Layers without an initial memory on an emulated chip: no zeros are allocated, and no result holds a workspace."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ LAYERS = {
     "lstm": lambda: LSTM(5, 30),
     "gru": lambda: GRU(5, 30),
     "rnn": lambda: RNN(5, 30),
-    "pile": lambda: LSTM.stack(5, 30, 3),
+    "stack": lambda: LSTM.stack(5, 30, 3),
     "two directions": lambda: GRU.stack(5, 30, 1, bidirectional=True),
     "two above two": lambda: LSTM.stack(5, 30, 2, bidirectional=True, dropout=0.5).eval(),
 }
 
 
 @pytest.fixture
-def machine(emulate, in_pieces):
+def machine(emulate, in_chunks):
     machine = emulate(24)
-    in_pieces(2)
+    in_chunks(2)
     return machine
 
 
@@ -45,7 +45,7 @@ def draw(dtype=NARROW, *, ragged=False):
 
 
 def results(layer, x, memory, valid):
-    """Outputs, the memory's parts and all gradients."""
+    """Return outputs, the memory's parts and all gradients."""
     layer, x = deepcopy(layer), x.clone().requires_grad_()
     y, after = layer(x, memory, valid=valid)
     found = [y, *after.tensors().values()]
@@ -54,7 +54,7 @@ def results(layer, x, memory, valid):
 
 
 def check_same(layer, x, valid):
-    """From nothing and from zeros: the same bits, in the same dtypes."""
+    """Compare no memory with zeros: the same bits, in the same dtypes."""
     pairs = zip(results(layer, x, None, valid), results(layer, x, layer.initial_memory(BATCH, x), valid), strict=True)
     for bare, from_zeros in pairs:
         assert bare.dtype == from_zeros.dtype
@@ -93,11 +93,11 @@ def test_no_zeros_are_made(machine, name, monkeypatch):
 
 
 class OneCell(HiddenCell):
-    """What `Ones` remembers."""
+    """The memory of `Ones`."""
 
 
 class Ones(LSTM):
-    """An LSTM that begins elsewhere, with a memory of its own kind."""
+    """An LSTM with another initial memory, of its own type."""
 
     def initial_memory(self, batch_size, like=None):
         hidden, cell = (like.new_ones(batch_size, self.hidden) for _ in range(2))

@@ -1,4 +1,4 @@
-"""A walk from the last step to the first, on an emulated chip: as if x were turned around before, and y after it."""
+"""A time loop from the last step to the first, on an emulated chip: as if x were reversed before, and y after it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ KINDS = {"lstm": LSTM, "gru": GRU, "rnn_tanh": RNN}
 
 @pytest.fixture
 def watched(emulate, monkeypatch):
-    """Start a chip; gives it, and a list of the directions in time of all that it launches."""
+    """Return a chip, and a list of the directions in time of all that it launches."""
 
     def start(multiprocessors, **how):
         machine, signs = emulate(multiprocessors, **how), []
@@ -34,7 +34,7 @@ def watched(emulate, monkeypatch):
 
 
 def compare(kind, hidden, batch, steps, signs):
-    """Without a mask the second layer begins at the end; with one that is True everywhere x is turned around for it."""
+    """Without a mask the second layer begins at the end; with one that is True everywhere x is reversed for it."""
     torch.manual_seed(hidden + batch + steps)
     layer = KINDS[kind].stack(5, hidden, 1, bidirectional=True).to(NARROW)
     x, memory, _, weighs = draw(layer, batch, steps, ragged=False)
@@ -44,53 +44,53 @@ def compare(kind, hidden, batch, steps, signs):
     turned = read(deepcopy(layer), x, memory, torch.ones(batch, steps, dtype=torch.bool), weighs)
     assert all(signs)
     for name, value in turned.items():
-        # The walks give the same bits; large products sum the steps in another order.
+        # The loops have the same bits; large matmuls sum the steps in another order.
         allowed = 0.0 if name in ("y", *memory_names(found)) else 2 * torch.finfo(NARROW).eps
         assert (found[name] - value).abs().max() <= allowed * value.abs().max(), name
 
 
 def memory_names(found):
-    """Give the names of what was remembered at the end, and of the gradients at what was at the beginning."""
+    """Return the names of the final states, and of the gradients of the initial ones."""
     return [name for name in found if name.endswith((".hidden", ".cell"))]
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("size", [100, 3])
-def test_inside_clusters(watched, in_pieces, kind, size):
+def test_inside_clusters(watched, in_chunks, kind, size):
     machine, signs = watched(24)
-    in_pieces(size)
+    in_chunks(size)
     compare(kind, 72, 9, 10, signs)
     assert {(p.through_l2, p.groups) for p in machine.launched} == {(False, 2)}
     assert len(machine.launched) == 2 * 4 * (1 if size == 100 else 4)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_through_the_cache(watched, in_pieces, kind):
+def test_through_the_cache(watched, in_chunks, kind):
     machine, signs = watched(48, through_l2=True)
-    in_pieces(2)
+    in_chunks(2)
     compare(kind, 72, 9, 5, signs)
     assert all(p.through_l2 for p in machine.launched)
     assert len(machine.launched) == 2 * 4 * 3
 
 
-def test_several_launches_for_a_batch(watched, in_pieces, monkeypatch):
+def test_several_launches_for_a_batch(watched, in_chunks, monkeypatch):
     monkeypatch.setattr(plans, "ROWS", (8,))
     monkeypatch.setattr(persistent, "takes_several", lambda *_, **__: True)  # though they are read in turn
     machine, signs = watched(14)
-    in_pieces(2)
+    in_chunks(2)
     compare("lstm", 72, 40, 5, signs)
     assert all(p.batch < 40 and p.through_l2 for p in machine.launched)  # a cluster's plan has the whole batch
 
 
-def test_one_step(watched, in_pieces):
+def test_one_step(watched, in_chunks):
     _, signs = watched(12)
-    in_pieces(100)
+    in_chunks(100)
     compare("gru", 30, 3, 1, signs)
 
 
-def test_x_is_laid_out_once(watched, in_pieces, monkeypatch):
+def test_x_is_laid_out_once(watched, in_chunks, monkeypatch):
     machine, _ = watched(12)
-    in_pieces(100)
+    in_chunks(100)
     laid, do = [], machine.do
     monkeypatch.setattr(machine, "do", lambda chore, n, a: laid.append(getattr(a, "steps", None)) or do(chore, n, a))
     layer = LSTM.stack(5, 30, 1, bidirectional=True).to(NARROW)
@@ -112,11 +112,11 @@ POINTERS = {  # of each, how it moves from step to step
 
 
 @pytest.mark.parametrize("pointer", POINTERS)
-def test_a_pointer_that_does_not_go_back_is_seen(watched, in_pieces, pointer):
+def test_a_pointer_that_does_not_go_back_is_seen(watched, in_chunks, pointer):
     moves, kind = POINTERS[pointer]
     pointer, by = moves.split("= ")
     machine, signs = watched(12)
-    in_pieces(100)
+    in_chunks(100)
     compare(kind, 30, 3, 4, signs)
     signs.clear()
     machine.fault = (moves, f"{pointer}= ({by} > 0 ? {by} : 0)")  # stands still, since elsewhere there is no memory

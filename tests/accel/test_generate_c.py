@@ -125,7 +125,7 @@ def test_c_does_what_torch_does(narrow, near):
 
 @pytest.fixture(scope="module")
 def shared_products() -> tuple[CSource, list[tuple[Tensor, Tensor]]]:
-    """Products that threads share, in one source, and what they give beside what they should."""
+    """Return matmuls that threads divide, in one source, and their results beside the expected ones."""
     source, results = CSource(), []
     for rows, depth, width in [(1, 300, 401), (2, 77, 1000), (1, 2000, 64), (1, 130, 1), (1, 30, 70_000)]:
         x, y = draw(rows, depth).float(), draw(width, depth).float()
@@ -174,7 +174,7 @@ def test_of_two_that_want_the_threads_one_works_alone(shared_products):
 
 
 def moved(source: CSource, outs: list[Tensor], elsewhere: list[Tensor]) -> CSource:
-    """Give a source that writes elsewhere."""
+    """Return the source with other tensors in place of `outs`."""
     other, places = CSource(), dict(zip(map(storage_of, outs), elsewhere, strict=True))
     other.functions, other.calls = source.functions, source.calls
     other.held = {key: places.get(key, t) for key, t in source.held.items()}

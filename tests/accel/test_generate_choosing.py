@@ -1,4 +1,4 @@
-"""Choosing in C, and saying many ids without Python between them: all as the plain way says."""
+"""Choosing in C, and generating many ids without Python between them: the ids of the plain path."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ FILTERS: list[dict[str, Any]] = [
 
 
 def some_logits(width: int, seed: int, dtype: torch.dtype) -> Tensor:
-    """Draw logits (1, V): every third time with ties, every fifth with one that cannot be."""
+    """Draw logits (1, V): every third time with ties, every fifth with one of −∞."""
     logits = 3 * torch.randn(1, width, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
     logits = (2 * logits).round() / 2 if seed % 3 == 0 else logits
     logits[0, 3] = -torch.inf if seed % 5 == 0 else logits[0, 3]
@@ -98,7 +98,7 @@ def test_every_filter_says_the_same_as_the_plain_way(name):
 
 
 def latest(model: Any, settings: Settings) -> int:
-    """Give the id that is said for the first time latest."""
+    """Return the id whose first occurrence is the latest."""
     ids = plainly(model, [[1]], settings)[0].ids
     return max(ids, key=ids.index)
 
@@ -208,7 +208,7 @@ def test_where_the_choice_cannot_be_compiled_nothing_is(monkeypatch):
 
 
 class Letters:
-    """A tokenizer of letters, and a text that is decoded one by one."""
+    """A tokenizer of letters, whose text is decoded one by one."""
 
     def encode(self, text: str) -> list[int]:
         return [ord(letter) - ord("a") for letter in text]

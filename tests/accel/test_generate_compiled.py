@@ -1,4 +1,4 @@
-"""Compiled steps: what they say is what the model says, and where there is no compiler nobody notices."""
+"""Compiled steps: they generate what the model generates, and nothing changes where there is no compiler."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_new_weights_are_seen():
 
 @pytest.mark.parametrize("name", ["lstm", "attention"])
 def test_the_same_twice_to_the_last_bit(name):
-    """Whatever is recorded, and whatever lies in the cache."""
+    """The bits do not depend on earlier recordings, nor on the cache."""
     model, other = language_model(name).float(), language_model(name).float()
     said = [in_c(m, [[1]], Settings(tokens=40, seed=5))[0] for m in (model, model, other)]
     for later in said[1:]:

@@ -1,4 +1,4 @@
-"""Loops of turns: what they say is what the model says, here on a CPU, where a turn is taken as it stands."""
+"""Decode loops: they generate what the model generates, here on a CPU, where a turn is not captured."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ WAYS = {
 
 @pytest.fixture
 def looped(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Take turns in loops on a CPU too; gives the sizes of the blocks that were said."""
+    """Use decode loops on a CPU too; return the sizes of their blocks of turns."""
     sizes: list[int] = []
-    say = looping.Loop.say
+    run = looping.Loop.run
 
     def counted(self: Any, uniform: Any, active: Any) -> Any:
         sizes.append(len(uniform))
-        return say(self, uniform, active)
+        return run(self, uniform, active)
 
     monkeypatch.setitem(dispatch._forms, ("decode_loop", "cpu"), looping.graph_loop)
     monkeypatch.setattr(dispatch, "_tried", {"cpu", "cuda"})
-    monkeypatch.setattr(looping.Loop, "say", counted)
+    monkeypatch.setattr(looping.Loop, "run", counted)
     return sizes
 
 

@@ -1,4 +1,4 @@
-"""Recorded steps: what they say is what the model says, and nobody notices them."""
+"""Recorded steps: they generate what the model generates, without side effects."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from recollect.layers.recurrent.recurrence import Hidden
 from recollect.models import translation
 from recollect.models.translation import TranslationConfig, Translator
 
-REPEATABLE = [name for name in FAMILIES if name != "markov"]  # how many symbols it has seen decides what it does
+REPEATABLE = [name for name in FAMILIES if name != "markov"]  # what it does depends on how many symbols it has read
 LONG = Settings(tokens=40, seed=3)
 
 
@@ -99,13 +99,13 @@ def test_float32_with_many_rows_uses_other_products_and_says_the_same(monkeypatc
 
 @pytest.mark.parametrize("name", ["lstm", "attention"])
 def test_the_same_twice_to_the_last_bit(name):
-    """Whatever was recorded before: the first call records, the second finds."""
+    """The bits do not depend on earlier recordings: the first call records, the second finds."""
     model, settings = language_model(name).float(), Settings(tokens=40, seed=5)
     first, second = generate(model, ragged(1), settings), generate(model, ragged(1), settings)
     assert first[0].ids == second[0].ids
     assert first[0].logprobs == second[0].logprobs
     assert first[0].memory.equals(second[0].memory)
-    assert len(steps_of(model)) <= 2  # one for each amount of room
+    assert len(steps_of(model)) <= 2  # one for each number of reserved slots
 
 
 @pytest.mark.parametrize("name", ["lstm", "attention", "ttt"])
@@ -221,7 +221,7 @@ def test_hooks_are_called():
     model, calls = language_model("lstm"), []
     handle = model[1].register_forward_hook(lambda *args: calls.append(1))
     generate(model, [[1]], Settings(tokens=30))
-    assert len(calls) == 31  # the prompt, and all that was said
+    assert len(calls) == 31  # the prompt, and all that was generated
     handle.remove()
     assert not steps_of(model)
 
@@ -250,7 +250,7 @@ class Odd(SequenceLayer[Hidden]):
 def test_what_decides_in_python_is_not_repeated(how, monkeypatch):
     model = Odd(how)
     found = generate(model, [[1]], Settings(tokens=40, greedy=True))[0].ids
-    assert "decides by value" in repeating._REFUSED[model] or "differs" in repeating._REFUSED[model]
+    assert "depends on values" in repeating._REFUSED[model] or "differs" in repeating._REFUSED[model]
     plainly(monkeypatch)
     assert found == generate(model, [[1]], Settings(tokens=40, greedy=True))[0].ids
 

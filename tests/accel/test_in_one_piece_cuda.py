@@ -1,4 +1,4 @@
-"""Weights on a GPU lie in one piece, so that cuDNN need not copy them together, and are parameters as before."""
+"""Weights on a GPU are contiguous in one buffer, so that cuDNN need not copy them, and are parameters as before."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def are_together(layer):
 
 
 def read(layer, x):
-    """Read by cuDNN, whose warning of weights that are apart is an error here."""
+    """Read by cuDNN, whose warning about non-contiguous weights is an error here."""
     with warnings.catch_warnings(), without_accel():
         warnings.simplefilter("error")
         return layer(x)[0]

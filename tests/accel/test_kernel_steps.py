@@ -1,4 +1,4 @@
-"""Kernels for single steps, on a CPU that plays the GPU: what they give is what the layers give."""
+"""Single-step kernels, on an emulated GPU: their results are the layers'."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ BLOCKS: dict[str, tuple[Any, torch.dtype, list[int]]] = {
 
 
 def with_past(layer: Any, lengths: list[int], dtype: torch.dtype) -> tuple[Tensor, Memory]:
-    """Give a step to read, and what is remembered of rows of some lengths, with room."""
+    """Return a step to read, and a memory of rows of some lengths, with free slots."""
     draw = torch.Generator().manual_seed(1)
     x = torch.randn(len(lengths), max(lengths), layer.width_out, generator=draw).to(dtype)
     valid = torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]
@@ -157,7 +157,7 @@ def test_a_stack_of_blocks_reads_steps_in_one_launch_each(name, emulator):
     x, memory = with_past(layer, lengths, dtype)
     memory, exact = memory.reserve(8, in_place=True), stack_of(make, 3, dtype).double()
     want_after = memory.to(torch.float64)
-    for valid in (None, None, torch.arange(len(x))[:, None] != 1):  # tags go on from launch to launch
+    for valid in (None, None, torch.arange(len(x))[:, None] != 1):  # tags are counted from launch to launch
         want, want_after = exact(x.double(), want_after, valid=valid)
         found, memory = layer(x, memory, valid=valid)
         scale = float(want.abs().max())
@@ -180,7 +180,7 @@ def test_blocks_that_differ_or_are_watched_are_read_apart(emulator):
     found, _ = layer(x, memory.reserve(2, in_place=True))
     torch.testing.assert_close(found, want, rtol=1e-4, atol=1e-5)
     assert seen == [3]
-    assert emulator.launched == ["block_step"] * 3  # two, one, the watched one plainly, one
+    assert emulator.launched == ["block_step"] * 3  # two, one, the watched one on the plain path, one
 
 
 STALE = {
@@ -203,7 +203,7 @@ def test_stale_words_are_seen(name, emulator, monkeypatch):
     assert not torch.allclose(found, want, rtol=1e-3, atol=1e-3)
 
 
-HEADS: dict[str, tuple[Any, int, torch.dtype]] = {  # the layers, rows, and in which numbers
+HEADS: dict[str, tuple[Any, int, torch.dtype]] = {  # the layers, rows, and the dtype
     "a norm before": (lambda: (LayerNorm(40), Linear(40, 301)), 1, torch.float32),
     "root mean square, two rows": (lambda: (RMSNorm(264), Linear(264, 77, bias=False)), 2, torch.bfloat16),
     "three rows, no biases": (lambda: (LayerNorm(8, bias=False), Linear(8, 2)), 3, torch.float16),
@@ -272,7 +272,7 @@ def test_gradients_and_other_shapes_go_the_plain_way(emulator):
     assert emulator.launched == []
 
 
-@pytest.mark.parametrize("change", ["window", "alibi", "post", "swiglu", "no room", "hook"])
+@pytest.mark.parametrize("change", ["window", "alibi", "post", "swiglu", "no free slots", "hook"])
 @torch.no_grad()
 def test_blocks_that_the_kernel_does_not_know_go_the_plain_way(change, emulator):
     options: dict[str, Any] = {"window": {"window": 4}, "alibi": {"positions": "alibi"}}.get(change, {})
@@ -282,7 +282,7 @@ def test_blocks_that_the_kernel_does_not_know_go_the_plain_way(change, emulator)
     if change == "hook":
         layer.feed_forward.up.register_forward_hook(lambda *_: None)
     _, memory = layer(torch.randn(1, 3, 16))
-    layer(torch.randn(1, 1, 16), memory if change == "no room" else memory.reserve(4, in_place=True))
+    layer(torch.randn(1, 1, 16), memory if change == "no free slots" else memory.reserve(4, in_place=True))
     assert emulator.launched == []
 
 
@@ -309,7 +309,7 @@ def test_a_choice_is_the_filters(name, vocabulary, emulator, monkeypatch):
     settings, rows = WAYS[name], 40
     way = ChoiceRule(settings.greedy, settings.top_k, settings.temperature)
     logits = 3 * torch.randn(rows, vocabulary, generator=torch.Generator().manual_seed(0))
-    logits[1] = logits[1].round()  # with equals among them
+    logits[1] = logits[1].round()  # with ties
     logits[2] = 0
     uniform = torch.rand(2, rows, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     uniform[1, 3], uniform[1, 4] = 0, 1 - 2**-53
@@ -342,20 +342,20 @@ def test_a_loop_of_kernels_says_what_the_model_says(family, emulator, monkeypatc
         logits, memory = model(torch.tensor(prompt))
     memory = memory.reserve(room_for(memory, 12), in_place=True)
     loop = Loop(model, settings, memory, logits[:, -1], has_valid=False)
-    ids, log_p = loop.say(np.random.default_rng([settings.seed, 0]).random((12, 1)), [True])
+    ids, log_p = loop.run(np.random.default_rng([settings.seed, 0]).random((12, 1)), [True])
     assert [row[0] for row in ids] == want.ids
     assert [row[0] for row in log_p] == pytest.approx(want.logprobs, abs=1e-4)
     layers = ["block_step"] if family == "transformer" else ["recurrent_step"] * 2  # all blocks at once
     assert emulator.launched == ["choose", *layers, "head_step"] * 12
 
 
-# ---- faults that must be seen --------------------------------------------------------------------
+# ---- faults that must be detected ----------------------------------------------------------------
 
 FAULTS = {
     "words are taken as they are": ("is_whole & has_tag(words[i], tag)", "true"),
-    "no sum over the lanes of a row": ("sums[t][b] += from_lane_xor(sums[t][b], step);", ";"),
+    "no sum over the threads of a row": ("sums[t][b] += from_lane_xor(sums[t][b], step);", ";"),
     "a row's cuts are not added": ("cut < CUTS;", "cut < 1;"),
-    "lanes are not joined": ("running.join_over_warp();", ""),
+    "threads of a warp are not combined": ("running.join_over_warp();", ""),
     "the step itself is not looked at": ("if (item.is_last) itself.see(q, running);", ""),
 }
 

@@ -1,4 +1,4 @@
-"""The one way from a kernel's source to a launch, with a driver that writes down what it is asked for."""
+"""The one path from a kernel's source to a launch, with a driver that records its calls."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ DEVICE = torch.device("cuda", 0)
 
 
 class Recorder:
-    """A driver that does nothing and answers that all went well."""
+    """A driver that does nothing and returns success."""
 
     def __init__(self) -> None:
         self.calls: list[tuple] = []

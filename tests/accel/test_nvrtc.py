@@ -1,4 +1,4 @@
-"""The run-time compiler, where torch's wheels brought it: no GPU is needed to compile for one."""
+"""The run-time compiler, where torch's wheels include it: no GPU is needed to compile for one."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def check_plan(plan):
     code, log = compile_plan(plan)
     assert code[1:4] == b"ELF"
     assert "0 bytes spill stores, 0 bytes spill loads" in log
-    assert "serialized" not in log  # products wait for each other only where they must
+    assert "serialized" not in log  # wgmma is not serialised
 
 
 @needs_nvrtc

@@ -1,4 +1,4 @@
-"""The persistent kernels on a Hopper GPU: against float64 over the grid of sizes, ragged, side by side, in a graph."""
+"""The persistent kernels on a Hopper GPU: against float64 over a grid of sizes, ragged, concurrent, in a CUDA graph."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from readings import read as read_stack
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from recollect import GRU, LSTM, RNN
-from recollect.accel.cuda.recurrent import persistent
+from recollect.accel.cuda.recurrent import forms, persistent
 from recollect.core.capture import warm_up
 from recollect.core.dispatch import without_accel
 
@@ -64,7 +64,7 @@ def errors(found, exact):
 
 
 def errors_of_both(layer, x, parts, valid, weighs):
-    """Ours, and the library's in the same dtype, against float64."""
+    """Return our errors, and the library's in the same dtype, against float64."""
     found = read(deepcopy(layer), x, parts, valid, weighs)
     with without_accel():
         library = read(deepcopy(layer), x, parts, valid, weighs)
@@ -132,7 +132,7 @@ def test_float32_is_rounded_where_the_library_rounds_it(kind, batch, hidden):
     layer, x, *_ = make(kind, batch, hidden, torch.float32, ragged=False)
     assert persistent.takes(layer.kernel, x, layer.hidden)
     with torch.no_grad(), without_accel():
-        layer.weight_ih.zero_()  # of the two products the steps' own is left
+        layer.weight_ih.zero_()  # of the two matmuls that of the steps is left
         exact = deepcopy(layer).double()(x.double())[0]
         assert errors({"y": layer(x)[0].double()}, {"y": exact})["y"] > 1e-5
 
@@ -203,7 +203,7 @@ def test_in_a_graph(hidden):
     layer.zero_grad(set_to_none=True)
     y = update()
     for name, value in {"y": y, "dx": x.grad, "dw": layer.weight_hh.grad}.items():
-        # Products may be tiled otherwise in a graph.
+        # Matmuls may be tiled otherwise in a CUDA graph.
         assert (replayed[name] - value).norm() <= 0.01 * value.norm(), name
 
 
@@ -249,26 +249,26 @@ STACKS += [("lstm", 64, 512, 1, True), ("gru", 30, 256, 2, True), ("rnn_tanh", 6
 
 
 @pytest.mark.parametrize(("kind", "batch", "hidden", "depth", "bidirectional"), STACKS)
-def test_walks_that_share_the_chip(kind, batch, hidden, depth, bidirectional):
+def test_loops_that_share_the_chip(kind, batch, hidden, depth, bidirectional):
     compare_stack(*make_stack(kind, batch, hidden, depth, bidirectional=bidirectional))
 
 
 @pytest.mark.parametrize("steps", [300, 1000])
 @pytest.mark.parametrize(("kind", "batch", "hidden"), [("lstm", 64, 512), ("gru", 30, 256), ("rnn_tanh", 64, 650)])
-def test_a_walk_from_the_end(kind, batch, hidden, steps):
-    """Without a mask the second layer begins at the last step; with one that is True everywhere x is turned around."""
+def test_a_loop_from_the_end(kind, batch, hidden, steps):
+    """Without a mask the second layer begins at the last step; with one that is True everywhere x is reversed."""
     layer, x, memory, _, weighs = make_stack(
         kind, batch, hidden, 1, bidirectional=True, ragged=False, steps=steps, width=hidden
     )
     both = [layer[0].forwards, layer[0].backwards]
-    assert both[0]._is_taken(both, x, (None, None), is_pile=False)
+    assert forms._can_read_at_once(both, x, (None, None), is_stack=False)
     compare_stack(layer, x, memory, None, weighs)
     found = read_stack(deepcopy(layer), x, memory, None, weighs)
     turned = read_stack(deepcopy(layer), x, memory, torch.ones(x.shape[:2], dtype=torch.bool, device="cuda"), weighs)
     assert max(errors(found, turned).values()) < 0.01
 
 
-def test_products_beside_the_walk_back():
+def test_products_beside_the_backward_loop():
     compare(*make("lstm", 64, 1024, torch.bfloat16, ragged=True, steps=300))
     compare(*make("gru", 64, 512, torch.float16, ragged=True, steps=300))
 
@@ -307,5 +307,5 @@ def test_side_by_side_in_a_graph(hidden, depth, bidirectional):
     for _ in range(3):
         graph.replay()
     for replayed, value in zip(found, update(), strict=True):
-        # Products may be tiled otherwise in a graph.
+        # Matmuls may be tiled otherwise in a CUDA graph.
         assert (replayed - value).norm() <= 0.01 * value.norm()

@@ -29,7 +29,7 @@ KINDS = {
 
 
 def draw(layer, batch, steps, dtype, *, ragged):
-    """Inputs, a memory, a mask and what the outputs are weighed with, all numbers that the dtype holds."""
+    """Return inputs, a memory, a mask and weights of the outputs, all representable in the dtype."""
     x = torch.randn(batch, steps, layer.width)
     memory = layer.initial_memory(batch)
     parts = {name: torch.randn_like(part) for name, part, _ in memory._parts()}
@@ -41,7 +41,7 @@ def draw(layer, batch, steps, dtype, *, ragged):
 
 
 def read(layer, x, parts, valid, weighs):
-    """Outputs, final memory and all gradients, by name."""
+    """Return outputs, final memory and all gradients, by name."""
     x = x.clone().requires_grad_()
     parts = {name: part.clone().requires_grad_() for name, part in parts.items()}
     memory = type(layer.initial_memory(1))(**parts)
@@ -54,7 +54,7 @@ def read(layer, x, parts, valid, weighs):
 
 
 def worst(found, exact):
-    """Give the largest error of each, relative to the largest value."""
+    """Return the largest error of each, relative to the largest value."""
     return {name: ((found[name] - exact[name]).abs().max() / exact[name].abs().max()).item() for name in exact}
 
 
@@ -120,7 +120,7 @@ def test_in_chunks_and_slices_of_the_batch(emulate, monkeypatch):
 def test_few_units(emulate):
     machine = emulate(12)
     compare("gru", 2, 30, 3, 4, torch.float16)
-    assert {p.cluster for p in machine.launched} == {2}  # one block would do, but may not send to itself
+    assert {p.cluster for p in machine.launched} == {2}  # one block would suffice, but cannot send to itself
 
 
 def test_reading_on_and_rows_that_are_empty(emulate):
@@ -167,7 +167,7 @@ def test_autocast_reads_float32_weights(emulate):
 
 
 def gradients(layer, x, **how):
-    """Gradients of a sum of squares, by name, inside autocast where it is asked for."""
+    """Return gradients of a sum of squares, by name, inside autocast where requested."""
     layer, x = deepcopy(layer), x.clone().requires_grad_()
     with torch.autocast("cpu", **how):
         y, memory = layer(x)
@@ -230,7 +230,7 @@ def test_weights_that_changed_are_read_anew(emulate):
     layer, x = LSTM(5, 30).to(torch.bfloat16), torch.randn(3, 4, 5).to(torch.bfloat16)
     with torch.no_grad():
         before, _ = layer(x)
-        layer.weight_hh.data.mul_(2)  # which nobody counts
+        layer.weight_hh.data.mul_(2)  # without a new version
         after, _ = layer(x)
         with without_accel():
             wanted, _ = layer(x)

@@ -1,4 +1,4 @@
-"""Plans: every unit and row has a home, and nothing asks for more than the chip has."""
+"""Plans: every unit and row is covered, and none needs more than the chip has."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_what_registers_have_no_room_for_lies_in_shared_memory(direction, laid):
     plan = next(offer(direction, "lstm", False, 64, 1024, H200, tf32=True))
     assert (plan.rows, plan.groups, plan.blocks, plan.depth, plan.laid) == (32, 2, 64, 64, laid)
     assert next(offer(direction, "lstm", False, 16, 1024, H200, tf32=True)).batch == 16
-    assert not list(offer(direction, "lstm", False, 1000, 1024, H200, tf32=True))  # so many launches are not worth it
+    assert not list(offer(direction, "lstm", False, 1000, 1024, H200, tf32=True))  # so many launches are not faster
 
 
 @pytest.mark.parametrize("direction", ["forward", "backward"])

@@ -1,4 +1,4 @@
-"""What is laid out for a walk in one launch, on an emulated chip: the bits of the readable form in packing.py."""
+"""The inputs of a time loop, laid out in one launch, on an emulated chip: the bits of packed_weights.py."""
 
 from __future__ import annotations
 
@@ -31,7 +31,12 @@ pytestmark = [
 ]
 
 BATCH, STEPS = 9, 3
-SHAPES = [(5, 30), (16, 72), (7, 513), (104, 30)]  # width, hidden; 513 go through the cache, of 104 tf32 takes a part
+SHAPES = [
+    (5, 30),
+    (16, 72),
+    (7, 513),
+    (104, 30),
+]  # width, hidden; 513: through the cache; 104: in tf32 partly in shared memory
 NOTHING = CellInputs(*[None] * 7)
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "tf32": torch.float32}
 
@@ -57,12 +62,12 @@ def plan_for(direction, cell, dtype, hidden):
 
 
 def factors(t, dtype):
-    """What products take of a tensor."""
+    """Return a tensor as matmuls read it."""
     return round_to_tf32(t.float()) if dtype == torch.float32 else t.to(dtype)
 
 
 def lying_at(address, shape, dtype):
-    """Copy a tensor from an address."""
+    """Return a copy of the tensor at an address."""
     t = torch.empty(shape, dtype=dtype)
     ctypes.memmove(t.data_ptr(), address, t.nbytes)
     return t
@@ -90,7 +95,7 @@ def check_forward(machine, cell, given, dtype, *, keeps=False):
 
 
 def check_states(room, cell, given, batch, hidden):
-    """States that nobody gave are zero."""
+    """Check the states; those that were not given are zero."""
     assert ("first_c" not in room.addresses) == (cell != "lstm")
     states = {"first_h": given.h, "first_c": given.c} if cell == "lstm" else {"first_h": given.h}
     for name, state in states.items():

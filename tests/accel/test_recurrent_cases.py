@@ -1,4 +1,4 @@
-"""The benchmark of recurrent kernels: what it measures, how its rows are put together, and that its stacks agree."""
+"""The benchmark of recurrent kernels: what it measures, how its rows are formatted, and that its stacks agree."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The kernels for single steps on a GPU: against float64, many launches in a row, and in a graph."""
+"""The single-step kernels on a GPU: against float64, many launches in a row, and in a CUDA graph."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def build(name, dtype):
 
 
 def begun(model, rows, steps, room):
-    """Give ids, and what is remembered of some steps, with room for more."""
+    """Return ids, and a memory of some steps, with free slots for more."""
     draw = torch.Generator().manual_seed(1)
     ids = torch.randint(model.vocab_size, (rows, steps + room), generator=draw).to(HOME)
     _, memory = model(ids[:, :steps])

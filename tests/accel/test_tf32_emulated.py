@@ -26,7 +26,7 @@ ALLOWED = 2**-10  # of the largest value: two roundings to tf32; bf16 rounds by 
 
 
 def errors(kind, width, hidden, batch, steps, *, ragged=True, dtype=torch.float32):
-    """Those of our kernels against float64, from numbers that the dtype holds."""
+    """Return the errors of our kernels against float64, from numbers that the dtype represents."""
     torch.manual_seed(hidden * batch + steps)
     layer = KINDS[kind](width, hidden).to(dtype)
     x, parts, valid, weighs = draw(layer, batch, steps, dtype, ragged=ragged)
@@ -90,18 +90,18 @@ def test_weights_that_registers_have_no_room_for(emulate, monkeypatch, kind, row
     assert all(0 < p.laid < p.depth for p in machine.launched)
 
 
-def test_pieces_are_summed(emulate, in_pieces):
+def test_chunks_are_summed(emulate, in_chunks):
     machine = emulate(12, tf32=True)
-    in_pieces(3)
+    in_chunks(3)
     check("lstm", 5, 40, 4, 8)
     assert [p.direction for p in machine.launched].count("backward") > 1
 
 
 @pytest.mark.parametrize(("depth", "bidirectional"), [(3, False), (1, True)])
 @pytest.mark.parametrize("ragged", [False, True])
-def test_walks_that_share_the_chip(emulate, in_pieces, depth, bidirectional, ragged):
+def test_loops_that_share_the_chip(emulate, in_chunks, depth, bidirectional, ragged):
     machine = emulate(12, tf32=True)
-    in_pieces(4)
+    in_chunks(4)
     torch.manual_seed(depth)
     layer = LSTM.stack(5, 40, depth, bidirectional=bidirectional)
     given = readings.draw(layer, 3, 12, ragged=ragged)

@@ -1,4 +1,4 @@
-"""What device code reads a recurrent layer with: the tensors of a call, and whether it may read it at all."""
+"""The inputs of a recurrent kernel: the tensors of a call, and whether a kernel may be used at all."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from recollect.layers.recurrent.torch_bridge import written_kind
 
 
 class CellInputs(NamedTuple):
-    """What is read, from where, and with which weights, in torch's layout."""
+    """The input, the initial states and the weights of a call, in torch's layout."""
 
     x: Tensor  # (B, T, D)
     h: Tensor | None  # (B, H); None: zeros, where a kernel writes them itself
@@ -26,26 +26,26 @@ class CellInputs(NamedTuple):
     @classmethod
     def of(cls, layer: Recurrence[Any], x: Tensor, memory: Hidden | None) -> CellInputs:
         """Return what a layer reads x with."""
-        weights: Any = layer._parameters.values()  # in this order; asking for each by name takes longer
+        weights: Any = layer._parameters.values()  # in this order; access by name takes longer
         hidden = None if memory is None else memory.hidden
         return cls(x, hidden, getattr(memory, "cell", None), *weights)
 
     def tensors(self) -> list[Tensor]:
-        """Return those that there are."""
+        """Return those that are not None."""
         return [t for t in self if t is not None]
 
     def needs_gradients(self) -> bool:
-        """Whether gradients are needed."""
+        """Return whether gradients are needed."""
         return torch.is_grad_enabled() and any(t.requires_grad for t in self.tensors())
 
 
 def is_as_written(layer: Recurrence[Any]) -> bool:
-    """Whether a layer has the equations of one of ours: a subclass may have others, or a fast form of its own."""
+    """Return whether a layer has the equations of one of ours: a subclass may have others, or its own fast form."""
     return written_kind(layer) is not None
 
 
 def is_traced() -> bool:
-    """Whether anything but autograd follows the operations: a kernel of ours is unknown to it."""
+    """Return whether anything but autograd records the operations: our kernels are unknown to it."""
     return (
         torch.compiler.is_compiling()
         or torch._C._get_tracing_state() is not None  # torch.jit.trace

@@ -9,13 +9,13 @@ from torch import Tensor, nn
 
 from recollect.core.record import is_watched
 
-FEWEST = 16  # steps for which a recording or a capture is worth its time
+FEWEST = 16  # steps from which on a recording or a capture is faster
 PLAIN = (int, float, str, tuple, type(None))
 NEVER_PLAIN = {name for name, value in vars(nn.Module()).items() if isinstance(value, (dict, set))}  # torch's own
 
 
 class Unrepeatable(Exception):
-    """A step that depends on values in a way that no recording can."""
+    """A step that depends on values, as no recording can."""
 
 
 class Unsettled(Unrepeatable):
@@ -36,12 +36,12 @@ class ModelSurvey:
 
 
 def storage_of(t: Tensor) -> int:
-    """Return what names a tensor's storage: tensors with the same one share memory."""
+    """Return the identity of a tensor's storage: tensors with the same one share memory."""
     return t.untyped_storage()._cdata
 
 
 def is_same(a: Tensor, b: Tensor) -> bool:
-    """Whether two tensors are the same elements of one storage, with the same strides."""
+    """Return whether two tensors are the same elements of one storage, with the same strides."""
     return a is b or (
         storage_of(a) == storage_of(b) and a.stride() == b.stride() and a.storage_offset() == b.storage_offset()
     )
@@ -54,5 +54,5 @@ def keeps_shapes(leaves: Sequence[Tensor], after: Sequence[Tensor], same_structu
 
 
 def allclose(a: Tensor, b: Tensor) -> bool:
-    """Whether two results of one step agree up to rounding."""
+    """Return whether two results of one step agree up to rounding."""
     return torch.allclose(a.double(), b.double(), 1e-3, 1e-4, equal_nan=True)

@@ -1,7 +1,7 @@
-// A Hopper chip on one CPU thread, as far as the recurrent kernels need one: every CUDA thread is a fiber, and fibers take
-// turns, each running until it waits. What the chip does by itself (bulk copies, stores into other blocks, tensor cores)
-// happens late and in a drawn order, so that a kernel which does not wait for it reads NaN. The order of plain stores to
-// memory is kept: a missing fence is not found here.
+// A Hopper chip on one CPU thread, as far as the recurrent kernels need one: every CUDA thread is a fiber, which runs until
+// it waits. What the chip does asynchronously (bulk copies, stores into other blocks, tensor cores) happens late and in a
+// drawn order, so that a kernel which does not wait for it reads NaN. The order of plain stores to memory is kept: a
+// missing fence is not found here.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -39,13 +39,13 @@ struct Barrier {
     }
 };
 
-struct Product {  // one wgmma as one thread asked for it
+struct Product {  // one wgmma as one thread issued it
     float* to;
     u32 a[4];
     u64 b;
     bool adds;
     int group;  // by which it was committed, -1 as long as it was not
-    u64 laid;  // where a lies, if not in registers
+    u64 laid;  // where a is, if not in registers
 };
 
 struct Meeting {  // threads that wait for each other
@@ -60,7 +60,7 @@ struct Thread {
     bool done = false;
     u64 traded = 0;
     std::vector<Product> products;
-    int groups = 0;  // of products, committed so far
+    int groups = 0;  // of wgmmas, committed so far
 };
 
 struct Cluster {
@@ -76,7 +76,7 @@ struct Block {
     std::vector<u8> memory;
     std::vector<std::unique_ptr<Thread>> threads;
     Meeting meeting;
-    bool refused = false, agreed = false;  // what block_and is told, and what it says
+    bool refused = false, agreed = false;  // the argument of block_and, and its result
     std::vector<Meeting> warps, warpgroups;
 };
 
@@ -99,7 +99,7 @@ struct Chip {
     std::vector<Late> late;
     Draw draw;
     u64 rounds = 0;
-    bool silent = false;  // block 1 tells the others nothing
+    bool silent = false;  // block 1 sends nothing
     Thread* now = nullptr;
     Fiber home;
     bool in_fiber = false;
@@ -187,7 +187,7 @@ inline u32 bits_of(float value) {
 typedef float Number;
 inline float narrow(float value) { return value; }
 inline float widen(float value) { return value; }
-inline float factor(float value) {  // to ten bits after the point, half away from zero
+inline float factor(float value) {  // to ten bits of mantissa, half away from zero
     return std::isfinite(value) ? float_of((bits_of(value) + 0x1000) & ~0x1fffu) : value;
 }
 #else
@@ -316,10 +316,10 @@ inline void wgmma_laid(float* d, u64 a, u64 b, bool adds) {
 
 namespace emulator {
 
-constexpr int NEAR = 16 / sizeof(Number), K = 2 * NEAR;  // numbers side by side, numbers of k
+constexpr int NEAR = 16 / sizeof(Number), K = 2 * NEAR;  // adjacent elements, elements of k
 
-// What the tensor cores take of a register: two numbers of two bytes, or one of four. They would cut the last bits of that
-// one off without a word; here that is a fault.
+// What the tensor cores read of a register: two elements of two bytes, or one of four. They would silently truncate the
+// last bits of that one; here that is a fault.
 inline float taken(u32 bits, int which) {
 #if TF32
     if (bits & 0x1fff && std::isfinite(float_of(bits))) broken("a factor that was not rounded to tf32");
@@ -329,7 +329,7 @@ inline float taken(u32 bits, int which) {
 #endif
 }
 
-// What lies in shared memory as core matrices of 8 rows x 16 bytes: to[k * rows + row].
+// Copies what is in shared memory as core matrices of 8 rows x 16 bytes: to[k * rows + row].
 inline void read_matrix(Block* block, u64 description, int rows, float* to) {
     const u32 start = (description & 0x3fff) << 4, size = sizeof(Number);
     const u32 along_k = (description >> 16 & 0x3fff) << 4, along_rows = (description >> 32 & 0x3fff) << 4;
@@ -342,7 +342,7 @@ inline void read_matrix(Block* block, u64 description, int rows, float* to) {
         }
 }
 
-// Do the i-th product that the 128 threads of a warpgroup have asked for.
+// Do the i-th wgmma that the 128 threads of a warpgroup have issued.
 inline void multiply(Block* block, int warpgroup, size_t i) {
     static float a[K][64], b[K][ROWS];
     const Product& first = block->threads[warpgroup * 128]->products[i];
@@ -413,7 +413,7 @@ inline void build(Chip& made, int grid, int cluster, int threads, int shared, co
     }
 }
 
-// Run a grid to its end: 0; 1 where it stands still, 2 where something was left over, 3 where a thread did what it may not. Blocks take turns in a drawn order.
+// Run a grid to its end: 0; 1 where it stands still, 2 where something was left over, 3 where a thread did what it may not. Blocks run interleaved, in a drawn order.
 inline int run(int grid, int cluster, int threads, int shared, u32 seed, bool silent,
                const std::function<void()>& kernel) {
     Chip made;
@@ -429,7 +429,7 @@ inline int run(int grid, int cluster, int threads, int shared, u32 seed, bool si
         if (made.fault) return 3;
         std::shuffle(order.begin(), order.end(), made.draw);
         for (Block* block : order) {
-            if (made.draw() % 16 == 0) block->asleep = made.rounds + made.draw() % 64;  // no block may count on another's pace
+            if (made.draw() % 16 == 0) block->asleep = made.rounds + made.draw() % 64;  // no block may rely on another's pace
             for (auto& thread : block->threads) {
                 if (thread->done) continue;
                 busy = true;

@@ -1,4 +1,4 @@
-// Fibers: functions that take turns on one thread. On x86-64 a switch is a dozen instructions; elsewhere the C library's.
+// Fibers: functions that run interleaved on one thread. On x86-64 a switch is a dozen instructions; elsewhere the C library's.
 #pragma once
 #include <sys/mman.h>
 #include <ucontext.h>

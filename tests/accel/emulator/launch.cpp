@@ -1,4 +1,4 @@
-// The door for Python: one kernel, compiled with the macros of one plan.
+// The entry for Python: one kernel, compiled with the macros of one plan.
 #include KERNEL_FILE
 
 extern "C" __attribute__((visibility("default"))) int launch(int grid, int cluster, int threads, int shared, unsigned seed, int silent,

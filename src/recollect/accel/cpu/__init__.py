@@ -16,7 +16,7 @@ def read_layer(layer: Any, *given: Any) -> Any:
 
 
 def reasons() -> list[str]:
-    """Return why kernels are not used, as far as they were asked for."""
+    """Return why kernels are not used, as far as they were requested."""
     met = {"recurrent layers": time_loop.REASONS, "decode steps": compilation.REASONS}
     return [f"{what}, {name}: {why}" for what, found in met.items() for name, why in found.items()]
 

@@ -1,7 +1,7 @@
 """The system's C compiler, where there is one: sources in, functions out.
 
-What is compiled is kept in the user's cache, under a name that says from what, by what and for which machine. A library
-is loaded only if it is as it was built: a broken one would end the program, not raise.
+What is compiled is kept in the user's cache, under a hash of the source, the compiler and the machine. A library is
+loaded only if its own hash still matches: a broken one would end the process, not raise.
 """
 
 from __future__ import annotations
@@ -15,13 +15,12 @@ import subprocess
 from functools import lru_cache
 from pathlib import Path
 from threading import Lock
-from typing import Any
 
 from recollect.core.cache import build_folder, cache_folder, digest, is_sound
 from recollect.core.processor import processor
 
 FLAGS = ("-std=gnu11", "-O3", "-fPIC", "-shared", "-fno-math-errno", "-fno-trapping-math")
-EXTRAS = (("-march=native", "-fopenmp"), ("-march=native", "-fopenmp-simd"), ())  # the first that the compiler takes
+EXTRAS = (("-march=native", "-fopenmp"), ("-march=native", "-fopenmp-simd"), ())  # the first that the compiler accepts
 LIBRARY, SECONDS = "library.so", 120
 TINY = "int twice(int x) { return 2 * x; }\n"
 
@@ -33,7 +32,7 @@ class NoCompiler(OSError):
 
 
 def load(text: str) -> ctypes.CDLL:
-    """Return a source's library, from the cache or compiled; raises `NoCompiler`."""
+    """Return a source's library, from the cache or compiled; raise `NoCompiler` where that fails."""
     compiler = find_compiler()
     key = "\n".join([text, *compiler, _version(compiler), *FLAGS, repr(EXTRAS), processor()])
     folder = cache_folder(None) / "compiled" / hashlib.sha256(key.encode()).hexdigest()[:32]
@@ -44,12 +43,12 @@ def load(text: str) -> ctypes.CDLL:
 
 
 def examine() -> tuple[str, bool]:
-    """Return the compiler's command, and whether what it compiles runs as written; raises `NoCompiler` or OSError."""
+    """Return the compiler's command, and whether what it compiles runs correctly; raise `NoCompiler` or OSError."""
     return " ".join(find_compiler()), load(TINY).twice(21) == 42
 
 
 def find_compiler() -> tuple[str, ...]:
-    """Return the command of a C compiler: what CC says (`ccache gcc` is one too), or the system's."""
+    """Return the command of a C compiler: that of CC (`ccache gcc` is one too), or the system's."""
     named = tuple(shlex.split(os.environ.get("CC", "")))
     candidates = [named] if named else [("cc",), ("gcc",), ("clang",)]
     for name, *rest in candidates:
@@ -64,7 +63,7 @@ def _version(compiler: tuple[str, ...]) -> str:
     return _run([*compiler, "--version"])
 
 
-def _build(compiler: tuple[str, ...], text: str, folder: Path) -> dict[str, Any]:
+def _build(compiler: tuple[str, ...], text: str, folder: Path) -> dict[str, object]:
     source, library = folder / "source.c", folder / LIBRARY
     source.write_text(text, encoding="utf-8")
     for extra in EXTRAS:

@@ -1,9 +1,9 @@
 """RNN, GRU and LSTM on a CPU, by a kernel in C for the time loop; forward and backward.
 
-torch reads RNN and GRU step by step: every step's product reads the weights as they lie, every step adds its own share
-to their gradients, and every operation on the way has its price. Here the recurrent product has weights laid out for
-it, a step is one pass, and each thread reads the whole sequence with its own rows, so that none waits. All that
-does not depend on the step before is a large matrix product of torch's, before the time loop or after it.
+torch reads RNN and GRU step by step: every step's matmul reads the weights as they are stored, every step adds to their
+gradients, and every operation has its overhead. Here the weights are packed for the recurrent matmul, a step is one
+pass, and each thread reads the whole sequence with its own rows, so that none waits. All that does not depend on the
+step before is a large matmul by torch, before the time loop or after it.
 
 The readable form is the layer's own `read`. See docs/decisions/0013-cpu-recurrences.md.
 """
@@ -23,11 +23,11 @@ from recollect.accel.cpu.time_loop import DTYPES, TimeLoop, library_for
 from recollect.layers.recurrent.recurrence import Hidden, Recurrence
 
 # Where it is faster, as measured (benchmarks/recurrences.py):
-FEWEST = 1 << 18  # multiplications in all recurrent steps together: fewer are not worth a compiler's second
-FEWEST_STEPS = 8  # laying the weights out costs as much as some steps
+FEWEST = 1 << 18  # multiplications in all recurrent steps together: fewer do not repay a second of compilation
+FEWEST_STEPS = 8  # packing the weights costs as much as some steps
 FEWEST_READ = 64  # rows times steps, where no gradients are needed
-FEWEST_LEARNT, FEWEST_EACH = 4096, 8  # rows times steps, and rows of a thread: below, oneDNN's LSTM is as quick
-NEAR = 2 << 20  # bytes of weights that a thread reads at every step in the time that torch takes to begin one
+FEWEST_LEARNT, FEWEST_EACH = 4096, 8  # rows times steps, and rows of a thread: below, oneDNN's LSTM is as fast
+NEAR = 2 << 20  # bytes of weights that a thread reads at every step in the time of torch's overhead for one
 
 Plain = Callable[[CellInputs], list[Tensor]]  # all outputs, the last h and c, by torch's operations
 H = TypeVar("H", bound=Hidden)
@@ -48,12 +48,12 @@ def read_layer(layer: Recurrence[H], x: Tensor, memory: H | None, valid: Tensor 
         memory = layer.initial_memory(len(x), like=x)
         given = CellInputs.of(layer, x, memory)
     lengths = None if valid is None else valid.sum(1)
-    y, *last = read(kind, given, lengths, lambda given: _read_plainly(layer, given, memory, valid))
+    y, *last = read(kind, given, lengths, lambda given: _read_with_torch(layer, given, memory, valid))
     return y, _replace(memory, last)
 
 
-def _read_plainly(layer: Recurrence[H], given: CellInputs, memory: H, valid: Tensor | None) -> list[Tensor]:
-    """Read what is given, which may be other tensors than those of the layer and the memory, by torch's operations."""
+def _read_with_torch(layer: Recurrence[H], given: CellInputs, memory: H, valid: Tensor | None) -> list[Tensor]:
+    """Read by torch's operations, with the given tensors, which may be others than the layer's and the memory's."""
     twin = copy.copy(layer)
     twin._parameters = dict(zip(layer._parameters, given[3:], strict=True))  # type: ignore[arg-type]
     y, after = twin.read(given.x, _replace(memory, [t for t in given[1:3] if t is not None]), valid)
@@ -65,36 +65,32 @@ def _replace(memory: H, tensors: list[Tensor]) -> H:
 
 
 def is_faster(kind: str, given: CellInputs, is_ragged: bool) -> bool:
-    """Whether to read here. Depends on what is given alone, not on what was read before: same call, same bits."""
+    """Return whether the kernel is used. Depends on the arguments alone, not on earlier calls: same call, same bits."""
     x, (rows, steps, _) = given.x, given.x.shape
     is_known = x.device.type == "cpu" and x.dtype in DTYPES
     if not is_known or rows * steps * given.w_hh.numel() < FEWEST:
         return False
-    return _is_quicker(kind, given, is_ragged) and _is_eager(given) and library_for(x.dtype) is not None
+    if not _is_quicker(kind, given, is_ragged) or is_traced() or torch.is_autocast_enabled("cpu"):
+        return False
+    is_plain = all(type(t) in (Tensor, nn.Parameter) for t in given.tensors())
+    return is_plain and library_for(x.dtype) is not None
 
 
 def _is_quicker(kind: str, given: CellInputs, is_ragged: bool) -> bool:
-    """Whether torch would take longer."""
+    """Return whether torch would take longer."""
     x, (rows, steps, _), threads = given.x, given.x.shape, torch.get_num_threads()
     if x.dtype == torch.bfloat16:
         return True  # otherwise read step by step
     if kind == "lstm" and x.dtype == torch.float32 and not is_ragged:  # torch has oneDNN's
         return given.needs_gradients() and rows * steps >= FEWEST_LEARNT and rows >= FEWEST_EACH * threads
-    idle = max(0, 1 - rows / threads)  # threads without a row: torch would let them read weights
+    idle = max(0, 1 - rows / threads)  # threads without a row: torch would divide the weights among them
     return given.needs_gradients() or (rows * steps >= FEWEST_READ and idle * given.w_hh.nbytes <= NEAR)
-
-
-def _is_eager(given: CellInputs) -> bool:
-    """Whether these are plain tensors, and nobody but autograd follows what is done to them."""
-    if is_traced() or torch.is_autocast_enabled("cpu"):
-        return False
-    return all(type(t) in (Tensor, nn.Parameter) for t in given.tensors())
 
 
 def read(kind: str, given: CellInputs, lengths: Tensor | None, plain: Plain) -> list[Tensor]:
     """Return all outputs (B, T, H), zero where a row has ended, and the last h, for an LSTM also c.
 
-    `kind` is one of KINDS; `lengths` (B,) are the rows' own, None: all are as long as x. Gradients that are to be
+    `kind` is one of KINDS; `lengths` (B,) are the rows' own, None: all are as long as x. Gradients that will be
     differentiated again are computed through `plain`.
     """
     if given.needs_gradients():

@@ -16,7 +16,7 @@ from recollect.accel.cpu.compiler import load
 
 KINDS = ("rnn_tanh", "rnn_relu", "gru", "lstm")  # as recurrences.c counts them
 DTYPES = {torch.float32: "FLOAT32", torch.float64: "FLOAT64", torch.bfloat16: "BFLOAT16"}
-REASONS: dict[str, str] = {}  # why recurrences on a CPU are read without the kernel: by dtype
+REASONS: dict[str, str] = {}  # by dtype: why recurrences on a CPU are read without the kernel
 
 NUMBERS = ("kind", "rows", "steps", "hidden", "is_kept", "is_backward", "threads")
 TENSORS = (
@@ -30,19 +30,19 @@ class _Call(ctypes.Structure):
 
 
 def library_for(dtype: torch.dtype) -> ctypes.CDLL | None:
-    """Return the compiled time loop; None where there is none, and `REASONS` says why."""
+    """Return the compiled time loop; None where there is none (why: `REASONS`)."""
     if str(dtype) in REASONS:
         return None
     try:
         return compiled(DTYPES[dtype])
-    except OSError as error:  # no compiler, or no place to keep what it makes
+    except OSError as error:  # no compiler, or no writable cache
         REASONS[str(dtype)] = str(error)
         return None
 
 
 @lru_cache
 def compiled(*defined: str) -> ctypes.CDLL:
-    """Compile with these names defined: a dtype's, and for a trial WITHOUT_PAIRS."""
+    """Compile with these macros defined: a dtype's, and in a test WITHOUT_PAIRS."""
     here = files("recollect.accel.cpu") / "sources"
     sources = [here.joinpath(name).read_text(encoding="utf-8") for name in ("vectors.c", "recurrences.c")]
     library = load("\n".join([*(f"#define {name}" for name in defined), *sources]))
@@ -54,15 +54,15 @@ def compiled(*defined: str) -> ctypes.CDLL:
 
 
 def share(library: ctypes.CDLL, call: _Call) -> None:
-    """Lay the weights out, then run the loop; each thread its rows."""
+    """Pack the weights, then run the loop; each thread its rows."""
     threads = torch.get_num_threads()
-    _share(library, call, threads, is_walk=False)
-    _share(library, call, min(threads, call.rows), is_walk=True)
+    _share(library, call, threads, is_loop=False)
+    _share(library, call, min(threads, call.rows), is_loop=True)
 
 
-def _share(library: ctypes.CDLL, call: _Call, threads: int, is_walk: bool) -> None:
+def _share(library: ctypes.CDLL, call: _Call, threads: int, is_loop: bool) -> None:
     call.threads, functions = threads, torch_threads()
-    what = (ctypes.byref(call), ctypes.c_int64(is_walk))
+    what = (ctypes.byref(call), ctypes.c_int64(is_loop))
     if threads == 1:
         library.share(*what, ctypes.c_int64(0))
     elif functions is not None:
@@ -75,9 +75,9 @@ def _share(library: ctypes.CDLL, call: _Call, threads: int, is_walk: bool) -> No
 
 @lru_cache
 def torch_threads() -> tuple[ctypes.c_void_p, ...] | None:
-    """Return the functions by which torch's own OpenMP begins and counts; None where it is not to be found.
+    """Return the entry points of torch's own OpenMP: parallel region, thread number and count; None where not found.
 
-    An OpenMP of ours would keep its threads spinning while torch's compute, on the same cores.
+    A second OpenMP would keep its threads spinning while torch's compute, on the same cores.
     """
     names = ("GOMP_parallel", "omp_get_thread_num", "omp_get_num_threads")
     path = _openmp()
@@ -89,7 +89,7 @@ def torch_threads() -> tuple[ctypes.c_void_p, ...] | None:
 
 
 def _openmp() -> str | None:
-    """Find the OpenMP that is loaded; where there are several, the one that came with torch."""
+    """Return the path of the loaded OpenMP; where there are several, the one that came with torch."""
     try:
         lines = Path("/proc/self/maps").read_text(encoding="utf-8").splitlines()
     except OSError:
@@ -106,7 +106,7 @@ def _openmp() -> str | None:
 
 @dataclass
 class TimeLoop:
-    """One set of rows, their first state, and their gates: W_ih x + b_ih before the loop forward."""
+    """One batch of rows, their first state, and their gates: W_ih x + b_ih before the forward loop."""
 
     kind: str
     library: ctypes.CDLL
@@ -116,7 +116,7 @@ class TimeLoop:
     cell: Tensor | None
 
     def forwards(self, w_hh: Tensor, b_hh: Tensor | None, is_kept: bool) -> tuple[Tensor | None, ...]:
-        """Return all outputs, what is kept beside them, and the last h and c. Kept gates are put in place."""
+        """Return all outputs, what is kept beside them, and the last h and c. Kept gates are written in place."""
         y = self.gates.new_empty(*self.gates.shape[:2], self.first.shape[1])
         real = real_dtype(y.dtype)
         found = {"outputs": y, "inner": torch.empty_like(y) if is_kept and self.kind in ("gru", "lstm") else None}

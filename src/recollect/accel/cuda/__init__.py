@@ -26,7 +26,7 @@ def read_layer(layer: Any, x: Tensor, memory: Any, valid: Tensor | None) -> tupl
 def read_neighbours(
     layers: Sequence[Any], x: Tensor, memories: Sequence[Any], valid: Tensor | None
 ) -> tuple[Tensor, list[Memory]] | None:
-    """Read with the first of some layers, as many as can be joined; None where they cannot."""
+    """Read with the first of some layers, as many as one launch can serve; None where there is no kernel."""
     if isinstance(layers[0], Recurrence):
         return forms.read_stacked(layers, x, memories, valid)
     if layers[0].kernel == "block":
@@ -35,13 +35,13 @@ def read_neighbours(
 
 
 def reasons() -> list[str]:
-    """Return why kernels are not used, as far as they were asked for."""
+    """Return why kernels are not used, as far as they were requested."""
     met = {"recurrent layers": persistent.REASONS, "single steps": launcher.REASONS}
     return [f"{what}, {name}: {why}" for what, found in met.items() for name, why in found.items()]
 
 
 def register_forms(device: str = "cuda") -> None:
-    """Offer all forms for a type of device: tests let an emulator stand in for the GPU on the CPU's tensors."""
+    """Register all forms for a type of device: tests use an emulator of the GPU on CPU tensors."""
     register("layer", device, read_layer)
     register("neighbours", device, read_neighbours)
     register("both_directions", device, forms.read_both_directions)

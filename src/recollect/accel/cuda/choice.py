@@ -15,13 +15,13 @@ THREADS = 1024
 
 @dataclass(frozen=True, eq=False)
 class TurnRecord:
-    """What a turn of a loop records beside what it remembers."""
+    """What an iteration of the decode loop writes beside the memory."""
 
-    at: Tensor  # (1,) the turn's number
-    active: Tensor  # (B,) bool: rows that may say something
-    live: Tensor  # (B,) bool: rows that said something this turn
+    at: Tensor  # (1,) the iteration's number
+    active: Tensor  # (B,) bool: rows that have not ended
+    live: Tensor  # (B,) bool: rows that emitted an id in this iteration
     ids: Tensor  # (B,) chosen
-    said: Tensor  # (turns, B) ids, −1 where none was said
+    said: Tensor  # (turns, B) ids, −1 where none was emitted
     log_p: Tensor  # (turns, B) float64
 
 
@@ -34,21 +34,21 @@ class ChoiceRule:
     temperature: float = 1.0
 
     def kernel(self, rows: int) -> Kernel:
-        """Return the kernel, a block of threads to a row."""
+        """Return the kernel, a thread block per row."""
         top_k, temperature = (0, 1.0) if self.greedy else (self.top_k or 0, float(self.temperature))
         constants = ("GREEDY", int(self.greedy)), ("TOP_K", top_k), ("TEMPERATURE", f"{temperature!r}f")
         return Kernel("choose", (*constants, ("THREADS", THREADS)), rows, THREADS, 8 * THREADS + 4 * (256 + 4))
 
 
 class _ChoiceArguments(ctypes.Structure):
-    """`Arguments` of choose.cu."""
+    """`Arguments` of choose.cu, field by field."""
 
     names = "logits", "filtered", "uniform", "at", "stop", "active", "live", "ids", "said", "log_p"
     _fields_ = (*((n, ctypes.c_void_p) for n in names), ("vocabulary", ctypes.c_int), ("stops", ctypes.c_int))
 
 
 def choose(rule: ChoiceRule, logits: Tensor, filtered: Tensor, uniform: Tensor, stop: Tensor, into: TurnRecord) -> bool:
-    """Choose from `filtered` (B, V) by the numbers `uniform` (turns, B), and write it down; False: no kernel.
+    """Choose from `filtered` (B, V) by the random numbers `uniform` (turns, B), and record it; False: no kernel.
 
     `logits` (B, V) are the model's own, for log p.
     """

@@ -1,9 +1,9 @@
-"""Choosing and reading in turn without a word to the CPU: each token is one replay of a CUDA graph.
+"""The decode loop without a round trip to the CPU: each token is one replay of a CUDA graph.
 
-On a GPU a step is some hundred short kernels, and to start one takes the CPU longer than to run it takes the GPU. So a
-turn (choose an id from the logits, read it, remember) is captured once and replayed, the draw's numbers laid out
-beforehand; ids come back many turns at a time. Where there is no GPU the same turn can be taken as it stands: that is
-how it is tested. Knows `forward` and `memory` only, no model.
+On a GPU a step is some hundred short kernels, and launching one takes the CPU longer than running it takes the GPU. So
+a turn (choose an id from the logits, read it, update the memory) is captured once and replayed, with the random numbers
+drawn beforehand; ids come back many turns at a time. Without a GPU the same turn can run uncaptured: that is how it is
+tested. It uses `forward` and `memory` only, and knows no model.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from threading import RLock
-from typing import Any
 from weakref import WeakKeyDictionary, ref
 
 import numpy as np
@@ -34,15 +33,15 @@ from recollect.core.validate import ContractError, without_looks
 from recollect.generation.filters import apply_filters, drawn_there
 from recollect.generation.settings import Settings
 
-BLOCK = 256  # turns between two looks of the CPU
+BLOCK = 256  # turns between two synchronisations with the CPU
 SHORT_BLOCK = 64  # where rows may end: turns after that have no effect
 MOST = 8  # loops kept for a model
 
 
 class Loop:
-    """Turns of one model with memories of one shape, under one way of choosing; all of it in place.
+    """Turns of one model with memories of one shape, under one rule of choice; all of it in place.
 
-    With `has_valid`, rows that are not active say nothing and keep what they remember.
+    With `has_valid`, rows that are not active emit nothing and keep their memory.
     """
 
     def __init__(self, model: nn.Module, settings: Settings, memory: Memory, logits: Tensor, has_valid: bool) -> None:
@@ -54,28 +53,30 @@ class Loop:
         active, live = (torch.ones(rows, dtype=torch.bool, device=home) for _ in range(2))
         at, ids, said = (torch.zeros(*shape, dtype=torch.long, device=home) for shape in ((1,), (rows,), (BLOCK, rows)))
         self.into = TurnRecord(at, active, live, ids, said, torch.zeros_like(self.uniform))
-        self._stop, self._prohibited = (_ids(given, home) for given in (settings.stop, settings.prohibited))
+        self._stop = torch.tensor(list(settings.stop), dtype=torch.long, device=home)
+        self._prohibited = torch.tensor(list(settings.prohibited), dtype=torch.long, device=home)
         turn = partial(self._turn, model)
-        self._again: Callable[[], Any] = as_graph(turn) if home.type == "cuda" else turn  # `load` undoes the warm-up
+        self._again: Callable[[], object] = as_graph(turn) if home.type == "cuda" else turn  # `load` undoes the warm-up
         self.owner: Callable[[], object | None] = lambda: None
 
-    def fits(self, settings: Settings, memory: Memory, room: int, logits: Tensor, has_valid: bool) -> bool:
-        """Whether it can go on from a settled memory with so much room, and chooses as asked."""
-        if _way(settings) != _way(self.settings) or has_valid != self.has_valid or logits.shape != self.logits.shape:
+    def fits(self, settings: Settings, memory: Memory, slots: int, logits: Tensor, has_valid: bool) -> bool:
+        """Return whether it can continue from a settled memory with so many free slots, and chooses alike."""
+        is_same_choice = _choice_key(settings) == _choice_key(self.settings)
+        if not is_same_choice or has_valid != self.has_valid or logits.shape != self.logits.shape:
             return False
-        return is_with_room(self.memory, memory, room)
+        return is_with_room(self.memory, memory, slots)
 
     def load(self, memory: Memory, logits: Tensor) -> None:
-        """Go on from somebody else's memory, with room or without, and from what the model says next."""
+        """Continue from another memory, with free slots or without, and from the logits after it."""
         leaves = memory.leaves()
         longer = [mine for mine, t in zip(self.leaves, leaves, strict=True) if mine.shape != t.shape]
-        if longer:  # nothing of what was remembered before may stay in the room: it could be NaN
+        if longer:  # nothing of an earlier memory may stay in the free slots: it could be NaN
             torch._foreach_zero_(longer)
         copy_together([front(mine, t) for mine, t in zip(self.leaves, leaves, strict=True)], leaves)
         self.logits.copy_(logits)
 
-    def say(self, uniform: NDArray[np.float64], active: Sequence[bool]) -> tuple[list[list[int]], list[list[float]]]:
-        """Take a turn for each of at most BLOCK rows of numbers (n, B): ids, −1 where none was said, and log p."""
+    def run(self, uniform: NDArray[np.float64], active: Sequence[bool]) -> tuple[list[list[int]], list[list[float]]]:
+        """Run a turn for each of at most BLOCK rows of random numbers (n, B): ids, −1 for none, and log p."""
         count = len(uniform)
         self.uniform[:count].copy_(torch.from_numpy(uniform))
         self.into.active.copy_(torch.tensor(list(active)))
@@ -87,18 +88,16 @@ class Loop:
         return said, log_p
 
     def _turn(self, model: nn.Module) -> None:
-        """Choose, say and read. Nothing here may wait for the GPU, or bring anything to it."""
-        filtered, way = self._filtered(), self._way()
-        if way is None or not choose(way, self.logits, filtered, self.uniform, self._stop, self.into):
+        """Choose, emit and read. Nothing here may synchronise with the GPU, or copy anything to it."""
+        rule = self._rule()
+        filtered = self.logits.index_fill(-1, self._prohibited, -torch.inf) if len(self._prohibited) else self.logits
+        if rule is None or not choose(rule, self.logits, filtered, self.uniform, self._stop, self.into):
             self._choose(filtered)
         self._read(model, self.into.ids, self.into.live)
         self.into.at.add_(1)
 
-    def _filtered(self) -> Tensor:
-        return self.logits.index_fill(-1, self._prohibited, -torch.inf) if len(self._prohibited) else self.logits
-
-    def _way(self) -> ChoiceRule | None:
-        """Return the way to choose, if it is one that the kernel knows."""
+    def _rule(self) -> ChoiceRule | None:
+        """Return the rule of choice, if the kernel implements it."""
         settings = self.settings
         if settings.greedy:
             return ChoiceRule(True)
@@ -128,18 +127,14 @@ class Loop:
         _copy_all(self.leaves, given)
 
 
-def _ids(given: Sequence[int], home: torch.device) -> Tensor:
-    return torch.tensor(list(given), dtype=torch.long, device=home)
-
-
-def _way(settings: Settings) -> tuple[Any, ...]:
-    """Return what a turn depends on: not the seed, the number of tokens or what is read first."""
+def _choice_key(settings: Settings) -> tuple[object, ...]:
+    """Return the settings that a turn depends on: not the seed, the number of tokens or the prompt."""
     filters = settings.temperature, settings.top_k, settings.top_p, settings.min_p
     return settings.greedy, tuple(settings.stop), tuple(settings.prohibited), *(() if settings.greedy else filters)
 
 
 def _copy_all(to: list[Tensor], new: list[Tensor]) -> None:
-    """Copy tensors into others, some of which they may look at."""
+    """Copy tensors into others, some of which they may be views of."""
     homes = {storage_of(t) for t in to}
     moved = [(old, t) for old, t in zip(to, new, strict=True) if not is_same(old, t)]
     sources = [t.clone() if storage_of(t) in homes else t for _, t in moved]
@@ -148,15 +143,15 @@ def _copy_all(to: list[Tensor], new: list[Tensor]) -> None:
 
 # ---- finding a loop ------------------------------------------------------------------------------
 
-_LOOPS: WeakKeyDictionary[nn.Module, list[tuple[Any, Loop]]] = WeakKeyDictionary()
+_LOOPS: WeakKeyDictionary[nn.Module, list[tuple[object, Loop]]] = WeakKeyDictionary()
 REFUSED: WeakKeyDictionary[nn.Module, str] = WeakKeyDictionary()  # why a model has none
 _LOCK = RLock()
 
 
 def find_loop(
-    survey: ModelSurvey, owner: object, settings: Settings, memory: Memory, room: int, logits: Tensor, has_valid: bool
+    survey: ModelSurvey, owner: object, settings: Settings, memory: Memory, slots: int, logits: Tensor, has_valid: bool
 ) -> Loop | None:
-    """Return a loop that goes on from a settled memory, with room, and is nobody else's as long as its owner lives.
+    """Return a loop that continues from a settled memory with free slots, and is its owner's alone while that lives.
 
     None: this model's turn cannot be captured.
     """
@@ -164,9 +159,9 @@ def find_loop(
         kept = _LOOPS.setdefault(survey.model, [])
         kept[:] = [(seen, loop) for seen, loop in kept if seen == survey.print]
         free = (
-            loop for _, loop in kept if loop.owner() is None and loop.fits(settings, memory, room, logits, has_valid)
+            loop for _, loop in kept if loop.owner() is None and loop.fits(settings, memory, slots, logits, has_valid)
         )
-        found = next(free, None) or _make(survey, settings, memory.reserve(room, in_place=True), logits, has_valid)
+        found = next(free, None) or _make(survey, settings, memory.reserve(slots, in_place=True), logits, has_valid)
         if found is None:
             return None
         kept[:] = [*[(seen, loop) for seen, loop in kept if loop is not found][1 - MOST :], (survey.print, found)]
@@ -182,25 +177,25 @@ def _make(survey: ModelSurvey, settings: Settings, memory: Memory, logits: Tenso
         return found
     except Unsettled:
         raise
-    except Exception as error:  # whatever it is, the model itself can still be asked
+    except Exception as error:  # whatever it is, the model can still be called
         REFUSED[survey.model] = f"{type(error).__name__}: {error}"
         return None
 
 
 def _prove(loop: Loop, model: nn.Module, memory: Memory, logits: Tensor) -> None:
-    """Take two turns both ways: a model that decides in Python, unseen by a graph, is found out here."""
+    """Compare two turns with the model itself: this detects a model that decides in Python, unseen by a graph."""
     loop.load(memory, logits)
     own = copied(memory)
     valid = torch.ones(len(logits), 1, dtype=torch.bool, device=logits.device) if loop.has_valid else None
     for uniform in (0.3, 0.7):
-        loop.say(np.full((1, len(logits)), uniform), [True] * len(logits))
+        loop.run(np.full((1, len(logits)), uniform), [True] * len(logits))
         y, own = model(loop.into.ids[:, None], own, valid=valid)
         apart = float((y[:, 0].double() - loop.logits.double()).abs().max() / y.double().abs().max().clamp(min=1e-3))
         if apart > (1e-3 if torch.finfo(y.dtype).bits > 16 else 0.1):
             raise Unrepeatable(f"a turn of the loop differs from the model's by {apart:.1e} of the largest logit")
 
 
-# ---- taking turns --------------------------------------------------------------------------------
+# ---- the turns of a generation -------------------------------------------------------------------
 
 
 class GraphLoop:
@@ -216,29 +211,29 @@ class GraphLoop:
         self._survey = ModelSurvey(reader.model, reader.modules)
         self._is_off = self._survey.has_hooks or reader.model in REFUSED
         self._loop: Loop | None = None
-        self._room = 0  # turns that fit
+        self._free_slots = 0  # turns for which there are free slots
         self._wait = 0  # turns to leave to the caller
         self._next_wait = 0
         self._taken = 0  # turns by this loop
-        self._filled: list[int] | None = None  # slots before them, where rows are of one age and have been since
+        self._filled: list[int] | None = None  # slots filled before them, where all rows have the same length
 
     def take(
         self, unread: list[int] | None, most: int, left: int, active: list[bool]
     ) -> tuple[list[Turn], list[int] | None]:
-        """Take at most so many turns of those left; no turns: the caller must take one."""
+        """Run at most so many turns of those left; no turns: the caller must do one."""
         if unread is not None:
             self.reader.read_chosen(unread)
         if self._is_off or self._wait > 0:
             self._wait -= 1
             return [], None
-        if self._room == 0:
+        if self._free_slots == 0:
             self._reset(left)
         if self._loop is None:
             return [], None
-        count = min(most, self._room, SHORT_BLOCK if self.settings.stop else BLOCK)
+        count = min(most, self._free_slots, SHORT_BLOCK if self.settings.stop else BLOCK)
         uniform = np.stack([generator.random(count) for generator in self._generators], axis=1)
-        said, log_p = self._loop.say(uniform, active)
-        self._room -= count
+        said, log_p = self._loop.run(uniform, active)
+        self._free_slots -= count
         turns = [turn for turn in zip(said, log_p, strict=True) if max(turn[0]) >= 0]
         self._taken += len(turns)
         if any(min(ids) < 0 for ids, _ in turns):
@@ -248,27 +243,27 @@ class GraphLoop:
         return turns, None
 
     def _remembered(self, loop: Loop) -> Callable[[], Memory]:
-        """Return a way to the memory as it is now, which does not keep this generation alive.
+        """Return a function that returns the memory as it is now, without keeping this generation alive.
 
-        Where the rows are of one age, it is known how far lists are filled: nobody has to wait for a GPU to say so.
+        Where all rows have the same length, the number of filled slots is known without a synchronisation.
         """
         slots = None if self._filled is None else [n + self._taken for n in self._filled]
         return partial(as_filled, loop.memory, slots)
 
     def _reset(self, left: int) -> None:
-        """Find a loop with room for what is to come."""
+        """Find a loop with free slots for the tokens left."""
         reader = self.reader
         self._loop = None
         memory = reader.memory.settled()
-        room = room_for(memory, left)
-        has_valid = bool(self.settings.stop) or len(reader.logits) > 1  # rows that have ended must keep what they know
+        slots = room_for(memory, left)
+        has_valid = bool(self.settings.stop) or len(reader.logits) > 1  # rows that have ended must keep their memory
         try:
-            self._loop = find_loop(self._survey, self, self.settings, memory, room, reader.logits, has_valid)
+            self._loop = find_loop(self._survey, self, self.settings, memory, slots, reader.logits, has_valid)
         except Unsettled:
             self._wait, self._next_wait = self._next_wait, 2 * self._next_wait + 1
         else:
             self._is_off = self._loop is None
-            self._room = room
+            self._free_slots = slots
             self._taken = 0
             self._filled = filled(memory)
 
@@ -285,7 +280,7 @@ def _check(turns: list[tuple[list[int], list[float]]], prohibited: Sequence[int]
 
 
 def graph_loop(reader: DecodeReader, settings: Settings, generators: Sequence[np.random.Generator]) -> GraphLoop | None:
-    """Return a loop for a generation: when depends on this generation alone. None: the caller chooses and reads."""
+    """Return a loop for a generation, by its own settings alone. None: the caller chooses and reads."""
     if settings.tokens < FEWEST or settings.repetition_penalty != 1 or is_readable():
         return None
     return GraphLoop(reader, settings, generators)

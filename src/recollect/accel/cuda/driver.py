@@ -16,11 +16,11 @@ from recollect.accel.cuda.recurrent.plan import Chip, Chore, KernelPlan
 
 MAX_DYNAMIC_SHARED_BYTES, NON_PORTABLE_CLUSTERS = 8, 14  # CUfunction_attribute
 COOPERATIVE, CLUSTER_DIMENSION = 2, 4  # CUlaunchAttributeID
-BLOCKS_AT_ONCE = 8  # of a chore, to a multiprocessor
+BLOCKS_AT_ONCE = 8  # of a chore, per multiprocessor
 
 
 class DriverError(RuntimeError):
-    """The driver refused."""
+    """The driver returned an error."""
 
 
 class _Attribute(ctypes.Structure):
@@ -53,11 +53,11 @@ class Cuda:
         self._pinned = torch.zeros(1, dtype=torch.int32, pin_memory=True)
         self.told = ctypes.c_int.from_address(self._pinned.data_ptr())  # a kernel that gave up writes here
         self._kernels: dict[KernelPlan | Chore, tuple[ctypes.c_void_p, LaunchShape]] = {}
-        self._at_once: dict[KernelPlan, int] = {}  # blocks; none where the driver does not take the launch
+        self._at_once: dict[KernelPlan, int] = {}  # blocks; 0 where the driver refuses the launch
         self._lock = Lock()
 
     def fits(self, plan: KernelPlan, copies: int = 1) -> bool:
-        """Whether all blocks of so many walks can run at once; several walks do not share a multiprocessor."""
+        """Return whether all blocks of so many copies can be resident at once; copies do not share a multiprocessor."""
         if copies > 1 and copies * plan.grid > self.chip.multiprocessors:
             return False
         if plan not in self._at_once:
@@ -66,21 +66,21 @@ class Cuda:
         return self._at_once[plan] >= copies * plan.grid
 
     def _try(self, plan: KernelPlan) -> int:
-        """Compile all that goes with a plan, and ask the driver: a launch of no steps tries whether it is taken."""
+        """Compile a plan's kernels; return how many blocks fit at once, 0 where a launch of no steps is refused."""
         nothing = (ctypes.c_byte * 1024)()
         for chore in Chore.all_of(plan).values():
             self._kernel(chore)
         at_once = self._blocks_at_once(plan)
         here = torch.cuda.current_device()
-        is_taken = at_once >= plan.grid and _start(*self._kernel(plan), ctypes.addressof(nothing), here) == 0
-        return at_once if is_taken else 0
+        is_accepted = at_once >= plan.grid and _start(*self._kernel(plan), ctypes.addressof(nothing), here) == 0
+        return at_once if is_accepted else 0
 
     def launch(self, plan: KernelPlan, arguments: ctypes.Structure) -> None:
         """Launch on the current stream."""
         launch(*self._kernel(plan), arguments, self.device)
 
     def do(self, chore: Chore, count: int, arguments: ctypes.Structure) -> None:
-        """Launch on the current stream: a thread for each thing, as long as the chip holds them at once."""
+        """Launch on the current stream: a thread per item, up to as many as are resident at once."""
         blocks = max(1, min(-(-count // chore.threads), BLOCKS_AT_ONCE * self.chip.multiprocessors))
         shape = LaunchShape(blocks, chore.threads, chore.shared_bytes)
         launch(self._kernel(chore)[0], shape, arguments, self.device)
@@ -108,7 +108,7 @@ class Cuda:
 
 
 class LaunchShape(NamedTuple):
-    """How a kernel is started: blocks, threads in each, their shared memory, clusters, and whether all run at once."""
+    """How a kernel is launched: blocks, threads in each, shared memory, clusters, whether all run at once."""
 
     blocks: int
     threads: int
@@ -117,8 +117,8 @@ class LaunchShape(NamedTuple):
     cooperative: bool = False
 
 
-def load(source: str, entry: str, macros: Mapping[str, Any], arch: str, shape: LaunchShape) -> ctypes.c_void_p:
-    """Compile a kernel for a chip, or take it from the cache, and load it for the current device."""
+def load(source: str, entry: str, macros: Mapping[str, int | str], arch: str, shape: LaunchShape) -> ctypes.c_void_p:
+    """Compile a kernel for a chip, or read it from the cache, and load it for the current device."""
     code = nvrtc.build(sources(), f"{source}.cu", macros, arch)
     module, function = ctypes.c_void_p(), ctypes.c_void_p()
     _enter_context()
@@ -132,7 +132,7 @@ def load(source: str, entry: str, macros: Mapping[str, Any], arch: str, shape: L
 
 def launch(function: ctypes.c_void_p, shape: LaunchShape, arguments: ctypes.Structure, device: torch.device) -> None:
     """Launch a kernel, whose one argument is a structure, on a device's current stream."""
-    if torch.cuda.current_device() == device.index:  # asked once: every question takes its time
+    if torch.cuda.current_device() == device.index:  # asked once: every query costs time
         status = _start(function, shape, ctypes.addressof(arguments), device.index)
     else:
         with torch.cuda.device(device):
@@ -158,7 +158,7 @@ _thread = _Thread()
 
 
 def _enter_context() -> None:
-    """Return this thread torch's context: autograd's threads have none before the first launch of torch's own there."""
+    """Set torch's context for this thread: autograd's threads have none before torch's first launch there."""
     if _thread.has_context:
         return
     context = ctypes.c_void_p()
@@ -198,4 +198,4 @@ def _check(status: int) -> None:
     if status:
         text = ctypes.c_char_p()
         _driver().cuGetErrorString(status, ctypes.byref(text))
-        raise DriverError(f"the CUDA driver answered {status}: {(text.value or b'unknown').decode()}")
+        raise DriverError(f"the CUDA driver returned {status}: {(text.value or b'unknown').decode()}")

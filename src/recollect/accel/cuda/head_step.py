@@ -1,4 +1,4 @@
-"""The map to the vocabulary for a single step on a GPU, with the norm before it: see cuda/head_step.cu."""
+"""The output projection for a single step on a GPU, with the norm before it: see cuda/head_step.cu."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from recollect.layers.pointwise import LayerNorm, Linear, RMSNorm
 
 
 class _HeadArguments(ctypes.Structure):
-    """`Arguments` of head_step.cu."""
+    """`Arguments` of head_step.cu, field by field."""
 
     names = "norm", "norm_bias", "weight", "bias", "input", "output"
     _fields_ = tuple((name, ctypes.c_void_p) for name in names)
@@ -57,7 +57,7 @@ def read_linear(layer: Linear, x: Tensor) -> tuple[Tensor, Nothing] | None:
 
 
 def read_head(layers: Sequence[Any], x: Tensor) -> tuple[Tensor, list[Memory]] | None:
-    """Read one step with a norm and the linear map above it in one launch."""
+    """Read one step with a norm and the linear map after it in one launch."""
     is_head = [type(layer) for layer in layers[:2]] in ([LayerNorm, Linear], [RMSNorm, Linear])
     if not is_head or is_watched(*layers[:2]):
         return None
@@ -80,7 +80,7 @@ def step_head(norm: nn.Module | None, linear: nn.Module, x: Tensor) -> Tensor | 
 
 
 def _is_covered(norm: nn.Module | None, linear: nn.Module, x: Tensor) -> bool:
-    """Whether these are torch's own modules, in whole groups of eight, and nobody watches them."""
+    """Return whether these are torch's own modules, of widths that are multiples of eight, without hooks."""
     if type(linear) is not nn.Linear or type(norm) not in (type(None), nn.LayerNorm, nn.RMSNorm):
         return False
     is_plain = linear.weight.dtype == x.dtype and linear.weight.is_contiguous() and linear.in_features % 8 == 0

@@ -1,11 +1,11 @@
-"""Starting the kernels for single steps: who can, on which kind of device, and why not where nobody can."""
+"""Launchers of single-step kernels, by type of device, and why a type of device has none."""
 
 from __future__ import annotations
 
 import ctypes
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -15,10 +15,10 @@ from recollect.accel.cuda import driver, nvrtc
 
 @dataclass(frozen=True)
 class Kernel:
-    """A source of cuda/ with its constants, and how it is started. `at_once`: its blocks wait for each other."""
+    """A source of cuda/ with its constants and launch shape. `at_once`: its blocks wait for each other."""
 
     name: str
-    constants: tuple[tuple[str, Any], ...]
+    constants: tuple[tuple[str, int | str], ...]
     blocks: int
     threads: int
     shared_bytes: int
@@ -26,26 +26,26 @@ class Kernel:
 
 
 class Launcher(Protocol):
-    """Starts kernels on one kind of device."""
+    """Launches kernels on one type of device."""
 
     def blocks(self, device: torch.device) -> int:
-        """Return how many blocks can be there at the same time, one to a multiprocessor."""
+        """Return how many blocks can be resident at the same time, one per multiprocessor."""
         ...
 
     def launch(self, kernel: Kernel, device: torch.device, arguments: ctypes.Structure) -> None:
-        """Start a kernel, in the order of the current stream."""
+        """Launch a kernel on the current stream."""
         ...
 
 
 class CudaLauncher:
-    """Starts kernels on NVIDIA's GPUs, compiled for them by NVRTC."""
+    """Launches kernels on NVIDIA GPUs, compiled for them by NVRTC."""
 
     def blocks(self, device: torch.device) -> int:
-        """One to a multiprocessor."""
+        """Return one per multiprocessor."""
         return torch.cuda.get_device_properties(device).multi_processor_count
 
     def launch(self, kernel: Kernel, device: torch.device, arguments: ctypes.Structure) -> None:
-        """On the current stream; the driver refuses what could not run together."""
+        """Launch on the current stream; the driver refuses a grid whose blocks cannot all be resident."""
         driver.launch(*_loaded(kernel, device), arguments, device)
 
 
@@ -57,12 +57,12 @@ def _loaded(kernel: Kernel, device: torch.device) -> tuple[ctypes.c_void_p, driv
         return driver.load(kernel.name, kernel.name, dict(kernel.constants), f"sm_{major}{minor}", shape), shape
 
 
-LAUNCHERS: dict[str, Launcher] = {}  # by kind of device
-REASONS: dict[str, str] = {}  # why a kind of device has none
+LAUNCHERS: dict[str, Launcher] = {}  # by type of device
+REASONS: dict[str, str] = {}  # why a type of device has none
 
 
 def launcher_for(t: Tensor) -> Launcher | None:
-    """Return what starts kernels where a tensor is; None: nothing does."""
+    """Return the launcher for a tensor's device; None: there is none."""
     kind = t.device.type
     if kind == "cuda" and kind not in LAUNCHERS and kind not in REASONS:
         _find_cuda()
@@ -80,11 +80,11 @@ def _find_cuda() -> None:
 
 
 def switch_off(kind: str, why: str) -> None:
-    """Start no more kernels on a kind of device."""
+    """Disable kernels on a type of device."""
     LAUNCHERS.pop(kind, None)
     REASONS[kind] = why
 
 
 def address(t: Tensor | None) -> int | None:
-    """Return where a tensor begins, as an argument."""
+    """Return a tensor's address, as an argument."""
     return None if t is None else t.data_ptr()

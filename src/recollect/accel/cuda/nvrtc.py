@@ -1,7 +1,7 @@
-"""NVIDIA's run-time compiler, which torch's CUDA wheels carry: CUDA C++ in, machine code for one kind of GPU out.
+"""NVIDIA's run-time compiler, which torch's CUDA wheels include: CUDA C++ in, machine code for one architecture out.
 
-No toolkit and no GPU is needed to compile. What is compiled is kept in the user's cache, under a name that says from
-what, by what and for which chip, and taken from there only if it is as it was built.
+Neither a toolkit nor a GPU is needed to compile. What is compiled is kept in the user's cache, under a hash of the
+source, the compiler and the architecture, and used from there only if its own hash still matches.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from threading import Lock
-from typing import Any
 
 from recollect.core.cache import build_folder, cache_folder, digest, is_sound
 
@@ -27,8 +26,8 @@ class NoCudaCompiler(OSError):
     """There is no run-time compiler, or it does not compile."""
 
 
-def build(sources: Mapping[str, str], main: str, macros: Mapping[str, int], arch: str) -> bytes:
-    """Return the machine code of a source, from the cache or compiled; raises `NoCudaCompiler`."""
+def build(sources: Mapping[str, str], main: str, macros: Mapping[str, int | str], arch: str) -> bytes:
+    """Return the machine code of a source, from the cache or compiled; raise `NoCudaCompiler` where that fails."""
     options = [f"-arch={arch}", *OPTIONS, *(f"-D{name}={value}" for name, value in sorted(macros.items()))]
     parts = [main, *options, repr(version())] + [f"{name}\n{text}" for name, text in sorted(sources.items())]
     folder = cache_folder(None) / "cubins" / hashlib.sha256("\n".join(parts).encode()).hexdigest()[:32]
@@ -39,7 +38,7 @@ def build(sources: Mapping[str, str], main: str, macros: Mapping[str, int], arch
 
 
 def compile_source(sources: Mapping[str, str], main: str, options: Sequence[str]) -> tuple[bytes, str]:
-    """Compile one source, which may include the others, to machine code; also give what the compiler said."""
+    """Compile one source, which may include the others; return the machine code and the compiler's log."""
     library = load()
     names = [name for name in sources if name != main]
     program = ctypes.c_void_p()
@@ -55,7 +54,7 @@ def compile_source(sources: Mapping[str, str], main: str, options: Sequence[str]
     )
     try:
         status = library.nvrtcCompileProgram(program, len(options), _strings(options))
-        log = _text(program, "ProgramLog")
+        log = _bytes(program, "ProgramLog").rstrip(b"\0").decode(errors="replace")
         if status:
             raise NoCudaCompiler(f"nvrtc ended with {status}: {log.strip()[-2000:]}")
         return _bytes(program, "CUBIN"), log
@@ -65,14 +64,16 @@ def compile_source(sources: Mapping[str, str], main: str, options: Sequence[str]
 
 @lru_cache
 def load() -> ctypes.CDLL:
-    """Return the library; raises `NoCudaCompiler`."""
+    """Return the library; raise `NoCudaCompiler` where there is none."""
     for path in _candidates():
         try:
-            _load_beside(Path(path))
+            # The library looks for its built-in header by name alone, which is found once it is loaded.
+            for builtins in Path(path).parent.glob("libnvrtc-builtins.so*") if Path(path).is_absolute() else ():
+                ctypes.CDLL(str(builtins))
             return ctypes.CDLL(str(path))
         except OSError:
             continue
-    raise NoCudaCompiler("libnvrtc not found: torch's CUDA wheels bring it, its CPU wheels do not")
+    raise NoCudaCompiler("libnvrtc not found: torch's CUDA wheels include it, its CPU wheels do not")
 
 
 @lru_cache
@@ -94,19 +95,13 @@ def _candidates() -> list[Path | str]:
     return [*known, *([found] if found else []), "libnvrtc.so.13", "libnvrtc.so.12"]
 
 
-def _load_beside(path: Path) -> None:
-    # The library looks for its built-in header by name alone, which is found once it is loaded.
-    for builtins in path.parent.glob("libnvrtc-builtins.so*") if path.is_absolute() else ():
-        ctypes.CDLL(str(builtins))
-
-
-def _fill(folder: Path, sources: Mapping[str, str], main: str, options: Sequence[str]) -> dict[str, Any]:
+def _fill(folder: Path, sources: Mapping[str, str], main: str, options: Sequence[str]) -> dict[str, object]:
     code, log = compile_source(sources, main, options)
     (folder / CUBIN).write_bytes(code)
     return {"sha256": digest(folder / CUBIN), "options": list(options), "log": log}
 
 
-def _strings(texts: Sequence[str]) -> Any:
+def _strings(texts: Sequence[str]) -> ctypes.Array[ctypes.c_char_p]:
     return (ctypes.c_char_p * len(texts))(*(text.encode() for text in texts))
 
 
@@ -116,10 +111,6 @@ def _bytes(program: ctypes.c_void_p, what: str) -> bytes:
     buffer = ctypes.create_string_buffer(size.value)
     _check(getattr(load(), f"nvrtcGet{what}")(program, buffer))
     return buffer.raw
-
-
-def _text(program: ctypes.c_void_p, what: str) -> str:
-    return _bytes(program, what).rstrip(b"\0").decode(errors="replace")
 
 
 def _check(status: int) -> None:

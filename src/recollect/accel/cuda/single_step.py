@@ -1,8 +1,8 @@
-"""One step on a GPU in as few launches as can be: all blocks of a Transformer in one, a recurrent layer in one.
+"""One step on a GPU in as few launches as possible: all blocks of a Transformer in one, a recurrent layer in one.
 
-While generation goes on a layer reads one step of few rows. Its products are then bound by reading the weights once,
-and everything between them by the way from one launch to the next. The kernels are in cuda/block_step.cu and
-cuda/recurrent_step.cu; the readable forms are `Block.read` and the recurrences' `step`. Without gradients only.
+During generation a layer reads one step of few rows. Its matmuls are then bound by reading the weights once, and
+everything between them by launch latency. The kernels are in cuda/block_step.cu and cuda/recurrent_step.cu; the
+readable forms are `Block.read` and the recurrences' `step`. Without gradients only.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from recollect.layers.recurrent.recurrence import Hidden, Recurrence
 SCALARS = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
 ACTIVATIONS = {"relu": 0, "gelu": 1, "gelu_tanh": 2}
 SHARED = 96 << 10  # bytes of shared memory that every device from Volta on has
-PLACES = 4096  # where blocks of threads talk, for one size, at most: launches in flight share none
-PLACE_BYTES = 32 << 20  # of them all
-AHEAD = 24 << 20  # bytes of what comes after the blocks that are brought into the cache: half of what an H200's holds
-MOST_LAYERS = 28  # in a launch: as many as go into 4 KB of arguments
-WARPS = 8  # of a block of threads, in a Transformer block's step
+PLACES = 4096  # exchange buffers between thread blocks, for one size, at most: launches in flight share none
+PLACE_BYTES = 32 << 20  # of all of them
+AHEAD = 24 << 20  # bytes of the weights after the blocks that are prefetched into L2: half of an H200's
+MOST_LAYERS = 28  # in a launch: as many as fit in 4 KB of arguments
+WARPS = 8  # of a thread block, in a Transformer block's step
 
 
 def is_single(x: Tensor) -> bool:
-    """Whether x (B, 1, D) is one step of few rows that nobody wants a gradient of."""
+    """Return whether x (B, 1, D) is one step of few rows, without gradients."""
     is_small = x.dim() == 3 and x.shape[1] == 1 and 1 <= len(x) <= 4 and x.dtype in SCALARS
     is_plain = not torch.is_grad_enabled() and not torch.compiler.is_compiling()
     return is_small and is_plain and not torch.is_autocast_enabled(x.device.type)
@@ -46,7 +46,7 @@ def is_single(x: Tensor) -> bool:
 
 
 class _Layer(ctypes.Structure):
-    """`Layer` of block_step.cu."""
+    """`Layer` of block_step.cu, field by field."""
 
     names = (
         *("norm", "norm_bias", "qkv", "qkv_bias", "out", "out_bias", "next_norm", "next_norm_bias"),
@@ -56,7 +56,7 @@ class _Layer(ctypes.Structure):
 
 
 class _BlockArguments(ctypes.Structure):
-    """`Arguments` of block_step.cu."""
+    """`Arguments` of block_step.cu, field by field."""
 
     names = "input", "output", "valid", "launches", "failed", "words", "next"
     _fields_ = (
@@ -86,29 +86,29 @@ class BlockSizes:
 
     @property
     def fits(self) -> bool:
-        """Whether vectors are whole groups of eight, a head's lanes a part of a warp, and shared memory suffices."""
-        lanes = self.head // 8
+        """Whether widths are multiples of eight, a head's threads divide a warp, and shared memory suffices."""
+        threads = self.head // 8
         is_whole = all(size % 8 == 0 for size in (self.width, self.hidden, self.head))
-        return is_whole and lanes in (1, 2, 4, 8, 16, 32) and self.shared <= SHARED
+        return is_whole and threads in (1, 2, 4, 8, 16, 32) and self.shared <= SHARED
 
     @property
     def splits(self) -> int:
-        """Parts of a head's list, at most."""
+        """Parts into which a head's keys are split, at most."""
         return max(1, self.blocks // (self.rows * self.heads))
 
     @property
     def pack(self) -> int:
-        """Activations that go in one word."""
+        """Activations that fit in one word."""
         return 1 if self.scalar == SCALARS[torch.float32] else 2
 
     @property
     def parts(self) -> int:
-        """Words in all parts of contexts."""
+        """Words in all partial contexts."""
         return self.rows * self.heads * self.splits * (self.head // self.pack + 2)
 
     @property
     def shared(self) -> int:
-        """Bytes of shared memory: `Rooms` of block_step.cu."""
+        """Bytes of shared memory, as block_step.cu lays them out."""
         width, hidden = (self.rows * -(-size // 256) * 256 for size in (self.width, self.hidden))
         attending = self.parts + self.warps * (self.head + 2) + 3 * self.head
         between = 2 * self.rows * self.warps
@@ -130,12 +130,12 @@ class BlockSizes:
 
     @property
     def words(self) -> int:
-        """Words that blocks tell each other: `Words` of block_step.cu."""
+        """Words that thread blocks exchange: `Words` of block_step.cu."""
         return self.rows * ((self.qkv + self.hidden) // self.pack + 2 * self.width) + self.parts
 
 
 def read_block(
-    block: Block[Any], x: Tensor, memory: Memory | None, valid: Tensor | None
+    block: Block[Memory], x: Tensor, memory: Memory | None, valid: Tensor | None
 ) -> tuple[Tensor, Memory] | None:
     """Read one step with a block alone; None where there is no kernel for it."""
     found = step_blocks([block], x, [memory], valid) if type(block) is Block else None
@@ -153,7 +153,7 @@ def read_blocks(
 
 
 def step_blocks(
-    blocks: Sequence[Block[Any]],
+    blocks: Sequence[Block[Memory]],
     x: Tensor,
     memories: Sequence[Memory | None],
     valid: Tensor | None,
@@ -161,8 +161,8 @@ def step_blocks(
 ) -> tuple[Tensor, list[Memory]] | None:
     """Read one step x (B, 1, D) with the first of some pre-norm blocks of self-attention, as many as are alike.
 
-    `weight_after` is read soon after: its beginning is brought into the cache meanwhile.
-    Gives the last one's outputs and the memories of all that have read; None where there is no kernel for the first.
+    `weight_after` is read soon after: its beginning is prefetched into L2 meanwhile.
+    Returns the last one's outputs and the memories of all that have read; None where there is no kernel for the first.
     """
     launcher = launcher_for(x)
     if launcher is None or not is_single(x):
@@ -172,7 +172,11 @@ def step_blocks(
     if place is None:
         return None
     sizes = _sizes_of(run[0], x, launcher)
-    after = [_counted(block, x, memory) for block, memory in zip(run, memories, strict=False)]
+    after: list[Memory] = []
+    for block, memory in zip(run, memories, strict=False):  # keys and values are written in place, the length is new
+        assert isinstance(memory, KeysValues)  # as `_is_covered` has checked
+        block.mixer._check_memory(memory, x)
+        after.append(memory._with(length=torch.empty_like(memory.length)))
     mask = None if valid is None else valid.contiguous()
     y, x = torch.empty_like(x, memory_format=torch.contiguous_format), x.contiguous()
     tensors = x, y, mask, place[:1], _failed(x.device), place[2:], weight_after
@@ -183,7 +187,9 @@ def step_blocks(
     return y, after
 
 
-def _alike(blocks: Sequence[Block[Any]], x: Tensor, memories: Sequence[Memory | None], launcher: Launcher) -> list[Any]:
+def _alike(
+    blocks: Sequence[Block[Memory]], x: Tensor, memories: Sequence[Memory | None], launcher: Launcher
+) -> list[Any]:
     """Return the blocks from the first on that one launch can read a step with."""
     run: list[Any] = []
     for block, memory in zip(blocks[:MOST_LAYERS], memories, strict=False):
@@ -196,27 +202,19 @@ def _alike(blocks: Sequence[Block[Any]], x: Tensor, memories: Sequence[Memory | 
     return run
 
 
-def _counted(block: Block[Any], x: Tensor, memory: Any) -> Memory:
-    """Return the memory after a step: its lists are written into, its length is a new place."""
-    mixer: Any = block.mixer
-    mixer._check_memory(memory, x)
-    after: Memory = memory._with(length=torch.empty_like(memory.length))
-    return after
-
-
-def _is_covered(block: Block[Any], memory: Any) -> bool:
-    """Whether a block is one that the kernel knows, and its memory one that it may write into."""
+def _is_covered(block: Block[Memory], memory: Any) -> bool:
+    """Return whether the kernel covers a block, and may write into its memory."""
     mixer, forward = block.mixer, block.feed_forward
     is_known = block.norm == "pre" and type(mixer) is SelfAttention and forward.activation in ACTIVATIONS
     if not is_known or not isinstance(mixer, SelfAttention) or not isinstance(memory, KeysValues):
         return False
     is_open = mixer.causal and mixer.window is None and mixer.alibi is None
     drops = block.training and max(block.dropout, mixer.dropout, forward.dropout) > 0
-    has_room = memory.reserved and memory.in_place and memory.keys.is_contiguous() and memory.values.is_contiguous()
-    return is_open and not drops and has_room and not is_watched(*block.modules())
+    is_reserved = memory.reserved and memory.in_place and memory.keys.is_contiguous() and memory.values.is_contiguous()
+    return is_open and not drops and is_reserved and not is_watched(*block.modules())
 
 
-def _sizes_of(block: Block[Any], x: Tensor, launcher: Launcher) -> BlockSizes:
+def _sizes_of(block: Block[Memory], x: Tensor, launcher: Launcher) -> BlockSizes:
     mixer: Any = block.mixer
     norm: Any = block.mixer_norm
     return BlockSizes(
@@ -237,7 +235,7 @@ def _sizes_of(block: Block[Any], x: Tensor, launcher: Launcher) -> BlockSizes:
     )
 
 
-def _layer_of(block: Block[Any], memory: Any, after: Any) -> _Layer:
+def _layer_of(block: Block[Memory], memory: Any, after: Any) -> _Layer:
     mixer: Any = block.mixer
     norms: list[Any] = [block.mixer_norm, block.feed_forward_norm]
     first, second = ((n.norm.weight, getattr(n.norm, "bias", None)) for n in norms)
@@ -251,14 +249,14 @@ def _layer_of(block: Block[Any], memory: Any, after: Any) -> _Layer:
 
 
 class _RecurrentArguments(ctypes.Structure):
-    """`Arguments` of recurrent_step.cu."""
+    """`Arguments` of recurrent_step.cu, field by field."""
 
     names = "from_x", "from_h", "bias_x", "bias_h", "x", "hidden", "cell", "valid", "hidden_after", "cell_after"
     _fields_ = tuple((name, ctypes.c_void_p) for name in names)
 
 
 def step_recurrence(
-    layer: Recurrence[Any], cell: str, x: Tensor, memory: Hidden | None, valid: Tensor | None
+    layer: Recurrence[Hidden], cell: str, x: Tensor, memory: Hidden | None, valid: Tensor | None
 ) -> tuple[Tensor, Hidden] | None:
     """Read one step x (B, 1, D) with one of `CELLS`, from zeros where there is no memory; None: there is no kernel."""
     launcher = launcher_for(x)
@@ -279,8 +277,8 @@ def step_recurrence(
     return after["hidden"][:, None], type(memory)(**after)
 
 
-def _recurrent_kernel(layer: Recurrence[Any], cell: str, x: Tensor) -> Kernel | None:
-    """Return the kernel for a layer's sizes, if they are whole groups of eight and shared memory suffices."""
+def _recurrent_kernel(layer: Recurrence[Hidden], cell: str, x: Tensor) -> Kernel | None:
+    """Return the kernel for a layer's sizes, if they are multiples of eight and shared memory suffices."""
     rows, width, hidden = len(x), x.shape[2], layer.hidden
     shared = 4 * rows * sum(-(-size // 256) * 256 for size in (width, hidden))
     if width % 8 or hidden % 8 or shared > SHARED:
@@ -294,21 +292,21 @@ def _recurrent_kernel(layer: Recurrence[Any], cell: str, x: Tensor) -> Kernel | 
 CELLS = ("rnn_tanh", "rnn_relu", "gru", "lstm")
 
 
-# ---- places to tell each other something ---------------------------------------------------------
+# ---- buffers through which thread blocks exchange ------------------------------------------------
 
-_places: dict[tuple[torch.device, int], Tensor] = {}  # (PLACES, 2 + words): launches so far, nothing, the words
-_failures: dict[torch.device, Tensor] = {}  # (1,) whether a launch's blocks waited for each other in vain
+_places: dict[tuple[torch.device, int], Tensor] = {}  # (PLACES, 2 + words): launches so far, padding, the words
+_failures: dict[torch.device, Tensor] = {}  # (1,) whether a launch's blocks gave up waiting for each other
 _taken = 0
 _LOCK = Lock()
 
 
 def _take_place(device: torch.device, words: int) -> Tensor | None:
-    """Return a place (2 + words,) for one launch, or one of a graph; None: there is none, and now none can be made."""
+    """Return a buffer (2 + words,) for one launch, captured or not; None: there is none, and none can be made now."""
     global _taken
     with _LOCK:
         if (device, words) not in _places:
             if device.type == "cuda" and torch.cuda.is_current_stream_capturing():
-                return None  # zeros would be written again at every replay, and be others' between
+                return None  # a captured fill would run again at every replay, and the memory is others' in between
             size = 2 + words + words % 2
             count = max(1, min(PLACES, PLACE_BYTES // (8 * size)))
             _places[device, words] = torch.zeros(count, size, dtype=torch.long, device=device)
@@ -325,7 +323,7 @@ def _failed(device: torch.device) -> Tensor:
 
 
 def check_meetings(device: torch.device) -> None:
-    """Raise where the blocks of a launch did not all come; what it gave is then worth nothing."""
+    """Raise where the blocks of a launch did not all arrive: its results are invalid."""
     failed = _failures.get(device)
     if failed is not None and bool(failed):
         why = "the blocks of a kernel did not meet"

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 from torch import Tensor
 
 from recollect.accel.cpu.decode.c_source import (
+    Axis,
     CSource,
     Uncovered,
     at,
@@ -22,9 +22,9 @@ from recollect.accel.cpu.decode.c_source import (
 
 
 def _reduce(
-    source: CSource, out: Tensor, x: Tensor, axes: Sequence[int], first: str, says: str, mark: str = ""
+    source: CSource, out: Tensor, x: Tensor, axes: Sequence[int], first: str, update: str, mark: str = ""
 ) -> None:
-    """Bring axes together: o = says(o, x), from `first`. The inner loop follows x as it lies."""
+    """Emit a reduction over axes: o = update(o, x), from `first`. The inner loop follows the memory order of x."""
     gone = sorted(axis % x.dim() for axis in axes)
     wide = out
     for axis in gone if out.dim() < x.dim() else []:
@@ -33,44 +33,44 @@ def _reduce(
     elementwise(source, first, out)
     loops = merged(x.shape, x.stride(), steps)
     if not loops or loops[-1][1][1]:
-        source.call(nest(loops, f"o[{at(loops, 1)}] = {_said(says, f'o[{at(loops, 1)}]', loops)};"), out, x)
+        source.call(nest(loops, f"o[{at(loops, 1)}] = {_updated(update, f'o[{at(loops, 1)}]', loops)};"), out, x)
         return
     size, kind, outer = loops[-1][0], type_of(out), f"o[{at(loops[:-1], 1)}]"
     d = len(loops) - 1
     pragma = f'_Pragma("omp simd reduction({mark}:s)") ' if mark else ""
-    loop = f"{pragma}for (long i{d} = 0; i{d} < {size}; i{d}++) s = {_said(says, 's', loops)};"
+    loop = f"{pragma}for (long i{d} = 0; i{d} < {size}; i{d}++) s = {_updated(update, 's', loops)};"
     source.call(nest(loops[:-1], f"{kind} s = {outer}; {loop} {outer} = s;"), out, x)
 
 
-def _said(says: str, total: str, loops: Any) -> str:
-    return says.replace("$o", total).replace("$x", f"a0[{at(loops, 0)}]")
+def _updated(update: str, total: str, loops: Sequence[Axis]) -> str:
+    return update.replace("$o", total).replace("$x", f"a0[{at(loops, 0)}]")
 
 
-def total(source: CSource, out: Tensor, x: Tensor, axes: Any, keep: bool = False) -> None:
-    """Add up."""
+def total(source: CSource, out: Tensor, x: Tensor, axes: Sequence[int] | None, keep: bool = False) -> None:
+    """Emit a sum."""
     _reduce(source, out, x, axes or range(x.dim()), "0", "$o + $x", "+")
 
 
-def mean(source: CSource, out: Tensor, x: Tensor, axes: Any, keep: bool = False) -> None:
-    """Add up, and share."""
+def mean(source: CSource, out: Tensor, x: Tensor, axes: Sequence[int] | None, keep: bool = False) -> None:
+    """Emit a mean."""
     total(source, out, x, axes, keep)
     count = math.prod(x.shape[axis] for axis in axes or range(x.dim()))
     elementwise(source, f"x0 / {count}", out, out)
 
 
 def any_of(source: CSource, out: Tensor, x: Tensor, axis: int, keep: bool = False) -> None:
-    """Whether any is not 0."""
+    """Emit whether any is not 0."""
     _reduce(source, out, x, [axis], "0", "$o | ($x != 0)", "|")
 
 
-def largest(source: CSource, out: Tensor, x: Tensor, axes: Any = (), keep: bool = False) -> None:
-    """Return the largest; NaN is larger than all."""
+def largest(source: CSource, out: Tensor, x: Tensor, axes: Sequence[int] = (), keep: bool = False) -> None:
+    """Emit the maximum; NaN is larger than all."""
     if not out.is_floating_point():
-        raise Uncovered("the largest of whole numbers")
+        raise Uncovered("the maximum of integers")
     _reduce(source, out, x, axes or range(x.dim()), "-INFINITY", "($x > $o || $x != $x) ? $x : $o")
 
 
-def _rows(out: Tensor, x: Tensor, axis: int) -> tuple[list[Any], int, int, int]:
+def _rows(out: Tensor, x: Tensor, axis: int) -> tuple[list[Axis], int, int, int]:
     """Return the loops around an axis, its size, and its strides in the result and in x."""
     axis = axis % x.dim()
     others = [d for d in range(x.dim()) if d != axis]
@@ -79,9 +79,9 @@ def _rows(out: Tensor, x: Tensor, axis: int) -> tuple[list[Any], int, int, int]:
 
 
 def softmax(source: CSource, out: Tensor, x: Tensor, axis: int, widen: bool) -> None:
-    """Less the largest, so that e^x stays finite; a row of nothing but −∞ is NaN, as torch's."""
+    """Emit a softmax, the maximum subtracted so that e^x stays finite; a row of nothing but −∞ is NaN, as torch's."""
     if widen:
-        raise Uncovered("a softmax that widens")
+        raise Uncovered("a softmax with another dtype")
     loops, size, so, sx = _rows(out, x, axis)
     kind, letter, each = type_of(out), letter_of(out), f"for (long j = 0; j < {size}; j++)"
     body = f"""{kind} *y = o + {at(loops, 0)}; const {kind} *x = a0 + {at(loops, 1)};
@@ -94,8 +94,16 @@ def softmax(source: CSource, out: Tensor, x: Tensor, axis: int, widen: bool) -> 
     source.call(nest(loops, body), out, x)
 
 
-def layer_norm(source: CSource, out: Tensor, x: Tensor, shape: Any, weight: Any, bias: Any, eps: float) -> None:
-    """(x − mean) / √(variance + eps) · w + b."""
+def layer_norm(
+    source: CSource,
+    out: Tensor,
+    x: Tensor,
+    shape: Sequence[int],
+    weight: Tensor | None,
+    bias: Tensor | None,
+    eps: float,
+) -> None:
+    """Emit (x − mean) / √(variance + eps) · w + b."""
     if len(shape) != 1:
         raise Uncovered("a norm over several axes")
     loops, size, so, sx = _rows(out, x, -1)
@@ -114,9 +122,9 @@ def layer_norm(source: CSource, out: Tensor, x: Tensor, shape: Any, weight: Any,
 
 
 def argmax(source: CSource, out: Tensor, x: Tensor, axis: int | None = None, keep: bool = False) -> None:
-    """The first of the largest; NaN is larger than all."""
+    """Emit the index of the first maximum; NaN is larger than all."""
     if axis is None:
-        raise Uncovered("the largest of all axes")
+        raise Uncovered("the maximum over all axes")
     wide = out if keep else out.unsqueeze(axis)
     loops, size, _, sx = _rows(wide, x, axis)
     body = f"""const {type_of(x)} *x = a0 + {at(loops, 1)}; long best = 0;

@@ -1,7 +1,7 @@
-"""Choosing an id from one row of logits, and many in a row, in C: filters.py without Python between two ids.
+"""The choice of ids from one row of logits, many in one call, in C: filters.py without Python between two ids.
 
-A compiled step and this choice are called in turn until as many ids are chosen as were asked for, a stop id is among
-them, or nothing can be chosen; what is wrong then, Python says (generation/filters.py).
+A compiled step and this choice alternate until the requested number of ids is chosen, one of them is a stop id, or
+nothing can be chosen; Python then raises the error (generation/filters.py).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ _HEAD = """
 typedef void work(void **p, team *t);
 typedef struct {
     int64_t width, is_greedy, top_k, stops, prohibitions; /* top_k 0: all */
-    double temperature, top_p, min_p;                     /* 1, 1 and 0: as without */
+    double temperature, top_p, min_p;                     /* 1, 1 and 0: no filter */
     const int64_t *stop, *prohibited;
     void *kept; double *summed; int64_t *order; /* workspace of `width` each */
 } choice;
@@ -30,10 +30,10 @@ static inline $T most_$S(const $T *x, long n) {
     _Pragma("omp simd reduction(max:most)") EACH most = x[j] > most ? x[j] : most;
     return most;
 }
-static void keep_top_k_$S($T *x, long n, long k, $I *key) { /* the k-th largest is found bit by bit, many at once */
+static void keep_top_k_$S($T *x, long n, long k, $I *key) { /* the k-th largest is found bit by bit, vectorised */
     union { $T x; $I i; } value;
     $I kth = $LEAST;
-    EACH { union { $T x; $I i; } v = { x[j] }; key[j] = v.i < 0 ? v.i ^ ~$LEAST : v.i; } /* in the order of x */
+    EACH { union { $T x; $I i; } v = { x[j] }; key[j] = v.i < 0 ? v.i ^ ~$LEAST : v.i; } /* ordered as x */
     for (int bit = 8 * sizeof($I) - 1; bit >= 0; bit--) {
         $I next = ($I)((u$I)kth + ((u$I)1 << bit)), count = 0;
         _Pragma("omp simd reduction(+:count)") EACH count += key[j] >= next;
@@ -65,16 +65,16 @@ static void keep_top_p_$S($T *x, long n, double p, int64_t *order) {
     }
     for (long i = 0; i < count; i++) x[order[i]] = -INFINITY;
 }
-static void keep_min_p_$S($T *x, long n, double p, $T *room) {
+static void keep_min_p_$S($T *x, long n, double p, $T *space) {
     $T most = most_$S(x, n), sum = 0;
-    _Pragma("omp simd reduction(+:sum)") EACH { room[j] = exp_$S(x[j] - most); sum += room[j]; }
+    _Pragma("omp simd reduction(+:sum)") EACH { space[j] = exp_$S(x[j] - most); sum += space[j]; }
     $T least = ($T)p * (1 / sum);
-    EACH x[j] = room[j] / sum < least ? -INFINITY : x[j];
+    EACH x[j] = space[j] / sum < least ? -INFINITY : x[j];
 }
 static int64_t draw_$S(const $T *x, long n, double uniform, double *summed, int64_t *order) {
     double most = most_$S(x, n), sum = 0;
     long count = 0, id = 0;
-    EACH { order[count] = j; summed[count] = x[j] - most; count += x[j] > -INFINITY; } /* what is kept, side by side */
+    EACH { order[count] = j; summed[count] = x[j] - most; count += x[j] > -INFINITY; } /* what is kept, contiguous */
     _Pragma("omp simd") for (long i = 0; i < count; i++) summed[i] = exp_d(summed[i]);
     for (long i = 0; i < count; i++) summed[i] = sum += summed[i];
     double target = uniform * sum, last = nextafter(sum, 0);
@@ -82,7 +82,7 @@ static int64_t draw_$S(const $T *x, long n, double uniform, double *summed, int6
     for (long i = 0; i < count; i++) id += summed[i] <= target;
     return order[id < count ? id : count - 1];
 }
-static int64_t choose_$S(const $T *said, const choice *c, double uniform, double *log_p) { /* -1: it cannot */
+static int64_t choose_$S(const $T *said, const choice *c, double uniform, double *log_p) { /* -1: no choice */
     long n = c->width;
     $T *x = c->kept;
     int is_broken = 0;

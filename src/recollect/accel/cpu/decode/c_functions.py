@@ -1,7 +1,7 @@
-"""Functions in C that compilers can do for many numbers at once: e^x and what follows from it.
+"""Functions in C that compilers can vectorise: e^x and what follows from it.
 
-libm's are called for one number at a time. NaN and ±∞ go through all of these as they should, so flags must neither
-assume that there are none nor reorder sums; sums that may be reordered are marked where they stand.
+libm's are called for one number at a time. NaN and ±∞ are handled by all of these, so compiler flags must neither
+assume that there are none nor reorder sums; sums that may be reordered have a pragma.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ static inline int64_t place(int64_t i, int64_t size) { /* ids are checked where 
 
 
 def _series(terms: int) -> str:
-    """(e^r − 1) / r = 1 + r/2 (1 + r/3 (1 + …)), for |r| ≤ ln 2 / 2."""
+    """Return (e^r − 1) / r = 1 + r/2 (1 + r/3 (1 + …)), for |r| ≤ ln 2 / 2."""
     text = "1"
     for n in range(terms, 1, -1):
         text = f"1 + r * ($T){1 / n!r} * ({text})"

@@ -1,32 +1,32 @@
-"""Products of few rows with a matrix, in C: bound by reading the matrix, once and in the order in which it lies."""
+"""Matrix products of few rows, in C: bound by reading the matrix, once and in the order in which it is stored."""
 
 from __future__ import annotations
 
 from torch import Tensor
 
 from recollect.accel.cpu.decode.c_source import CSource, Share, type_of
-from recollect.accel.cpu.decode.c_threads import PIECE
+from recollect.accel.cpu.decode.c_threads import CHUNK
 
-COLUMNS = 64  # of a matrix that lies the other way, summed side by side
-SHARED = 1 << 14  # elements from which on threads share the work
-ROWS = 4  # of x whose products with one row of a matrix are summed side by side: two sums each, in registers
+COLUMNS = 64  # of a matrix stored by rows, summed side by side
+SHARED = 1 << 14  # elements from which on threads divide the work
+ROWS = 4  # of x multiplied with one row of a matrix side by side: two sums each, in registers
 
 
 def product(source: CSource, out: Tensor, x: Tensor, y: Tensor, bias: Tensor | None = None) -> None:
-    """Write x (M, D) y (D, H) + b."""
+    """Emit x (M, D) y (D, H) + b."""
     wide = None if bias is None else bias.expand(out.shape)[None]
     _product(source, out[None], x[None], y[None], wide)
 
 
 def batched(source: CSource, out: Tensor, x: Tensor, y: Tensor) -> None:
-    """Write x (N, M, D) y (N, D, H)."""
+    """Emit x (N, M, D) y (N, D, H)."""
     _product(source, out, x, y, None)
 
 
 def _product(source: CSource, out: Tensor, x: Tensor, y: Tensor, bias: Tensor | None) -> None:
     kind, (many, rows, width) = type_of(out), out.shape
     is_dots = y.stride(1) == 1 or y.stride(2) != 1
-    by_matrix = many > 1  # else by columns, or by stretches of them
+    by_matrix = many > 1  # else by columns, or by blocks of them
     size = many if by_matrix else width if is_dots else max(width // COLUMNS, 1)
     if rows > 1 and not by_matrix and x.stride(2) == y.stride(1) == 1:
         body = _rows_side_by_side(kind, out, x, y, bias)
@@ -38,13 +38,13 @@ def _product(source: CSource, out: Tensor, x: Tensor, y: Tensor, bias: Tensor | 
         {kind} *z = o + n * {out.stride(0)} + m * {out.stride(1)}; {begin}
         const {kind} *x = a0 + n * {x.stride(0)} + m * {x.stride(1)}, *y = a1 + n * {y.stride(0)};
         {inner} }}"""
-    grain = max(PIECE * size // (y.numel() * y.element_size() or 1), 1)
+    grain = max(CHUNK * size // (y.numel() * y.element_size() or 1), 1)
     share = Share(size, grain, is_worth_it=y.numel() >= SHARED)
     source.call(body, out, x, y, *([] if bias is None else [bias]), share=share)
 
 
 def _rows_side_by_side(kind: str, out: Tensor, x: Tensor, y: Tensor, bias: Tensor | None) -> str:
-    """Write several rows of x with each row of the matrix, which is read once for at most `ROWS` of them."""
+    """Return code for several rows of x at once: each row of the matrix is read once for at most `ROWS` of them."""
     _, rows, depth = x.shape
     parts = []
     for first in range(0, rows, ROWS):
@@ -74,7 +74,7 @@ def _added(bias: Tensor | None) -> str:
 
 
 def _dots(kind: str, x: Tensor, y: Tensor, z: str, bias: Tensor | None, in_part: bool) -> str:
-    """Each result by itself. Several side by side would be slower: memory is quickest read from one place onwards."""
+    """Return code for one dot product after the other. Several at once are slower: sequential reads are fastest."""
     _, depth, width = y.shape
     if x.stride(2) == 1 and y.stride(1) == 1:
         total = f"{kind} s = dot_{kind[0]}(x, w, {depth});"
@@ -86,7 +86,7 @@ def _dots(kind: str, x: Tensor, y: Tensor, z: str, bias: Tensor | None, in_part:
 
 
 def _sums(kind: str, x: Tensor, y: Tensor, z: str, bias: Tensor | None, in_part: bool) -> str:
-    """All results of a stretch at once, row of y by row; the rest of the columns with the last stretch."""
+    """Return code for a block of columns at once, row of y by row; the last block has the remaining columns."""
     width, parts = y.shape[2], []
     whole, rest = divmod(width, COLUMNS)
     if whole:

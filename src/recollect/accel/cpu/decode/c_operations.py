@@ -1,4 +1,4 @@
-"""What torch's operations are in C: each writes its result where torch had written it."""
+"""torch's operations in C: each writes its result where torch wrote it."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
+from torch._ops import OpOverload
 
 from recollect.accel.cpu.decode.c_axes import any_of, argmax, largest, layer_norm, mean, softmax, total
 from recollect.accel.cpu.decode.c_matmul import batched, product
 from recollect.accel.cpu.decode.c_source import (
+    Axis,
     CSource,
     Uncovered,
     at,
@@ -23,12 +25,15 @@ from recollect.accel.cpu.decode.c_source import (
 )
 
 aten = torch.ops.aten
-Emit: TypeAlias = Callable[..., None]  # of a source, the result, and the operation's arguments
+Operand: TypeAlias = Tensor | float
+Emit: TypeAlias = Callable[..., None]  # (source, result, *the operation's arguments)
 HARMLESS = ("dtype", "layout", "device", "pin_memory", "memory_format", "non_blocking")  # the result has them already
 
 
-def emit(source: CSource, does: Any, args: tuple[Any, ...], kwargs: dict[str, Any], given: Sequence[Tensor]) -> None:
-    """Write an operation that torch did."""
+def emit(
+    source: CSource, does: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], given: Sequence[Tensor]
+) -> None:
+    """Emit an operation that torch did."""
     how = EMITS.get(does)
     if how is None:
         raise Uncovered(str(does))
@@ -40,7 +45,7 @@ def emit(source: CSource, does: Any, args: tuple[Any, ...], kwargs: dict[str, An
 
 
 def copy(source: CSource, out: Tensor, x: Tensor) -> None:
-    """Copy, as the other's type."""
+    """Emit a copy, converted to the result's type."""
     is_truth = out.dtype == torch.bool and x.dtype != torch.bool
     elementwise(source, "x0 != 0" if is_truth else "x0", out, x, kind=type_of(x))
 
@@ -49,7 +54,7 @@ def copy(source: CSource, out: Tensor, x: Tensor) -> None:
 
 
 def _function(expression: str) -> Emit:
-    """One function of one argument; @ stands for its type's letter, % for libm's."""
+    """Return an emitter of a function of one argument; @ stands for its type's suffix, % for libm's."""
 
     def write(source: CSource, out: Tensor, x: Tensor) -> None:
         text = expression
@@ -62,11 +67,11 @@ def _function(expression: str) -> Emit:
 
 
 def _two(sign: str, *, swapped: bool = False) -> Emit:
-    """x sign alpha · y, in the result's type."""
+    """Return an emitter of x sign alpha · y, in the result's type."""
 
-    def write(source: CSource, out: Tensor, x: Any, y: Any, alpha: float = 1) -> None:
+    def write(source: CSource, out: Tensor, x: Operand, y: Operand, alpha: float = 1) -> None:
         if out.dtype == torch.bool and sign not in "&|":
-            raise Uncovered("a sum of truths")
+            raise Uncovered("arithmetic on booleans")
         kind, (x, y) = type_of(out), (y, x) if swapped else (x, y)
         scale = "" if alpha == 1 else f" * {constant(alpha, kind)}"
         _binary(source, lambda a, b: f"{a} {sign} ({b}{scale})", out, x, y, kind)
@@ -74,16 +79,18 @@ def _two(sign: str, *, swapped: bool = False) -> Emit:
     return write
 
 
-def _binary(source: CSource, says: Callable[[str, str], str], out: Tensor, x: Any, y: Any, kind: str) -> None:
-    """Write what is said of two arguments, of which one may be a number."""
+def _binary(
+    source: CSource, expression: Callable[[str, str], str], out: Tensor, x: Operand, y: Operand, kind: str
+) -> None:
+    """Emit an expression of two arguments, of which one may be a number."""
     read = [t for t in (x, y) if isinstance(t, Tensor)]
     names = iter(("x0", "x1"))
     texts = [next(names) if isinstance(t, Tensor) else constant(t, kind) for t in (x, y)]
-    elementwise(source, says(*texts), out, *read, kind=kind)
+    elementwise(source, expression(*texts), out, *read, kind=kind)
 
 
 def _compare(sign: str) -> Emit:
-    def write(source: CSource, out: Tensor, x: Tensor, y: Any) -> None:
+    def write(source: CSource, out: Tensor, x: Tensor, y: Operand) -> None:
         kind = type_of(torch.empty(0, dtype=torch.result_type(x, y)))
         _binary(source, lambda a, b: f"{a} {sign} {b}", out, x, y, kind)
 
@@ -101,20 +108,20 @@ def _not(source: CSource, out: Tensor, x: Tensor) -> None:
     elementwise(source, "!x0" if x.dtype == torch.bool else "~x0", out, x)
 
 
-def _power(source: CSource, out: Tensor, x: Tensor, exponent: Any) -> None:
+def _power(source: CSource, out: Tensor, x: Tensor, exponent: float) -> None:
     if exponent not in (2, 3):
         raise Uncovered(f"the power {exponent}")
-    elementwise(source, " * ".join(["x0"] * exponent), out, x)
+    elementwise(source, " * ".join(["x0"] * int(exponent)), out, x)
 
 
-def _remainder(source: CSource, out: Tensor, x: Tensor, by: Any) -> None:
+def _remainder(source: CSource, out: Tensor, x: Tensor, by: float) -> None:
     if out.is_floating_point():
-        raise Uncovered("a remainder of fractions")
+        raise Uncovered("a remainder of floats")
     n = constant(by, type_of(out))
     elementwise(source, f"((x0 % {n}) + {n}) % {n}", out, x)
 
 
-def _clamp(source: CSource, out: Tensor, x: Tensor, least: Any = None, most: Any = None) -> None:
+def _clamp(source: CSource, out: Tensor, x: Tensor, least: float | None = None, most: float | None = None) -> None:
     kind, text = type_of(out), "x0"
     if most is not None:
         text = f"(x0 > {constant(most, kind)} ? {constant(most, kind)} : x0)"
@@ -154,7 +161,7 @@ def _masked_fill(source: CSource, out: Tensor, x: Tensor, mask: Tensor, value: f
 def _join(source: CSource, out: Tensor, parts: Sequence[Tensor], axis: int = 0) -> None:
     start = 0
     for part in parts:
-        if part.dim() == out.dim():  # torch lets (0,) join anything
+        if part.dim() == out.dim():  # torch lets (0,) be concatenated with anything
             copy(source, out.narrow(axis, start, part.shape[axis]), part)
             start += part.shape[axis]
 
@@ -165,9 +172,14 @@ def _stack(source: CSource, out: Tensor, parts: Sequence[Tensor], axis: int = 0)
 
 
 def _looked_up(
-    source: CSource, out: Tensor, table: Tensor, places: Sequence[tuple[Tensor, int]], steps: Sequence[int], shape: Any
+    source: CSource,
+    out: Tensor,
+    table: Tensor,
+    places: Sequence[tuple[Tensor, int]],
+    steps: Sequence[int],
+    shape: Sequence[int],
 ) -> None:
-    """Write o = table[…]: `steps` are the table's in the loops, `places` ids (as wide as the result) and their axes."""
+    """Emit o = table[…]: `steps` are the table's strides, `places` ids (of the result's shape) and their axes."""
     strides = [ids.expand(shape).stride() for ids, _ in places]
     loops = merged(shape, out.stride(), steps, *strides)
     where = [at(loops, 1), *_found(loops, table, places, 1)]
@@ -175,14 +187,14 @@ def _looked_up(
     source.call(nest(loops, text), out, table, *(ids for ids, _ in places))
 
 
-def _found(loops: Any, table: Tensor, places: Sequence[tuple[Tensor, int]], before: int) -> list[str]:
+def _found(loops: Sequence[Axis], table: Tensor, places: Sequence[tuple[Tensor, int]], before: int) -> list[str]:
     return [
         f"place(a{i + before}[{at(loops, i + before + 1)}], {table.shape[axis]}) * {table.stride(axis)}"
         for i, (_, axis) in enumerate(places)
     ]
 
 
-def _embedding(source: CSource, out: Tensor, table: Tensor, ids: Tensor, *_: Any) -> None:
+def _embedding(source: CSource, out: Tensor, table: Tensor, ids: Tensor, *_: object) -> None:
     steps = [*([0] * ids.dim()), table.stride(1)]
     _looked_up(source, out, table, [(ids.unsqueeze(-1), 0)], steps, out.shape)
 
@@ -203,8 +215,15 @@ def _scatter(source: CSource, out: Tensor, x: Tensor, axis: int, ids: Tensor, va
     source.call(nest(loops, text), out, ids)
 
 
-def _put(source: CSource, out: Tensor, target: Tensor, places: Any, values: Tensor, accumulate: bool = False) -> None:
-    """target[ids, …] = values, the ids' axes first."""
+def _put(
+    source: CSource,
+    out: Tensor,
+    target: Tensor,
+    places: Sequence[Tensor | None],
+    values: Tensor,
+    accumulate: bool = False,
+) -> None:
+    """Emit target[ids, …] = values, the ids' axes first."""
     ids = [place for place in places if place is not None]
     is_later = any(place is None for place in places[: len(ids)])
     if accumulate or is_later or any(i.dtype == torch.bool for i in ids):
@@ -220,7 +239,7 @@ def _put(source: CSource, out: Tensor, target: Tensor, places: Any, values: Tens
     source.call(nest(loops, text), target, values, *ids)
 
 
-EMITS: dict[Any, Emit] = {
+EMITS: dict[OpOverload, Emit] = {
     aten.add.Tensor: _two("+"),
     aten.sub.Tensor: _two("-"),
     aten.mul.Tensor: _two("*"),

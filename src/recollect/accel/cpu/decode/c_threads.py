@@ -1,28 +1,28 @@
-"""Threads in C that lend a hand and are never waited for: one that is not running holds nobody up.
+"""Threads in C that help and are never waited for: one that is not running delays nobody.
 
-Work is cut into pieces. Each thread takes those of its own range first, then what is left of the others', so that a
-core reads the same part of a matrix in every step as long as nothing disturbs it. Who gives out work does all that
-nobody has taken, and waits for pieces in hand alone. Where other programs keep the cores busy that is the speed of one
-thread, and not, as with OpenMP, a wait for threads that wait for a core. A forked child, which has none of them, works
-alone. Which thread did a piece changes no bit.
+Work is cut into chunks. Each thread does those of its own range first, then what is left of the others', so that a core
+reads the same part of a matrix in every step as long as nothing disturbs it. The thread that starts a job does all that
+nobody else has begun, and waits only for chunks in progress. Where other programs keep the cores busy that is the speed
+of one thread, and not, as with OpenMP, a wait for threads that wait for a core. A forked child, which has none of them,
+works alone. Which thread did a chunk changes no bit.
 """
 
 from __future__ import annotations
 
-PIECE = 1 << 16  # bytes of a matrix that a thread takes at once
+CHUNK = 1 << 16  # bytes of a matrix that a thread reads in one chunk
 
-# Known to every source: how a step gives out work.
+# In every source: how a step divides work among threads.
 TEAM = """
-typedef void piece(char *const *p, long begin, long end); /* does part of a whole */
+typedef void chunk(char *const *p, long begin, long end); /* does part of a whole */
 typedef struct team team;
-struct team { void (*share)(team *t, piece *does, char *const *p, long size, long grain); };
-static inline void share(team *t, piece *does, char *const *p, long size, long grain) {
+struct team { void (*share)(team *t, chunk *does, char *const *p, long size, long grain); };
+static inline void share(team *t, chunk *does, char *const *p, long size, long grain) {
     if (t) t->share(t, does, p, size, grain); else does(p, 0, size);
 }
 """
 
-# Once in a process. A range's `left` is its job, the next piece and the end, in one word: who takes a piece of a job
-# knows that the job stands as it is until the piece is done.
+# Once per process. A range's `left` is its job, the next chunk and the end, in one word: while a thread has a chunk
+# of a job, the job stays as it is.
 POOL = """
 #include <pthread.h>
 #include <semaphore.h>
@@ -35,11 +35,11 @@ POOL = """
 #else
 #define PAUSE (void)0
 #endif
-enum { MOST_THREADS = 64, MOST_PIECES = 4096, SPINS = 1 << 13 };
+enum { MOST_THREADS = 64, MOST_CHUNKS = 4096, SPINS = 1 << 13 };
 typedef struct { _Alignas(64) _Atomic uint64_t left, done; } range;
 static struct {
     team face; /* first: a pointer to it is one to the whole */
-    piece *does; char *const *p; long size, grain; uint64_t expected; int helpers, is_ready;
+    chunk *does; char *const *p; long size, grain; uint64_t expected; int helpers, is_ready;
     _Alignas(64) _Atomic uint64_t job;
     _Alignas(64) _Atomic int threads, asleep;
     range ranges[MOST_THREADS];
@@ -79,20 +79,20 @@ static void *serve(void *number) {
     }
     return 0;
 }
-static void give_out(team *t, piece *does, char *const *p, long size, long grain) {
+static void give_out(team *t, chunk *does, char *const *p, long size, long grain) {
     int threads = atomic_load_explicit(&pool.threads, memory_order_relaxed);
-    long least = (size + MOST_PIECES - 1) / MOST_PIECES;
+    long least = (size + MOST_CHUNKS - 1) / MOST_CHUNKS;
     pool.does = does, pool.p = p, pool.size = size, pool.grain = grain = grain < least ? least : grain;
-    uint64_t job = atomic_load_explicit(&pool.job, memory_order_relaxed) + 1, pieces = (size + grain - 1) / grain;
+    uint64_t job = atomic_load_explicit(&pool.job, memory_order_relaxed) + 1, chunks = (size + grain - 1) / grain;
     for (int k = 0; k < threads; k++) {
-        uint64_t left = job << 32 | pieces * k / threads << 16 | pieces * (k + 1) / threads;
+        uint64_t left = job << 32 | chunks * k / threads << 16 | chunks * (k + 1) / threads;
         atomic_store_explicit(&pool.ranges[k].left, left, memory_order_release);
     }
     atomic_store(&pool.job, job);
     int asleep = atomic_load(&pool.asleep) ? atomic_exchange(&pool.asleep, 0) : 0;
     for (; asleep; asleep--) sem_post(&bell);
     help(0);
-    pool.expected += pieces;
+    pool.expected += chunks;
     for (;;) {
         uint64_t done = 0;
         for (int k = 0; k <= pool.helpers; k++)

@@ -1,4 +1,4 @@
-"""Ids of one row chosen and read in C (c_choice.py), many in a row, as generation/filters.py would choose them."""
+"""Ids of one row chosen and read in C (c_choice.py), many per call, as generation/filters.py would choose them."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from recollect.core.decode_hooks import DecodeReader, Turn
 from recollect.generation.settings import Settings
 
 MOST = 64  # ids chosen in one call
-SOON = 0.05  # seconds that C may take at once, twice as many at most: an interrupt is noticed then
+SOON = 0.05  # target seconds of one call of C, twice as many at most: an interrupt is noticed after it
 
 
 class _ChoiceFields(ctypes.Structure):
-    """`choice` of c_choice.py."""
+    """`choice` of c_choice.py, field by field."""
 
     _fields_ = [
         *((name, ctypes.c_int64) for name in ("width", "is_greedy", "top_k", "stops", "prohibitions")),
@@ -31,7 +31,7 @@ class _ChoiceFields(ctypes.Structure):
 
 
 class ChoiceInC:
-    """How one row's ids are chosen: settings and a generator, laid out for C."""
+    """How one row's ids are chosen: settings and a generator, as C structures."""
 
     def __init__(self, settings: Settings, generator: np.random.Generator, width: int) -> None:
         self._generator = generator
@@ -52,11 +52,11 @@ class ChoiceInC:
     def run(
         self, step: CompiledStep | None, ids: Tensor, logits: Tensor, is_read: bool, count: int
     ) -> tuple[list[int], list[float], bool]:
-        """Read `ids` (1, 1), unless it is read, and choose the next, `count` times, at most `MOST`.
+        """Read `ids` (1, 1), unless it has been read, and choose the next, `count` times, at most `MOST`.
 
         Returns the ids, log p of each, and whether all of them have been read: nothing could be chosen after them.
         """
-        count = min(count, MOST)  # more would be written behind the end
+        count = min(count, MOST)  # more would be written past the end
         before = None if self._is_greedy else self._generator.bit_generator.state
         if before is not None:
             self._uniform[:count] = self._generator.random(count)
@@ -78,7 +78,7 @@ class ChoiceLoop:
     def __init__(self, reader: DecodeReader, settings: Settings, generator: np.random.Generator) -> None:
         self._reader = reader
         self._choice = ChoiceInC(settings, generator, reader.model.width_out)
-        self._trusted = 1  # turns that can be taken before somebody wants to interrupt
+        self._trusted = 1  # turns in one call, so that it can be interrupted in time
 
     def take(
         self, unread: list[int] | None, most: int, left: int, active: list[bool]
@@ -104,7 +104,7 @@ class ChoiceLoop:
 
 
 def loop_in_c(reader: DecodeReader, settings: Settings, generators: Sequence[np.random.Generator]) -> ChoiceLoop | None:
-    """Return a loop for a generation of one row whose choice C knows; None: Python chooses."""
+    """Return a loop for a generation of one row whose choice C implements; None: Python chooses."""
     if len(generators) != 1 or settings.repetition_penalty != 1:
         return None
     return ChoiceLoop(reader, settings, generators[0])

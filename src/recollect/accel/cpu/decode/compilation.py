@@ -1,6 +1,6 @@
 """A recorded step as one function in C, compiled by the system's compiler where there is one.
 
-Where that fails, whatever the reason, generation reads with the model itself: `REASONS` keeps why.
+Where that fails, whatever the reason, generation calls the model itself: `REASONS` holds why.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from recollect.accel.model_survey import FEWEST
 from recollect.core.memory import Fixed, Memory
 from recollect.generation.settings import is_compilation_requested
 
-MANY = 100  # steps for which compiling is worth its time: a third of a second once, nothing from the cache
+MANY = 100  # steps from which on compiling is faster: a third of a second once, nothing from the cache
 REASONS: dict[str, str] = {}  # why something was not compiled: "uncovered", "compiler" or "differs"
 
 
 def worth_compiling(steps: int, memory: Memory | None) -> bool:
-    """Whether a generation of so many steps is to be compiled.
+    """Return whether a generation of so many steps is compiled.
 
     It depends on nothing else, because the last bits do. A decoder that attends to a source has as many shapes as
-    sources have lengths: it is compiled on request alone.
+    sources have lengths: it is compiled only on request.
     """
     if is_compilation_requested():
         return steps >= FEWEST
@@ -36,7 +36,7 @@ def worth_compiling(steps: int, memory: Memory | None) -> bool:
 
 
 class CompiledStep:
-    """A step in C, on tensors that stay where they are."""
+    """A step in C, on tensors with fixed addresses."""
 
     def __init__(self, source: CSource) -> None:
         self._held = list(source.held.values())  # pointers into them are all that C has
@@ -45,12 +45,12 @@ class CompiledStep:
         self._once = functions().once
 
     def __call__(self) -> None:
-        """Do it once."""
+        """Run it once."""
         self._once(self.function, self.table, torch.get_num_threads())
 
 
 def compile_step(operations: Sequence[Operation], moves: Sequence[tuple[Tensor, Tensor]]) -> CompiledStep:
-    """Compile operations, then copies (to, from); what prevents it is raised, and kept in `REASONS`."""
+    """Compile operations, then copies (to, from); what prevents it is raised, and recorded in `REASONS`."""
     source = CSource()
     try:
         for o in operations:

@@ -1,4 +1,4 @@
-"""What is compiled once for all models."""
+"""The library in C that all models share: threads, choice of ids, functions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from recollect.accel.cpu.decode.c_threads import POOL
 
 
 class Functions:
-    """`once` does a step; `decode` chooses and steps many times, by the dtype of the logits."""
+    """`once` runs a step; `decode` chooses ids and runs steps many times, by the dtype of the logits."""
 
     def __init__(self) -> None:
         library = load(PRELUDE + POOL + CHOOSING)
@@ -31,5 +31,5 @@ class Functions:
 
 @lru_cache
 def functions() -> Functions:
-    """Return them, from the cache or compiled; raises `NoCompiler`."""
+    """Return them, from the cache or compiled; raise `NoCompiler` where that fails."""
     return Functions()

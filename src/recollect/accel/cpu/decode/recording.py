@@ -15,7 +15,7 @@ from recollect.accel.model_survey import storage_of
 aten = torch.ops.aten
 BY_SHAPE = (aten.new_zeros.default, aten.zeros_like.default, aten.ones_like.default, aten.full_like.default)
 DECIDES = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}
-NEVER, LOADED, ALWAYS = 0, 1, 2  # when an operation is done again: never, with another memory, with every id
+NEVER, LOADED, ALWAYS = 0, 1, 2  # when an operation is repeated: never, for another memory, for every id
 
 
 class Operation:
@@ -34,7 +34,7 @@ class Operation:
 
     @property
     def is_view(self) -> bool:
-        """Whether it returns views of what it read."""
+        """Whether it returns views of its inputs."""
         seen = {storage_of(t) for t in self.read}
         return not self.written and bool(self.given) and all(storage_of(t) in seen for t in self.given)
 
@@ -45,7 +45,7 @@ class Operation:
         return bool(DECIDES & set(self.does.tags)) and not is_gather
 
     def again(self) -> None:
-        """Let torch do it again, into the tensors that it returned the first time."""
+        """Repeat it with torch, into the tensors that it returned the first time."""
         given = self.does(*self.args, **self.kwargs)
         if not self.written:
             for old, new in zip(self.given, tensors_of(given), strict=True):
@@ -57,14 +57,14 @@ class Recorder(TorchDispatchMode):
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        return False  # to skip it would first import it, which takes a second
+        return False  # skipping it would first import it, which takes a second
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.operations: list[Operation] = []
 
     def __torch_dispatch__(self, does: OpOverload, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Do it, and record it."""
+        """Run it, and record it."""
         given = does(*args, **(kwargs or {}))
         self.operations.append(Operation(does, args, kwargs or {}, given))
         return given
@@ -87,11 +87,10 @@ def needed(operations: list[Operation], results: list[Tensor]) -> list[Operation
 
 
 def schedule(operations: list[Operation], changing: list[Tensor], leaves: list[Tensor]) -> list[int]:
-    """Return for each operation when it must be done again: NEVER, LOADED or ALWAYS.
+    """Return for each operation when it must be repeated: NEVER, LOADED or ALWAYS.
 
-    `leaves` change with a new memory, `changing` with every id. What comes from outside, the weights, may change at any
-    time, and nothing would tell: fused optimisers write to them without a new version. What is computed from them is
-    computed at every step.
+    `leaves` change with a new memory, `changing` with every id. Weights may change at any time without notice:
+    fused optimisers write to them without a new version. What is computed from them is computed at every step.
     """
     made = {storage_of(t) for o in operations for t in o.given if not o.is_view}
     own = {storage_of(t) for t in (*changing, *leaves)}

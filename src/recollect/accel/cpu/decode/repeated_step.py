@@ -1,10 +1,10 @@
 """One step of a model, recorded and compiled, so that it can be repeated without Python and torch between operations.
 
 During generation a step does the same operations on other values of the same shapes. On a CPU most of its time is not
-theirs: it is Python's in modules, checks and memories, and torch's on the way to each kernel. So the operations of one
-step are recorded as torch does them and written as one function in C (compilation.py). Every tensor of the recording
-stays where it is; views need not be made again, nor what depends on nothing that changes. Knows `forward` and `memory`
-only, no model. Where a step cannot be recorded or compiled, generation reads with the model itself.
+spent in them: it is Python's in modules, checks and memories, and torch's dispatch of each kernel. So the operations of
+one step are recorded as torch does them and written as one function in C (compilation.py). Every recorded tensor keeps
+its address; views are not made again, nor what depends on nothing that changes. It uses `forward` and `memory` only,
+and knows no model. Where a step cannot be recorded or compiled, generation calls the model itself.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from recollect.core.record import is_readable, readable
 from recollect.core.validate import ContractError, without_looks
 
 MOST = 16  # recordings kept for a model
-MOST_ROWS = 16  # as far as it was measured to be faster than the model itself
-PATIENCE = 4  # steps after rows have left before their shape is compiled: others may leave soon
+MOST_ROWS = 16  # more were not measured to be faster than the model itself
+PATIENCE = 4  # steps to wait after rows have ended before the new shape is compiled: others may end soon
 
 
 class RepeatedStep:
@@ -53,19 +53,19 @@ class RepeatedStep:
         self.shapes = [(t.shape, t.dtype) for t in leaves]
         self.ids = torch.zeros(rows, 1, dtype=torch.long)
         self.valid = torch.ones(rows, 1, dtype=torch.bool) if has_valid else None
-        with readable(), without_looks(), Recorder() as recorder:  # fused kernels are for more than a step
+        with readable(), without_looks(), Recorder() as recorder:  # fused kernels are for sequences, not for a step
             y, after = model(self.ids, _pytree.tree_unflatten(self.leaves, self.structure), valid=self.valid)
             self.logits = y[:, 0]
         given, structure = _pytree.tree_flatten(after)
         keeps_shapes(self.leaves, given, structure == self.structure)
         if any(o.decides for o in recorder.operations):
-            raise Unrepeatable("it decides by value")
+            raise Unrepeatable("its control flow depends on values")
         self._compile(recorder.operations, given)
         self.owner: Callable[[], object | None] = lambda: None
         self.print: object = None  # of the survey that it is valid for
 
     def _compile(self, operations: list[Operation], given: list[Tensor]) -> None:
-        """Find what is done when a memory is loaded, and compile what is done with every id."""
+        """Find what is done once per loaded memory, and compile what is done for every id."""
         moved = [(old, new) for old, new in zip(self.leaves, given, strict=True) if not is_same(old, new)]
         operations = needed(operations, [self.logits, *given])
         changing = [*(old for old, _ in moved), self.ids, *tensors_of(self.valid)]
@@ -74,7 +74,7 @@ class RepeatedStep:
         homes = {storage_of(t) for t in self.leaves}
         aside = []
         for i, (old, new) in enumerate(moved):
-            if storage_of(new) in homes:  # a view of a place that may be overwritten before it is read
+            if storage_of(new) in homes:  # a view of memory that may be overwritten before it is read
                 moved[i] = old, new.clone()
                 aside.append((moved[i][1], new))
         always = [o for o, at in zip(operations, when, strict=True) if at == ALWAYS]
@@ -82,11 +82,11 @@ class RepeatedStep:
 
     @property
     def has_valid(self) -> bool:
-        """Whether it is told which rows are valid."""
+        """Whether it takes a mask of valid rows."""
         return self.valid is not None
 
     def fits(self, memory: Memory, rows: int, has_valid: bool) -> bool:
-        """Whether it can continue from a memory: it has the recorded shapes."""
+        """Return whether it can continue from a memory: it has the recorded shapes."""
         if len(self.ids) != rows or self.has_valid != has_valid:
             return False
         leaves, structure = _pytree.tree_flatten(memory)
@@ -110,7 +110,7 @@ class RepeatedStep:
         return self.logits
 
     def prove(self, model: nn.Module, memory: Memory) -> None:
-        """Read other ids both ways: a model that decides in Python, unseen by torch, is found out here."""
+        """Compare two steps with the model itself: this detects a model that decides in Python, unseen by torch."""
         self.load(memory)
         after = _pytree.tree_map(Tensor.clone, self.memory())
         for first in (1, 0):
@@ -128,7 +128,7 @@ class RepeatedStep:
 
 
 def _by_head(t: Tensor) -> Tensor:
-    """Copy a list (B, S, N, H) with each head's steps side by side: matrix products then need no copy of it."""
+    """Return a copy of keys or values (B, S, N, H) with each head's steps contiguous: matmuls then need no copy."""
     return t.transpose(1, 2).clone(memory_format=torch.contiguous_format).transpose(1, 2)
 
 
@@ -150,11 +150,11 @@ class RepeatedSteps:
         self._survey = survey
         self._is_off = False
         self._rows: int | None = None
-        self._wait = patience  # steps to read with the model
+        self._wait = patience  # steps to read with the model itself
         self._next_wait = 0
 
     def find(self, owner: object, memory: Memory, rows: int, has_valid: bool) -> RepeatedStep | None:
-        """Return a step that continues from a memory; None: this one is read with the model."""
+        """Return a step that continues from a memory; None: the model itself reads this step."""
         if self._rows not in (None, rows):
             self._wait = PATIENCE
         self._rows = rows
@@ -175,7 +175,7 @@ class RepeatedSteps:
 def decode_steps(
     model: nn.Module, modules: Sequence[nn.Module], steps: int, memory: Memory | None, patience: int
 ) -> RepeatedSteps | None:
-    """Return the repeated steps of a generation of so many; None: it is read with the model."""
+    """Return the repeated steps of a generation of so many; None: the model itself is called."""
     if not worth_compiling(steps, memory) or is_readable() or torch.is_autocast_enabled("cpu") or model in _REFUSED:
         return None
     survey = ModelSurvey(model, modules)
@@ -186,7 +186,7 @@ def decode_steps(
 def recorded_step(
     survey: ModelSurvey, owner: object, memory: Memory, rows: int, has_valid: bool
 ) -> RepeatedStep | None:
-    """Return a step that is nobody else's while its owner lives, proved to do what the model does."""
+    """Return a step that is its owner's alone while that lives, checked against the model."""
     with _LOCK:  # of two threads one records, the other waits
         steps = _RECORDED.setdefault(survey.model, [])
         if any(step.print != survey.print for step in steps):
@@ -199,7 +199,7 @@ def recorded_step(
                 found.prove(survey.model, memory)
             except (ContractError, Unsettled):
                 raise
-            except Exception as error:  # whatever it is, the model itself can still be asked
+            except Exception as error:  # whatever it is, the model can still be called
                 _REFUSED[survey.model] = f"{type(error).__name__}: {error}"
                 return None
             found.print = survey.print
@@ -211,5 +211,5 @@ def recorded_step(
 
 
 def refusal(model: nn.Module) -> str:
-    """Return why a model's steps are not repeated; nothing: they are, or nobody asked."""
+    """Return why a model's steps are not repeated; "": they are, or it was not tried."""
     return _REFUSED.get(model, "")

@@ -1,13 +1,13 @@
-/* RNN, GRU and LSTM on a CPU: the walk through time, forwards and backwards. vectors.c stands before this text.
+/* RNN, GRU and LSTM on a CPU: the time loop, forward and backward. vectors.c precedes this text.
 
-   What does not hang on the step before is done elsewhere, for all steps at once: W_ih x before the walk, the weights'
-   gradients after it. Here, at every step, a few rows are multiplied with W_hh and renewed. Rows know nothing of each
-   other, so each thread walks through the whole sequence with its own rows and never waits. Rows come longest first
+   What does not depend on the step before is done elsewhere, for all steps at once: W_ih x before the loop, the weights'
+   gradients after it. Here, at every step, a few rows are multiplied with W_hh and updated. Rows do not depend on each
+   other, so each thread runs over the whole sequence with its own rows and never waits. Rows are ordered longest first
    (`order`); those that have ended take no further part. */
 
-#define GROUP 32 /* rows that walk together: a few tiles for each reading of the weights, and little to keep near */
+#define GROUP 32 /* rows of one loop: a few tiles for each pass over the weights, and a small working set */
 
-/* ---- what is asked for ------------------------------------------------------------------------------------------- */
+/* ---- arguments --------------------------------------------------------------------------------------------------- */
 
 enum { RNN_TANH, RNN_RELU, GRU, LSTM };
 
@@ -121,7 +121,7 @@ INLINE void step_lstm(const Place *p, int is_kept) {
     vec f = sigmoid(load(gates + H + j, count) + load_real(product + H + j));
     vec candidate = hyperbolic_tangent(load(gates + 2 * H + j, count) + load_real(product + 2 * H + j));
     vec o = sigmoid(load(gates + 3 * H + j, count) + load_real(product + 3 * H + j));
-    vec c = widen(narrow(f * load_real(p->cell + j) + i * candidate)); /* as it is remembered */
+    vec c = widen(narrow(f * load_real(p->cell + j) + i * candidate)); /* as it is stored */
     vec h = o * hyperbolic_tangent(c);
     store_real(p->cell + j, c);
     store(y + j, h, count);
@@ -174,9 +174,9 @@ static void back(const Place *p) {
   }
 }
 
-/* ---- the walk ---------------------------------------------------------------------------------------------------- */
+/* ---- the time loop ----------------------------------------------------------------------------------------------- */
 
-typedef struct { /* rows that walk together, longest first, and what they carry */
+typedef struct { /* rows of one loop, longest first, and their states */
   int64_t rows[GROUP], count;
   int64_t state_stride, product_stride, cell_stride;
   operand *states;
@@ -201,7 +201,7 @@ INLINE Place place(const Call *call, const Group *group, int64_t i, int64_t t) {
                  group->products + i * group->product_stride, group->cells + i * group->cell_stride};
 }
 
-/* Copy between a row as it lies in memory and what is carried. */
+/* Copy between a row in memory and its state. */
 static void take(real *carried, const value *row, int64_t H) {
   EACH_UNIT store_real(carried + j, load(row + j, (int)count));
 }
@@ -258,7 +258,7 @@ static void walk_backwards(const Call *call, Group *group) {
   }
 }
 
-/* Zeros where a row has ended: large products read them. */
+/* Zeros where a row has ended: large matmuls read them. */
 static void clear(const Call *call, value *t, int64_t row, int64_t width) {
   int64_t length = call->lengths[row];
   if (t) memset(t + (row * call->steps + length) * width, 0, (call->steps - length) * width * sizeof(value));
@@ -274,10 +274,10 @@ int64_t panel_bytes(const Call *call) {
   return round_up(outputs, WIDTH) * round_up(inputs, PAIR) * (int64_t)sizeof(operand);
 }
 
-/* ---- shares of threads ------------------------------------------------------------------------------------------- */
+/* ---- division among threads -------------------------------------------------------------------------------------- */
 
-/* Lay W_hh (G·H, H), or its transpose, out in panels: for every WIDTH outputs what comes from each input, in pairs where
-   two are multiplied at once. Each thread lays out every n-th panel. */
+/* Pack W_hh (G·H, H), or its transpose, into panels: for every WIDTH outputs the weights of each input, in pairs where two
+   are multiplied at once. Each thread packs every n-th panel. */
 static void lay_out_panels(const Call *call, int64_t thread) {
   const int64_t H = call->hidden, rows = GATES[call->kind] * H;
   const int64_t outputs = call->is_backward ? H : rows, inputs = call->is_backward ? rows : H;
@@ -294,7 +294,7 @@ static void lay_out_panels(const Call *call, int64_t thread) {
   }
 }
 
-/* Walk with every n-th row, so that all threads have long and short ones. */
+/* Run the loop over every n-th row, so that all threads have long and short ones. */
 static void walk(const Call *call, int64_t thread) {
   Group group;
   char *scratch = call->scratch + thread * scratch_bytes(call);
@@ -313,14 +313,14 @@ static void walk(const Call *call, int64_t thread) {
   }
 }
 
-/* First all panels, then the walk. */
+/* First all panels, then the time loop. */
 void share(const Call *call, int64_t is_walk, int64_t thread) {
   if (is_walk) walk(call, thread);
   else lay_out_panels(call, thread);
 }
 
-/* Share among the threads that torch itself computes with: `parallel` is how their OpenMP begins, and it may give fewer
-   than were asked for. */
+/* Divide the work among the threads that torch itself computes with: `parallel` is the entry of their OpenMP, and it may
+   start fewer than were requested. */
 typedef int Ask(void);
 typedef void Parallel(void (*)(void *), void *, unsigned, unsigned);
 typedef struct {

@@ -1,4 +1,4 @@
-/* Vectors, functions of them, and products, in one dtype: FLOAT64, BFLOAT16 or neither is defined in front of this text.
+/* Vectors, functions of them, and matrix products, in one dtype: FLOAT64, BFLOAT16 or neither is defined before this text.
    Vectors are the compiler's own, so that any processor will do. */
 
 #include <stdint.h>
@@ -48,7 +48,7 @@ typedef uint16_t loose_stored __attribute__((vector_size(BYTES / 2), aligned(2),
 typedef uint32_t unsigned_bits __attribute__((vector_size(BYTES)));
 
 INLINE vec widen(stored s) { return (vec)(__builtin_convertvector(s, unsigned_bits) << 16); }
-INLINE stored narrow(vec v) { /* to the nearest, ties to even; NaN stays NaN */
+INLINE stored narrow(vec v) { /* round to the nearest, ties to even; NaN stays NaN */
   unsigned_bits b = (unsigned_bits)v, rounded = b + 0x7fff + ((b >> 16) & 1);
   return __builtin_convertvector((unsigned_bits)choose(v == v, (vec)rounded, (vec)(b | 0x400000)) >> 16, stored);
 }
@@ -72,7 +72,7 @@ INLINE void store(value *p, vec v, int count) {
   else for (int i = 0; i < count; i++) p[i] = s[i];
 }
 
-/* What is multiplied: pairs of bf16 where the processor adds their products to a float, else reals. */
+/* Operands: pairs of bf16 where the processor has dot products of them with a float sum, else reals. */
 #if defined(BFLOAT16) && defined(__AVX512BF16__) && !defined(WITHOUT_PAIRS)
 #include <immintrin.h>
 #define PAIR 2
@@ -101,7 +101,7 @@ INLINE vec multiply_add(vec sum, const operand *a, loose b) { return sum + *a * 
 /* ---- functions --------------------------------------------------------------------------------------------------- */
 
 /* e^x - 1 = 2^n (e^r - 1) + (2^n - 1) with x = n ln 2 + r, |r| <= ln 2 / 2, and e^r - 1 by Taylor's series: exact to
-   one or two last places, near 0 too. Gives e^r - 1 and 2^n. */
+   one or two last places, near 0 too. Returns e^r - 1 and 2^n. */
 INLINE vec exponential(vec x, real most, vec *power) {
 #ifdef FLOAT64
   const real ln2_high = 0x1.62e42fee00000p-1, ln2_low = 0x1.a39ef35793c76p-33;
@@ -129,11 +129,11 @@ INLINE vec hyperbolic_tangent(vec x) { /* with e = e^2x - 1: e / (e + 2) */
   return e / (e + 2);
 }
 
-/* ---- products ---------------------------------------------------------------------------------------------------- */
+/* ---- matrix products --------------------------------------------------------------------------------------------- */
 
 static int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 
-/* Add a (rows, size) times one panel (size, WIDTH) to out. `rows` is known where this is expanded: sums are registers. */
+/* Add a (rows, size) times one panel (size, WIDTH) to out. `rows` is a constant where this is inlined: sums are registers. */
 INLINE void tile(const int rows, const operand *a, int64_t stride, int64_t size, const operand *panel, real *out,
                  int64_t out_stride) {
   vec left[MOST_ROWS], right[MOST_ROWS];
@@ -163,7 +163,7 @@ static void any_tile(int rows, const operand *a, int64_t stride, int64_t size, c
   }
 }
 
-/* Add a (rows, size) times W (size, outputs), laid out in panels, to out. */
+/* Add a (rows, size) times W (size, outputs), packed in panels, to out. */
 static void multiply(int64_t rows, const operand *a, int64_t stride, int64_t size, const operand *panels,
                      int64_t outputs, real *out, int64_t out_stride) {
   int64_t tiles = (rows + MOST_ROWS - 1) / MOST_ROWS, padded = round_up(size, PAIR);

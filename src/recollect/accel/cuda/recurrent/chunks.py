@@ -1,7 +1,7 @@
-"""Time cut into pieces, so that something runs beside a walk: another walk, or the products of another piece.
+"""Time cut into chunks, so that something runs beside a time loop: another loop, or the matmuls of another chunk.
 
-A piece costs a launch, and the first one's product is waited for. Beside a walk forward the next product is made on the
-multiprocessors that the walk leaves free. The less of its time that takes, the longer may the next piece be, and the
+A chunk costs a launch, and the first one's matmul is waited for. Beside a forward loop the next matmul runs on the
+multiprocessors that the loop leaves idle. The less of its time that takes, the longer the next chunk may be, and the
 fewer there are.
 """
 
@@ -13,39 +13,44 @@ from itertools import pairwise
 from recollect.accel.cuda.recurrent.plan import Chip, KernelPlan
 from recollect.accel.cuda.recurrent.workspace import Extent
 
-Cuts = tuple[int, ...]  # where pieces begin, and where the last one ends
+Cuts = tuple[int, ...]  # where chunks begin, and where the last one ends
 
-SHORTEST, MOST = 64, 12  # steps of a piece, and pieces; a launch costs as much as some steps
-MOST_BESIDE = 8  # pieces for products alone
-MOST_TAKEN = 3 / 4  # of a chip by walks, for products to be made beside them
-WORTH = {"forward": 30_000_000_000, "backward": 100_000_000_000}  # operations; 50 and 150 µs of a whole chip
-OPERATIONS = 5_000_000  # of a multiprocessor in a µs, in large products
-QUICKEST_STEP = {False: 1.2, True: 2.4}  # µs, of a walk inside clusters and through the cache
-MOST_GROWTH = 4.0  # of a piece beside the one before it
+SHORTEST, MOST = 64, 12  # at least so many steps in a chunk, at most so many chunks: a launch costs some steps
+MOST_BESIDE = 8  # chunks where only matmuls run beside the loop
+MOST_TAKEN = 3 / 4  # of the multiprocessors used by loops, if matmuls are to run beside them
+WORTH = {
+    "forward": 30_000_000_000,
+    "backward": 100_000_000_000,
+}  # operations of a chunk, at least: 50 and 150 µs of a chip
+OPERATIONS = 5_000_000  # of a multiprocessor in a µs, in large matmuls
+QUICKEST_STEP = {False: 1.2, True: 2.4}  # µs, of a loop inside clusters and through the cache
+MOST_GROWTH = 4.0  # length of a chunk over that of the one before it
 
 
 def cut_evenly(steps: int, most: int) -> Cuts:
-    """Cut into at most so many pieces, none of them too short."""
+    """Return even cuts: at most so many chunks, none of them too short."""
     size = steps if most < 2 or steps < 2 * SHORTEST else max(SHORTEST, -(-steps // most))
     return (*range(0, steps, size), steps)
 
 
 def cut_for_products(plan: KernelPlan, extent: Extent, layers: int, at_once: int, chip: Chip) -> Cuts:
-    """Cut for products that are made beside walks, of which so many run at once: where these leave room for them."""
+    """Return cuts for matmuls beside `at_once` concurrent loops, where these leave enough multiprocessors idle."""
     idle = chip.multiprocessors - at_once * plan.grid
     if idle < (1 - MOST_TAKEN) * chip.multiprocessors:
         return 0, extent.steps
-    operations = _operations(plan, extent)
+    # Of a layer's large matmuls: W_ih x; in backward dx, dW_ih and dW_hh.
+    depth = extent.width if plan.direction == "forward" else 2 * extent.width + extent.units
+    operations = 2 * extent.batch * extent.steps * extent.columns * depth
     even = cut_evenly(extent.steps, min(MOST_BESIDE, operations // WORTH[plan.direction]))
     if plan.direction == "backward":
         return even
-    beside = layers * operations / extent.steps / (idle * OPERATIONS)  # µs, of a step's products
+    beside = layers * operations / extent.steps / (idle * OPERATIONS)  # µs, of a step's matmuls
     growth = min(MOST_GROWTH, QUICKEST_STEP[plan.through_l2] / beside)
     return _growing(extent.steps, even[1], growth) if growth > 1 else even
 
 
 def _growing(steps: int, first: int, growth: float) -> Cuts:
-    """Let pieces become longer and longer; what would be left for a shorter one belongs to the last."""
+    """Return cuts into longer and longer chunks; a remainder too short for one belongs to the last."""
     cuts, size = [0], first
     while steps - cuts[-1] >= size + first:
         cuts.append(cuts[-1] + size)
@@ -53,12 +58,6 @@ def _growing(steps: int, first: int, growth: float) -> Cuts:
     return (*cuts, steps)
 
 
-def _operations(plan: KernelPlan, extent: Extent) -> int:
-    """Count those of a layer's products: W_ih x, and on the way back dx, dW_ih and dW_hh."""
-    deep = extent.width if plan.direction == "forward" else 2 * extent.width + extent.units
-    return 2 * extent.batch * extent.steps * extent.columns * deep
-
-
 def spans(cuts: Cuts) -> Iterator[tuple[int, int]]:
-    """Return where each piece begins, and its steps."""
+    """Return where each chunk begins, and how many steps it has."""
     return ((start, end - start) for start, end in pairwise(cuts))

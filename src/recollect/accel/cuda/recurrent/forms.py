@@ -1,4 +1,4 @@
-"""Recurrent layers on a GPU: which of our kernels reads one, several above each other, or both directions."""
+"""Recurrent layers on a GPU: which of our kernels reads one layer, several stacked ones, or both directions."""
 
 from __future__ import annotations
 
@@ -13,17 +13,18 @@ from recollect.accel.cell_inputs import CellInputs, is_as_written
 from recollect.accel.cuda.recurrent import persistent
 from recollect.accel.cuda.single_step import step_recurrence
 from recollect.core.compose import reverse_rows
+from recollect.core.memory import Memory
 from recollect.core.record import is_watched
 from recollect.core.validate import fill_invalid
 from recollect.layers.recurrent.recurrence import Hidden, HiddenCell, Recurrence
 
 
 def read_layer(
-    layer: Recurrence[Any], x: Tensor, memory: Hidden | None, valid: Tensor | None
+    layer: Recurrence[Hidden], x: Tensor, memory: Hidden | None, valid: Tensor | None
 ) -> tuple[Tensor, Hidden] | None:
-    """Read with the persistent kernel, or one step with the kernel for that; None where there is none.
+    """Read with the persistent kernel, or one step with the single-step kernel; None where neither applies.
 
-    From the beginning no zeros are made: the persistent kernel writes its own, and for cuDNN one serves as h and c.
+    Without a memory no zeros are allocated: the persistent kernel writes its own; for cuDNN one tensor is both h and c.
     """
     if layer.kernel is None or not is_as_written(layer):
         return None
@@ -41,50 +42,52 @@ def read_layer(
 
 
 def read_stacked(
-    layers: Sequence[Any], x: Tensor, memories: Sequence[Any], valid: Tensor | None
-) -> tuple[Tensor, list[Any]] | None:
-    """Read with the first of some layers as a wavefront: each reads what the one below it has just read."""
+    layers: Sequence[Any], x: Tensor, memories: Sequence[Hidden | None], valid: Tensor | None
+) -> tuple[Tensor, list[Memory]] | None:
+    """Read with the first layers of a stack as a wavefront: each reads the chunk that the one below just finished."""
     first = layers[0]
     run = [first, *takewhile(lambda other: _are_alike(first, other), layers[1:])]
-    if not _are_taken(run, x, memories, is_pile=True):
+    if not _can_read_at_once(run, x, memories, is_stack=True):
         return None
     x = first.enter(x, valid)
-    found = _read_several(run, [x], memories[: len(run)], valid, is_pile=True)
+    found = _read_several(run, [x], memories[: len(run)], valid, is_stack=True)
     return None if found is None else (found[-1][0], [memory for _, memory in found])
 
 
 def read_both_directions(
-    forwards: Any, backwards: Any, x: Tensor, memories: Sequence[Any], valid: Tensor | None
-) -> list[tuple[Tensor, Any]] | None:
-    """Read from both ends at the same time; ragged rows, each with an end of its own, are reversed for it."""
+    forwards: Any, backwards: Any, x: Tensor, memories: Sequence[Hidden | None], valid: Tensor | None
+) -> list[tuple[Any, Hidden]] | None:
+    """Read from both ends at the same time; ragged rows, which end at different steps, are reversed first."""
     if not isinstance(forwards, Recurrence) or not _are_alike(forwards, backwards):
         return None
     layers, is_ragged = [forwards, backwards], valid is not None
-    if not _are_taken(layers, x, memories, is_pile=False):
+    if not _can_read_at_once(layers, x, memories, is_stack=False):
         return None
     xs = [x, reverse_rows(x, valid) if is_ragged else x]
-    found = _read_several(layers, xs, memories, valid, is_pile=False, both_ways=not is_ragged)
+    found = _read_several(layers, xs, memories, valid, is_stack=False, both_directions=not is_ragged)
     if found is not None and is_ragged:
         found[1] = reverse_rows(found[1][0], valid), found[1][1]
     return found
 
 
-def _are_alike(one: Recurrence[Any], other: Any) -> bool:
-    """Whether one kernel can read with both: the same kind and sizes, weights of their own, and no hooks."""
+def _are_alike(one: Recurrence[Hidden], other: Any) -> bool:
+    """Return whether one kernel can read with both: the same kind and sizes, weights of their own, and no hooks."""
     if type(other) is not type(one) or not (one.has_own_weights and other.has_own_weights):
         return False
     is_same = one.kernel == other.kernel and one.hidden == other.hidden and one._home() == other._home()
     return is_same and not is_watched(one, other)
 
 
-def _are_taken(layers: list[Recurrence[Any]], x: Tensor, memories: Sequence[Any], *, is_pile: bool) -> bool:
-    """Whether our kernels read with several layers at once; raises where a memory is another layer's."""
+def _can_read_at_once(
+    layers: list[Recurrence[Hidden]], x: Tensor, memories: Sequence[Hidden | None], *, is_stack: bool
+) -> bool:
+    """Return whether our kernels read with several layers at once; raise where a memory is another layer's."""
     first = layers[0]
     if len(layers) < 2 or first.kernel is None or torch.compiler.is_compiling() or not is_as_written(first):
         return False
     if memories[0] is None and not all(layer.begins_with_zeros for layer in layers):
         return False
-    if not persistent.takes_several(first.kernel, x, first.hidden, len(layers), is_pile=is_pile):
+    if not persistent.takes_several(first.kernel, x, first.hidden, len(layers), is_stack=is_stack):
         return False
     for layer, memory in zip(layers, memories, strict=False):
         if memory is not None:
@@ -93,11 +96,15 @@ def _are_taken(layers: list[Recurrence[Any]], x: Tensor, memories: Sequence[Any]
 
 
 def _read_several(
-    layers: list[Recurrence[Any]], xs: list[Tensor], memories: Sequence[Any], valid: Tensor | None, **how: bool
-) -> list[tuple[Any, Any]] | None:
+    layers: list[Recurrence[Hidden]],
+    xs: list[Tensor],
+    memories: Sequence[Hidden | None],
+    valid: Tensor | None,
+    **how: bool,
+) -> list[tuple[Any, Hidden]] | None:
     givens = [CellInputs.of(layer, x, memory) for layer, x, memory in zip_longest(layers, xs, memories)]
     kernel = layers[0].kernel
-    if kernel is None or len({given.needs_gradients() for given in givens}) > 1:  # what is frozen stays so
+    if kernel is None or len({given.needs_gradients() for given in givens}) > 1:  # what is frozen stays frozen
         return None
     found = persistent.read_several(kernel, givens, valid, **how)
     return [
@@ -106,7 +113,8 @@ def _read_several(
     ]
 
 
-def _remember(layer: Recurrence[Any], before: Hidden | None, hidden: Tensor, cell: Tensor | None) -> Any:
-    """Return a memory of the kind that was given."""
+def _remember(layer: Recurrence[Hidden], before: Hidden | None, hidden: Tensor, cell: Tensor | None) -> Hidden:
+    """Return a memory of the type that was given."""
     kind: Any = layer.remembers if before is None else type(before)
-    return kind(hidden=hidden) if cell is None else kind(hidden=hidden, cell=cell)
+    memory: Hidden = kind(hidden=hidden) if cell is None else kind(hidden=hidden, cell=cell)
+    return memory

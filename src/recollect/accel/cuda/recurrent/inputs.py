@@ -1,6 +1,6 @@
-"""What a walk finds ready: one launch of `cuda/prepare.cu` lays it all out, from tensors as torch has them.
+"""The inputs of a time loop: one launch of `cuda/prepare.cu` lays them out, from tensors as torch has them.
 
-Nothing is kept from call to call: weights change without notice, and fused optimisers do not even count it.
+Nothing is cached between calls: weights change without notice, and fused optimisers do not even bump `_version`.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ from recollect.accel.cuda.recurrent.plan import Chore, KernelPlan
 from recollect.accel.cuda.recurrent.workspace import (
     Extent,
     Layout,
-    Room,
+    Workspace,
     backward_parts,
     forward_parts,
     kept_parts,
     lay_out,
 )
 
-POINTERS = ("by_time", "slotted", "packed", "bias", "first_h", "first_c", "zeros")  # named as the parts of rooms
+POINTERS = ("by_time", "slotted", "packed", "bias", "first_h", "first_c", "zeros")  # named as the parts of workspaces
 
 
 class TensorPointer(ctypes.Structure):
-    """`Source` of prepare.cu."""
+    """`Source` of prepare.cu, field by field."""
 
     _fields_ = (("data", ctypes.c_void_p), ("is_float", ctypes.c_uint64))
 
 
 class PrepareArguments(ctypes.Structure):
-    """`Prepare` of prepare.cu; its first words are set at once, since each name takes its time."""
+    """`Prepare` of prepare.cu; its first words are set in one assignment, which is faster than field by field."""
 
     _fields_ = (
         ("sources", ctypes.c_uint64 * (2 * len(CellInputs._fields))),  # in the order of `CellInputs`
@@ -48,43 +48,43 @@ class PrepareArguments(ctypes.Structure):
 
 
 class Form(NamedTuple):
-    """All of a preparation that hangs on sizes alone."""
+    """All of a preparation that depends on sizes alone."""
 
     chore: Chore
-    things: int  # to be shared by threads
+    things: int  # divided among threads
     arguments: PrepareArguments  # to be copied
-    room: Layout
-    kept: Layout | None = None  # None: all lies in one room
+    workspace: Layout
+    kept: Layout | None = None  # None: all lies in one workspace
 
 
 def prepare_forward(
-    machine: Machine, plan: KernelPlan, given: CellInputs, extent: Extent, pieces: int = 1, *, keeps: bool = False
-) -> tuple[Room, Room]:
-    """Lay out what the walk forward reads, in a room for as long as it goes on, and in one that is kept.
+    machine: Machine, plan: KernelPlan, given: CellInputs, extent: Extent, chunks: int = 1, *, keeps: bool = False
+) -> tuple[Workspace, Workspace]:
+    """Lay out what forward reads, in a workspace for as long as it runs, and in one that is kept.
 
-    Where nothing is kept for a walk back, both are the same.
+    Where nothing is kept for backward, both are the same.
     """
-    form = _forward_form(plan, extent, pieces, given.b_ih is not None, keeps)
+    form = _forward_form(plan, extent, chunks, given.b_ih is not None, keeps)
     given = given if extent.has_x else given._replace(x=None)  # type: ignore[arg-type]
     sources = [None if t is None else _readable(t, extent.dtype) for t in given]
-    room = Room.make(given.w_hh, extent.dtype, form.room)
-    kept = room if form.kept is None else Room.make(given.w_hh, extent.dtype, form.kept)
-    _launch(machine, form, sources, room.addresses if kept is room else room.addresses | kept.addresses)
-    return room, kept
+    workspace = Workspace.make(given.w_hh, extent.dtype, form.workspace)
+    kept = workspace if form.kept is None else Workspace.make(given.w_hh, extent.dtype, form.kept)
+    _launch(machine, form, sources, workspace.addresses if kept is workspace else workspace.addresses | kept.addresses)
+    return workspace, kept
 
 
 def prepare_backward(
-    machine: Machine, plan: KernelPlan, w_hh: Tensor, extent: Extent, wanted: Any, pieces: int = 1
-) -> Room:
-    """Lay out what the walk back reads, in a room that has place for all that comes of it.
+    machine: Machine, plan: KernelPlan, w_hh: Tensor, extent: Extent, wanted: Any, chunks: int = 1
+) -> Workspace:
+    """Lay out what backward reads, in a workspace that also holds all its results.
 
-    `wanted` has, in the order of `CellInputs`, the dtypes of the gradients that are wanted.
+    `wanted` has, in the order of `CellInputs`, the dtypes of the gradients that are needed.
     """
-    form = _backward_form(plan, extent, pieces, wanted.w_ih is not None, wanted.w_hh is not None)
-    room = Room.make(w_hh, extent.dtype, form.room)
+    form = _backward_form(plan, extent, chunks, wanted.w_ih is not None, wanted.w_hh is not None)
+    workspace = Workspace.make(w_hh, extent.dtype, form.workspace)
     sources = [_readable(w_hh, extent.dtype) if name == "w_hh" else None for name in CellInputs._fields]
-    _launch(machine, form, sources, room.addresses)
-    return room
+    _launch(machine, form, sources, workspace.addresses)
+    return workspace
 
 
 def _launch(machine: Machine, form: Form, sources: list[Tensor | None], addresses: dict[str, int]) -> None:
@@ -98,8 +98,8 @@ def _launch(machine: Machine, form: Form, sources: list[Tensor | None], addresse
 
 
 @lru_cache(maxsize=1024)
-def _forward_form(plan: KernelPlan, extent: Extent, pieces: int, has_bias: bool, keeps: bool) -> Form:
-    size, launches = sizes(plan), pieces * launches_of(plan, extent.batch)
+def _forward_form(plan: KernelPlan, extent: Extent, chunks: int, has_bias: bool, keeps: bool) -> Form:
+    size, launches = sizes(plan), chunks * launches_of(plan, extent.batch)
     steps = extent.steps if extent.has_x else 0
     arguments = PrepareArguments(
         zero_count=launches * size.space // 16,
@@ -110,19 +110,19 @@ def _forward_form(plan: KernelPlan, extent: Extent, pieces: int, has_bias: bool,
         **size.packing,
     )
     eights = extent.width * max(steps * extent.batch, extent.columns) // 8
-    room = forward_parts(extent, launches * size.space, 16 * size.parts, pieces, has_bias=has_bias)
+    workspace = forward_parts(extent, launches * size.space, 16 * size.parts, chunks, has_bias=has_bias)
     kept = kept_parts(extent, keeps=keeps)
-    layouts = (lay_out(room), lay_out(kept)) if keeps else (lay_out(room | kept),)
+    layouts = (lay_out(workspace), lay_out(kept)) if keeps else (lay_out(workspace | kept),)
     return Form(size.chores["prepare"], max(size.parts, eights), arguments, *layouts)
 
 
 @lru_cache(maxsize=1024)
-def _backward_form(plan: KernelPlan, extent: Extent, pieces: int, wants_ih: bool, wants_hh: bool) -> Form:
-    size, launches = sizes(plan), pieces * launches_of(plan, extent.batch)
+def _backward_form(plan: KernelPlan, extent: Extent, chunks: int, wants_ih: bool, wants_hh: bool) -> Form:
+    size, launches = sizes(plan), chunks * launches_of(plan, extent.batch)
     arguments = PrepareArguments(zero_count=launches * size.space // 16, units=extent.units, **size.packing)
     wants = {"wants_ih": wants_ih, "wants_hh": wants_hh}
-    room = backward_parts(extent, launches * size.space, 16 * size.parts, pieces, **wants)
-    return Form(size.chores["prepare"], size.parts, arguments, lay_out(room))
+    workspace = backward_parts(extent, launches * size.space, 16 * size.parts, chunks, **wants)
+    return Form(size.chores["prepare"], size.parts, arguments, lay_out(workspace))
 
 
 def _readable(t: Tensor, dtype: torch.dtype) -> Tensor:

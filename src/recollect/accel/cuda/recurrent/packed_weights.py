@@ -1,12 +1,12 @@
 """Weights in the order in which the kernels' threads hold them.
 
-A tile of 64 x 16 lies in the registers of 128 threads: half e of register 2 k + h in lane 4 q + c of warp w is row
+A tile of 64 x 16 lies in the registers of 128 threads: half e of register 2 k + h in thread 4 q + c of warp w is row
 16 w + 8 h + q, column 8 k + 2 c + e (PTX: fragments of wgmma's A). So packing is one permutation of axes.
 
-In tf32 a tile is 64 x 8, and register 2 k + h is row 16 w + 8 h + q, column 4 k + c. Tiles that registers have no room
-for lie in shared memory, as (2, 64, 4): halves of their columns, rows, columns.
+In tf32 a tile is 64 x 8, and register 2 k + h is row 16 w + 8 h + q, column 4 k + c. Tiles that do not fit in registers
+lie in shared memory, as (2, 64, 4): halves of their columns, rows, columns.
 
-What runs is `cuda/prepare.cu`; this is its readable form, and gives the same bits.
+What runs is `cuda/prepare.cu`; this is its readable form, with bit-identical results.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ SENT_GATES = {"lstm": (0, 1, 2, 3), "gru": (0, 1, 2), "rnn_tanh": (0,), "rnn_rel
 
 
 def join_biases(cell: str, b_ih: Tensor, b_hh: Tensor) -> Tensor:
-    """Add both biases in float32, slot by slot (H, S); the GRU's candidate keeps its two apart."""
+    """Return the sum of both biases in float32, slot by slot (H, S); the GRU's candidate keeps its two apart."""
     return (to_slots(b_ih.float(), INPUT_SLOTS[cell]) + to_slots(b_hh.float(), HIDDEN_SLOTS[cell])).contiguous()
 
 
 def to_slots(weight: Tensor, slots: tuple[int | None, ...]) -> Tensor:
-    """Bring a unit's gates beside each other: (G·H, …) to (H, S, …); an empty slot is zero."""
+    """Return a unit's gates beside each other: (G·H, …) to (H, S, …); an empty slot is zero."""
     gates = 1 + max(slot for slot in slots if slot is not None)
     parts = weight.unflatten(0, (gates, -1))  # (G, H, …)
     if slots == tuple(range(gates)):
@@ -39,16 +39,16 @@ def to_slots(weight: Tensor, slots: tuple[int | None, ...]) -> Tensor:
 def from_slots(slotted: Tensor, slots: tuple[int | None, ...]) -> Tensor:
     """Undo `to_slots`: (H, S, …) to (G·H, …)."""
     order = sorted((slot, place) for place, slot in enumerate(slots) if slot is not None)
-    return torch.cat([slotted[:, place] for _, place in order])  # no list of indices: that would be a copy to the GPU
+    return torch.cat([slotted[:, place] for _, place in order])  # no list of indices: that would be copied to the GPU
 
 
 def round_to_tf32(t: Tensor) -> Tensor:
-    """Keep ten bits after the point, half away from zero: what a product in tf32 takes of float32."""
+    """Round to ten bits of mantissa, half away from zero: what a tf32 product reads of float32."""
     return (t.contiguous().view(torch.int32) + 0x1000).bitwise_and(~0x1FFF).view(torch.float32)
 
 
 def pack_forward(weight: Tensor, plan: KernelPlan) -> Tensor:
-    """W_hh (G·H, H) for each block, warpgroup, tile of k and thread."""
+    """Return W_hh (G·H, H) for each block, warpgroup, tile of k and thread."""
     slotted = to_slots(weight, HIDDEN_SLOTS[plan.cell])  # (H, S, H)
     units, depth = plan.blocks * plan.units, 16 // plan.fold * plan.deep * plan.depth
     hidden, slots, _ = slotted.shape
@@ -59,7 +59,7 @@ def pack_forward(weight: Tensor, plan: KernelPlan) -> Tensor:
 
 
 def pack_backward(weight: Tensor, plan: KernelPlan) -> Tensor:
-    """W_hh' for each cluster, block, warpgroup, tile and thread: rows are the cluster's units, k all that is sent."""
+    """Return W_hh' by cluster, block, warpgroup, tile, thread: rows are the cluster's units, k is all that is sent."""
     sent = weight.unflatten(0, (len(SENT_GATES[plan.cell]), -1)).transpose(0, 1)  # (H, sent, H)
     hidden, gates, _ = sent.shape
     clusters = plan.blocks // plan.cluster
@@ -78,7 +78,7 @@ def pack_backward(weight: Tensor, plan: KernelPlan) -> Tensor:
 def _arrange(
     axes: Tensor, plan: KernelPlan, tiles: tuple[int, ...], held: tuple[int, ...], laid: tuple[int, ...]
 ) -> Tensor:
-    """Order axes: those of tiles, then a tile's as threads hold it, the last ones' as they lie in shared memory."""
+    """Order axes: those of tiles, then a tile's as threads hold it; the last tiles' as they lie in shared memory."""
     first, last = (axes.permute(*tiles, *order).flatten(len(tiles)) for order in (held, laid))
     kept = plan.depth - plan.laid
     return torch.cat([first[..., :kept, :], last[..., kept:, :]], dim=-2)

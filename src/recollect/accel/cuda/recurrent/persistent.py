@@ -1,15 +1,14 @@
-"""Recurrent layers in one launch: a kernel keeps W_hh in registers and walks all steps (Diamos et al. 2016).
+"""Recurrent layers in one launch: a persistent kernel keeps W_hh in registers for all steps (Diamos et al. 2016).
 
-W_ih x of all steps is one large product before the walk, and the gradients of weights and inputs are large products
+W_ih x of all steps is one large matmul before the time loop, and the gradients of weights and inputs are large matmuls
 after it, or beside it. For Hopper GPUs, in bf16, fp16, and float32 where tf32 is allowed (`precision.py`). `REASONS`
-says why it is not used where it is not; who reads beside whom, and how, stands in `side_by_side.py`.
+holds why it is not used on a device; `wavefront.py` schedules several layers and matmuls beside each other.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -18,29 +17,29 @@ from recollect.accel.cell_inputs import CellInputs, is_traced
 from recollect.accel.cuda import nvrtc
 from recollect.accel.cuda.driver import Cuda, DriverError
 from recollect.accel.cuda.nvrtc import NoCudaCompiler
-from recollect.accel.cuda.recurrent import chunks as pieces, precision, wavefront as side_by_side
+from recollect.accel.cuda.recurrent import chunks, precision, wavefront
 from recollect.accel.cuda.recurrent.execution import Machine
-from recollect.accel.cuda.recurrent.passes import Found, Placement, Setting
+from recollect.accel.cuda.recurrent.passes import Placement, Results, Setting
 from recollect.accel.cuda.recurrent.plan import KernelPlan, offer
 from recollect.accel.cuda.recurrent.workspace import Extent
 from recollect.core.validate import compute_dtype
 
-REASONS: dict[str, str] = {}  # by device: why the plain path is taken there
-NARROW = (torch.bfloat16, torch.float16)
-FEWEST_STEPS = 16  # below, packing and launching cost more than the library's steps
-FEWEST_BESIDE, FEWEST_PILED = 64, 256  # below, streams and events cost more than walks side by side gain
-AT_ONCE = {"forward": 3, "backward": 3}  # walks
+REASONS: dict[str, str] = {}  # by device: why the plain path is selected there
+REDUCED = (torch.bfloat16, torch.float16)
+FEWEST_STEPS = 16  # below, packing and launching cost more than cuDNN's steps
+FEWEST_BESIDE, FEWEST_STACKED = 64, 256  # below, streams and events cost more than concurrent loops gain
+AT_ONCE = {"forward": 3, "backward": 3}  # concurrent loops
 
 _machines: dict[torch.device, Machine] = {}
-_plans: dict[tuple[Any, ...], KernelPlan | None] = {}
+_plans: dict[tuple[object, ...], KernelPlan | None] = {}
 
 
 class KernelGaveUp(RuntimeError):
-    """A block waited for another for seconds: the results of that walk are rubbish."""
+    """A block waited for another for seconds: the results of that launch are invalid."""
 
 
 def takes(cell: str, x: Tensor, hidden: int) -> bool:
-    """Whether a kernel can read x (B, T, D), and pays."""
+    """Return whether a persistent kernel can read x (B, T, D) and is faster."""
     if is_traced() or x.shape[1] < FEWEST_STEPS or x.numel() == 0:
         return False
     if type(x) not in (Tensor, nn.Parameter):
@@ -49,24 +48,24 @@ def takes(cell: str, x: Tensor, hidden: int) -> bool:
     if dtype is torch.float32:  # read as tf32; on a CPU nobody asks why not
         if not (device.type == "cuda" or device in _machines) or not precision.may_use_tf32(cell, x.shape[0]):
             return False
-    elif dtype not in NARROW:
+    elif dtype not in REDUCED:
         return False
     machine = find_machine(device)
-    return machine is not None and _pays(machine, cell, dtype, x.shape[0], hidden, device, torch.is_grad_enabled())
+    return machine is not None and _has_plans(machine, cell, dtype, x.shape[0], hidden, device, torch.is_grad_enabled())
 
 
 @lru_cache(maxsize=1024)
-def _pays(
+def _has_plans(
     machine: Machine, cell: str, dtype: torch.dtype, batch: int, hidden: int, device: torch.device, trains: bool
 ) -> bool:
-    """Whether there are plans."""
+    """Return whether there is a plan for each direction."""
     directions = ("forward", "backward") if trains else ("forward",)
     return all(find_plan(direction, cell, dtype, batch, hidden, device) for direction in directions)
 
 
-def takes_several(cell: str, x: Tensor, hidden: int, many: int, *, is_pile: bool) -> bool:
-    """Whether several layers of a shape can read at the same time, beside or above each other, and it pays."""
-    if x.shape[1] < (FEWEST_PILED if is_pile else FEWEST_BESIDE) or not takes(cell, x, hidden):
+def takes_several(cell: str, x: Tensor, hidden: int, many: int, *, is_stack: bool) -> bool:
+    """Return whether layers of one shape, in parallel or stacked, can read at the same time and that is faster."""
+    if x.shape[1] < (FEWEST_STACKED if is_stack else FEWEST_BESIDE) or not takes(cell, x, hidden):
         return False
     directions = ("forward", "backward") if torch.is_grad_enabled() else ("forward",)
     shape = (cell, compute_dtype(x), len(x), hidden, x.device)
@@ -75,7 +74,7 @@ def takes_several(cell: str, x: Tensor, hidden: int, many: int, *, is_pile: bool
 
 
 def find_machine(device: torch.device) -> Machine | None:
-    """Return what runs kernels on a device, or None and a reason."""
+    """Return what launches kernels on a device, or None with a reason in `REASONS`."""
     if device not in _machines and str(device) not in REASONS:
         if device.type != "cuda":
             REASONS[str(device)] = "not a CUDA device"
@@ -87,7 +86,7 @@ def find_machine(device: torch.device) -> Machine | None:
 
 
 def why_not(device: torch.device) -> str | None:
-    """Return why kernels cannot be used on a device, None where they can; asks for the compiler, compiles nothing."""
+    """Return why kernels cannot be used on a device, None where they can; loads the compiler, compiles nothing."""
     if find_machine(device) is not None:
         try:
             nvrtc.load()
@@ -99,7 +98,7 @@ def why_not(device: torch.device) -> str | None:
 def find_plan(
     direction: str, cell: str, dtype: torch.dtype, batch: int, hidden: int, device: torch.device, copies: int = 1
 ) -> KernelPlan | None:
-    """Return the fastest plan of which so many copies fit, compiled; None and a reason where there is none."""
+    """Return the fastest plan of which so many copies fit, compiled; None where there is none (why: `REASONS`)."""
     machine = find_machine(device)
     key = (direction, cell, dtype, batch, hidden, device, copies)
     if machine is None:
@@ -116,7 +115,7 @@ def find_plan(
 
 
 def check() -> None:
-    """Raise if a kernel gave up, and use none on that device any more; does not wait for the GPU."""
+    """Raise if a kernel gave up, and disable kernels on that device; does not synchronise with the GPU."""
     for device, machine in list(_machines.items()):
         if machine.told.value:
             del _machines[device]
@@ -127,41 +126,46 @@ def check() -> None:
 
 
 def read(cell: str, given: CellInputs, valid: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Read x (B, T, D): y (B, T, H), and the last h and c (B, H); rows stand still from their length on."""
+    """Read x (B, T, D): y (B, T, H), and the last h and c (B, H); a row's state is frozen from its length on."""
     ((y, h, c),) = read_several(cell, [given], valid)
     assert y is not None
     return y, h, c
 
 
 def read_several(
-    cell: str, givens: Sequence[CellInputs], valid: Tensor | None, *, is_pile: bool = False, both_ways: bool = False
-) -> list[Found]:
+    cell: str,
+    givens: Sequence[CellInputs],
+    valid: Tensor | None,
+    *,
+    is_stack: bool = False,
+    both_directions: bool = False,
+) -> list[Results]:
     """Read with layers of the same shape, at the same time where they fit: y, the last h and c of each.
 
-    In a pile each layer reads what the one before it gives: only the first has an x, and only the last gives its y.
-    Both ways, for rows that are not ragged: two layers read the same x, the second from its last step to its first.
+    In a stack each layer reads the outputs of the one before it: only the first has an x, and only the last returns y.
+    `both_directions`, for rows that are not ragged: two layers read the same x, the second from its last step on.
     """
     check()
     lengths = None if valid is None else valid.sum(1, dtype=torch.int32)
     x, keeps = givens[0].x, any(given.needs_gradients() for given in givens)
     (batch, steps, width), device = x.shape, x.device
     extent = Extent(cell, steps, batch, width, givens[0].w_hh.shape[1], compute_dtype(x))
-    shape = (find_machine(device), extent, device, len(givens), is_pile)
+    shape = (find_machine(device), extent, device, len(givens), is_stack)
     ahead, back = find_way("forward", *shape), find_way("backward", *shape) if keeps else None
-    setting = Setting(extent, ahead, back, is_pile, both_ways)
-    return side_by_side.read(setting, lengths, givens)
+    setting = Setting(extent, ahead, back, is_stack, both_directions)
+    return wavefront.read(setting, lengths, givens)
 
 
 @lru_cache(maxsize=1024)
 def find_way(
-    direction: str, machine: Machine | None, extent: Extent, device: torch.device, many: int, is_pile: bool
+    direction: str, machine: Machine | None, extent: Extent, device: torch.device, many: int, is_stack: bool
 ) -> Placement:
-    """Let as many walks run at once as fit, each with its whole batch; pieces where that lets something run beside."""
+    """Place as many concurrent loops as fit, each with its whole batch; cut time where something can run beside."""
     shape = (direction, extent.cell, extent.dtype, extent.batch, extent.units, device)
     machine, (plan, at_once) = _ready(*shape)[1], _most_at_once(machine, *shape, many)
-    if is_pile and at_once > 1:
-        return Placement(machine, plan, at_once, pieces.cut_evenly(extent.steps, pieces.MOST))
-    return Placement(machine, plan, at_once, pieces.cut_for_products(plan, extent, many, at_once, machine.chip))
+    if is_stack and at_once > 1:
+        return Placement(machine, plan, at_once, chunks.cut_evenly(extent.steps, chunks.MOST))
+    return Placement(machine, plan, at_once, chunks.cut_for_products(plan, extent, many, at_once, machine.chip))
 
 
 @lru_cache(maxsize=1024)
@@ -175,7 +179,7 @@ def _most_at_once(
     device: torch.device,
     many: int,
 ) -> tuple[KernelPlan, int]:
-    """Return a plan for each of many walks, and how many of them fit side by side, each with its whole batch."""
+    """Return a plan for each of `many` loops, and how many of them fit at once, each with its whole batch."""
     shape = (cell, dtype, batch, hidden, device)
     for copies in range(min(many, AT_ONCE[direction]), 1, -1):
         plan = find_plan(direction, *shape, copies)

@@ -1,15 +1,15 @@
-"""How a recurrent layer is laid over a GPU: which blocks own which units and rows, and how they exchange.
+"""How a recurrent layer is mapped to a GPU: which blocks own which units and rows, and how they exchange states.
 
 A plan fixes everything that the kernels in `cuda/` are compiled for. Plans are offered in the order of their speed; the
-first that fits on the chip is taken.
+first that fits on the chip is selected.
 
-What a step costs on an H200, in µs (measured parts: all blocks of a chip meet through one counter 0.95; a block takes
-64 KB from the second-level cache in 0.6, which runs beside the product of 64 gate rows x k 1024 x 32 rows, 0.6 too):
+What a step costs on an H200, in µs (measured parts: all blocks of a chip synchronise through one counter 0.95; a block
+copies 64 KB from the L2 cache in 0.6, beside the product of 64 gate rows x k 1024 x 32 rows, 0.6 too):
 
     through the cache   0.95 + max(copy, product) + 0.1 for the first chunk + 0.3 for what follows the product
     inside a cluster    0.3 + product + 0.3
 
-In tf32 a product takes twice as long, and so does a copy of as many numbers.
+In tf32 a product takes twice as long, and so does a copy of as many elements.
 
 Backward sends four gates instead of one state. If every block read all of them, 32 rows at H 1024 would be 256 KB and
 2.3 µs; a cluster of 4 blocks that share k read 64 KB each and add 0.3 for partial sums inside the cluster.
@@ -27,19 +27,19 @@ import torch
 CELLS = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 SENT = {"lstm": 4, "gru": 3, "rnn_tanh": 1, "rnn_relu": 1}  # slots of a unit that W_hh multiplies in backward
 ROWS = (8, 16, 24, 32, 64)  # rows of a group: the columns of a product
-INSIDE = (24,)  # of these inside clusters alone: seven of 16 blocks fit on a chip; through the cache they are slower
-REGISTERS = 208  # of a thread's 255, for weights and sums: more leave no room for the rest
-FEWER_REGISTERS = 192  # enough in tf32, whose elements take more: above, weights go to shared memory as far as they fit
+INSIDE = (24,)  # of these only inside clusters: seven of 16 blocks fit on a chip; through the cache they are slower
+REGISTERS = 208  # of a thread's 255, for weights and sums: more leave too few for the rest
+FEWER_REGISTERS = 192  # enough in tf32, whose elements take more: other weights go to shared memory, as far as they fit
 LAID_BYTES = 2048  # of a tile of weights
-MOST_LAUNCHES = 2  # in tf32, where registers alone cannot hold the weights: more are not worth it, as far as is known
+MOST_LAUNCHES = 2  # in tf32, where registers alone cannot hold the weights: more were not measured to be faster
 WIDEST = 512  # hidden units that one cluster of 16 blocks can hold
 COUNTER_GAP = 32
-CHUNK_BYTES = 8192  # at least: the product begins when the first chunk is there, and every chunk has its price
+CHUNK_BYTES = 8192  # at least: the product begins when the first chunk has arrived, and every chunk has a cost
 
 
 @dataclass(frozen=True)
 class Chip:
-    """What a plan must know of a GPU."""
+    """What a plan needs to know of a GPU."""
 
     multiprocessors: int = 132
     shared_bytes: int = 232_448  # that one block may have
@@ -47,7 +47,7 @@ class Chip:
 
 @dataclass(frozen=True)
 class KernelPlan:
-    """One kernel, laid out. See `cuda/common.cuh` for the words."""
+    """The layout of one kernel. `cuda/common.cuh` defines the terms."""
 
     direction: str  # "forward" or "backward"
     cell: str
@@ -64,10 +64,10 @@ class KernelPlan:
     tiles: int = 1  # sixteens of units of a block
     high: int = 1  # backward: tiles of 64 units of a warpgroup
     tf32: bool = False  # float32, multiplied as tf32
-    laid: int = 0  # tiles of weights of a warpgroup in shared memory, where registers have no room
+    laid: int = 0  # tiles of weights of a warpgroup in shared memory, where registers do not suffice
 
     def __hash__(self) -> int:
-        """Reckon it once: every call looks a plan up in many places."""
+        """Return a cached hash: every call looks a plan up in many places."""
         return self._hash
 
     @cached_property
@@ -76,7 +76,7 @@ class KernelPlan:
 
     @property
     def dtype(self) -> torch.dtype:
-        """Of the tensors that it reads and gives."""
+        """Dtype of the tensors that it reads and writes."""
         return torch.float32 if self.tf32 else torch.float16 if self.half else torch.bfloat16
 
     @property
@@ -124,12 +124,12 @@ class KernelPlan:
 
     @property
     def share_bytes(self) -> int:
-        """What a block multiplies its weights with, in one step."""
+        """Bytes that a block multiplies its weights with, in one step."""
         return self.deep * self.depth * self.rows * 32
 
     @property
     def paired(self) -> bool:
-        """Whether sums are sent by twos: bf16 keeps less of them, and from 16 rows on they fill a store."""
+        """Whether sums are sent in pairs: bf16 needs fewer bits of them, and from 16 rows on they fill a store."""
         return not (self.half or self.tf32) and self.rows > 8
 
     @property
@@ -146,7 +146,7 @@ class KernelPlan:
 
     @property
     def exchange_bytes(self) -> int:
-        """What the groups exchange through the cache: two steps of it."""
+        """Bytes that the groups exchange through the cache, for two steps."""
         shares = 1 if self.direction == "forward" else self.cluster
         return 2 * self.groups * shares * self.share_bytes if self.through_l2 else 0
 
@@ -158,7 +158,7 @@ class KernelPlan:
 
     @property
     def source(self) -> str:
-        """The file that it is compiled from."""
+        """The source file that it is compiled from."""
         return self.direction
 
     @property
@@ -168,7 +168,7 @@ class KernelPlan:
 
     @property
     def macros(self) -> dict[str, int]:
-        """What the source is compiled with."""
+        """The macros that the source is compiled with."""
         fields = {name: value for name, value in vars(self).items() if name not in ("direction", "cell", "groups")}
         kind = {"CELL": CELLS.index(self.cell), "PAIRED": int(self.paired)}
         return kind | {name.upper(): int(value) for name, value in fields.items()}
@@ -176,7 +176,7 @@ class KernelPlan:
 
 @dataclass(frozen=True)
 class Chore:
-    """A small kernel that goes with a walk; any number of threads share the work, and none waits for another."""
+    """A small kernel before or after a time loop; any number of threads divide the work, and none waits for another."""
 
     source: str
     direction: str
@@ -192,7 +192,7 @@ class Chore:
 
     @classmethod
     def all_of(cls, plan: KernelPlan) -> dict[str, Chore]:
-        """Return the chores that go with a plan, by name."""
+        """Return the chores of a plan, by name."""
         names = ("prepare",) if plan.direction == "forward" else ("prepare", "finish")
         return {name: cls(name, plan.direction, plan.cell, plan.half, plan.tf32) for name in names}
 
@@ -203,13 +203,13 @@ class Chore:
 
     @property
     def macros(self) -> dict[str, int]:
-        """What the source is compiled with: sizes are arguments, so that few are compiled."""
+        """The macros that the source is compiled with: sizes are arguments, so that few variants are compiled."""
         kind = {"CELL": CELLS.index(self.cell), "HALF": int(self.half), "TF32": int(self.tf32)}
         return {**kind, "BACKWARD": int(self.direction == "backward"), "THREADS": self.threads}
 
 
 class Wanted(NamedTuple):
-    """What a plan is asked for."""
+    """What a plan is requested for."""
 
     direction: str
     cell: str
@@ -219,7 +219,7 @@ class Wanted(NamedTuple):
     hidden: int
 
     def plan(self, rows: int, groups: int, blocks: int, cluster: int, through_l2: bool, **rest: Any) -> KernelPlan:
-        """Lay it out."""
+        """Return a plan for it."""
         kind = self.direction, self.cell, self.half
         return KernelPlan(*kind, rows, groups, blocks, cluster, through_l2, tf32=self.tf32, **rest)
 
@@ -236,7 +236,7 @@ def offer(
 
 
 def _inside_cluster(wanted: Wanted) -> Iterator[KernelPlan]:
-    blocks = max(2, _ceil(wanted.hidden, 32))  # a cluster of one may not send to itself
+    blocks = max(2, _ceil(wanted.hidden, 32))  # a cluster of one cannot send to itself
     high = 1 if wanted.direction == "forward" else _ceil(blocks, 4)
     for rows in ROWS[:-1] if wanted.tf32 else ROWS:  # a thread sends 16 bytes of its block's slice, at most
         yield wanted.plan(rows, _ceil(wanted.batch, rows), blocks, blocks, False, wide=2, deep=1, tiles=2, high=high)
@@ -251,7 +251,7 @@ def _through_l2(wanted: Wanted, chip: Chip) -> Iterator[KernelPlan]:
     tiles = share * _sent(wanted.direction, wanted.cell) * _fold(wanted.tf32) // 2  # of k, for a warpgroup
     for rows, groups in _slices(wanted.batch, most=chip.multiprocessors // blocks):
         chunks = max(1, min(4, tiles * rows * 32 // CHUNK_BYTES, share // 2))
-        if wanted.tf32:  # registers are dear: as little of the last chunk as can be is empty
+        if wanted.tf32:  # registers are scarce: leave as little of the last chunk empty as possible
             chunks = min(range(1, chunks + 1), key=lambda n: (n * _ceil(share, 2 * n), -n))
         per_chunk = _ceil(share, 2 * chunks)
         plan = wanted.plan(rows, groups, blocks, cluster, True, wide=1, deep=2, chunks=chunks, per_chunk=per_chunk)
@@ -262,16 +262,16 @@ def _through_l2(wanted: Wanted, chip: Chip) -> Iterator[KernelPlan]:
 
 
 def _lay_down(plan: KernelPlan, chip: Chip) -> KernelPlan:
-    """Leave weights in shared memory, as many as registers are short of or as there is room for."""
-    room = (chip.shared_bytes - plan.shared_bytes) // (plan.wide * plan.deep * LAID_BYTES)
-    return replace(plan, laid=max(0, min(room, _ceil(plan.registers - FEWER_REGISTERS, 4))))
+    """Move weights to shared memory: as many as exceed the registers, or as fit."""
+    spare = (chip.shared_bytes - plan.shared_bytes) // (plan.wide * plan.deep * LAID_BYTES)
+    return replace(plan, laid=max(0, min(spare, _ceil(plan.registers - FEWER_REGISTERS, 4))))
 
 
 def _slices(batch: int, most: int) -> list[tuple[int, int]]:
-    """Rows of a group and groups of a launch: few launches first, then few rows. Large clusters may not fill a chip."""
+    """Return rows of a group and groups of a launch: few launches first, then few rows."""
     every = [rows for rows in ROWS if rows not in INSIDE]
     found = {(rows, min(_ceil(batch, rows), groups)) for rows in every for groups in range(1, most + 1)}
-    return sorted(found, key=lambda way: (_ceil(batch, way[0] * way[1]), *way))
+    return sorted(found, key=lambda pair: (_ceil(batch, pair[0] * pair[1]), *pair))
 
 
 def _sent(direction: str, cell: str) -> int:

@@ -1,6 +1,6 @@
 """The matmul precision of recurrences: that which torch.nn's are allowed.
 
-float32 may be multiplied in tf32, which keeps ten bits after the point. torch.nn's recurrences go by cuDNN's allowance
+float32 may be multiplied in tf32, which keeps ten bits of mantissa. torch.nn's recurrences go by cuDNN's allowance
 (`torch.backends.cudnn.allow_tf32`, on by default), for W_ih x of all steps as well as for the steps; so do ours. Where
 it is off, float32 is left to torch. At some sizes cuDNN does not use its allowance; ours always do.
 
@@ -22,7 +22,7 @@ FEWEST_ROWS = 16  # with fewer cuDNN's steps are in full precision, and ours wer
 
 
 def may_use_tf32(cell: str, batch: int) -> bool:
-    """Whether float32 may be read in tf32: where torch.nn's recurrences are allowed to, in cells that use it."""
+    """Return whether float32 may be read in tf32: where torch.nn's recurrences are allowed to, in cells that use it."""
     if cell not in TF32_CELLS or batch < FEWEST_ROWS:
         return False
     cudnn: Any = torch.backends.cudnn
@@ -41,9 +41,9 @@ WANTED: dict[torch.dtype, tuple[str, Any]] = {  # of cuBLAS, by the dtype of mat
 
 @contextmanager
 def of_products(dtype: torch.dtype) -> Iterator[None]:
-    """Set what cuBLAS is allowed as is said above, and restore it afterwards.
+    """Set what cuBLAS is allowed as described above, and restore it afterwards.
 
-    It is one for all threads: whoever multiplies in another thread in that moment is allowed the same.
+    The setting is global: matmuls of other threads in the meantime run under it too.
     """
     matmul: Any = torch.backends.cuda.matmul
     name, wanted = WANTED[dtype]

@@ -1,9 +1,9 @@
-"""Work that may run side by side: tasks in lanes, each of which says what it comes after.
+"""Concurrent work: tasks on streams, each of which names the tasks it comes after.
 
-On a GPU a lane is a stream, and to come after a task of another lane is to wait for its event; elsewhere tasks run in
-the order in which they are listed. Lane 0 is the current stream: whatever is first in it is asked for before the others
-part from it. All of it begins after what the current stream has been given, and what it is given next begins after all
-of it: so memory that is allocated before and freed afterwards needs no further care, and a CUDA graph captures it.
+To come after a task on another CUDA stream is to wait for its event; on other devices tasks run in the order in which
+they are listed. Stream 0 is the current one: its first task is launched before the others fork from it. All tasks begin
+after the work already on the current stream, and what is launched there next begins after all of them: so memory that
+is allocated before and freed afterwards needs no `record_stream`, and a CUDA graph captures it all.
 """
 
 from __future__ import annotations
@@ -19,109 +19,109 @@ import torch
 
 @dataclass(frozen=True, eq=False)
 class StreamTask:
-    """Something to do in a lane, after the tasks listed before it in that lane and after those named."""
+    """Work for a stream, after the tasks listed before it on that stream and after those named."""
 
-    lane: int
-    what: Any
+    stream: int
+    what: object
     after: tuple[StreamTask, ...] = ()
 
 
 class Schedule:
-    """Tasks in an order in which they can be asked for: each stands after all that it waits for.
+    """Tasks in an order in which they can be launched: each is listed after all that it waits for.
 
-    It holds nothing of a call, so that one serves for many: making hundreds of tasks takes as long as asking for them.
+    It holds nothing of one call, so it is reused: making hundreds of tasks takes as long as launching them.
     """
 
     def __init__(self, tasks: Sequence[StreamTask]) -> None:
         self.tasks = tuple(tasks)
-        self.lanes = sorted({task.lane for task in tasks})
-        self.awaited = {b for t in tasks for b in t.after if b.lane != t.lane}
+        self.streams = sorted({task.stream for task in tasks})
+        self.awaited = {b for t in tasks for b in t.after if b.stream != t.stream}
 
 
-class Lanes(Protocol):
+class Streams(Protocol):
     """Where tasks run."""
 
-    def begin(self, lanes: Sequence[int]) -> None:
-        """Let these lanes begin after all that was asked for before."""
+    def begin(self, streams: Sequence[int]) -> None:
+        """Let these streams begin after all that was launched before."""
         ...
 
-    def do(self, lane: int, work: Callable[[], None]) -> None:
-        """Do it in the lane."""
+    def do(self, stream: int, work: Callable[[], None]) -> None:
+        """Launch it on the stream."""
         ...
 
-    def mark(self, lane: int) -> Any:
-        """Return what others can wait for: the end of all that this lane was given so far."""
+    def mark(self, stream: int) -> Any:
+        """Return what others can wait for: the end of all that was launched on this stream so far."""
         ...
 
-    def wait(self, lane: int, mark: Any) -> None:
-        """Let what the lane is given from now on begin after the mark."""
+    def wait(self, stream: int, mark: Any) -> None:
+        """Let what is launched on the stream from now on begin after the mark."""
         ...
 
-    def end(self, lanes: Sequence[int]) -> None:
-        """Let what is asked for next begin after all lanes."""
+    def end(self, streams: Sequence[int]) -> None:
+        """Let what is launched next begin after all streams."""
         ...
 
 
 class InTurn:
-    """All lanes are one: what is asked for is done at once."""
+    """All streams are one: each task is done at once."""
 
-    def begin(self, lanes: Sequence[int]) -> None:
-        """All before is done."""
+    def begin(self, streams: Sequence[int]) -> None:
+        """Do nothing: everything before is done."""
 
-    def do(self, lane: int, work: Callable[[], None]) -> None:
-        """Do it now."""
+    def do(self, stream: int, work: Callable[[], None]) -> None:
+        """Run it now."""
         work()
 
-    def mark(self, lane: int) -> Any:
-        """All before is done."""
+    def mark(self, stream: int) -> Any:
+        """Do nothing: everything before is done."""
 
-    def wait(self, lane: int, mark: Any) -> None:
-        """All before is done."""
+    def wait(self, stream: int, mark: Any) -> None:
+        """Do nothing: everything before is done."""
 
-    def end(self, lanes: Sequence[int]) -> None:
-        """All is done."""
+    def end(self, streams: Sequence[int]) -> None:
+        """Do nothing: everything is done."""
 
 
 class CudaStreams:
-    """Lanes of a GPU. Where blocks of several wait for room, those of the more urgent lane come first."""
+    """Streams of a GPU. Where blocks of several wait for a multiprocessor, those of the higher priority come first."""
 
     def __init__(self, device: torch.device, urgency: Sequence[int]) -> None:
         self.device, self.urgency, self.before = device, urgency, torch.cuda.current_device()
         self.main = self.current = torch.cuda.current_stream(device)
         self.streams = {0: self.main}
 
-    def begin(self, lanes: Sequence[int]) -> None:
-        """Mark where the lanes part from the current stream."""
+    def begin(self, streams: Sequence[int]) -> None:
+        """Record the event where other streams fork from the current one."""
         self.start = self.main.record_event()
 
-    def do(self, lane: int, work: Callable[[], None]) -> None:
-        """Ask for it on the lane's stream, which stays the current one: to change it takes longer than to ask."""
-        self._turn_to(self._stream(lane))
+    def do(self, stream: int, work: Callable[[], None]) -> None:
+        """Launch it on that stream, which stays the current one: setting it takes longer than a launch."""
+        self._turn_to(self._stream(stream))
         work()
 
-    def mark(self, lane: int) -> torch.cuda.Event:
+    def mark(self, stream: int) -> torch.cuda.Event:
         """Record an event."""
-        return self.streams[lane].record_event()
+        return self.streams[stream].record_event()
 
-    def wait(self, lane: int, mark: torch.cuda.Event) -> None:
+    def wait(self, stream: int, mark: torch.cuda.Event) -> None:
         """Wait for it."""
-        self._stream(lane).wait_event(mark)
+        self._stream(stream).wait_event(mark)
 
-    def end(self, lanes: Sequence[int]) -> None:
-        """Go back to the stream that was current, and let it wait for all."""
+    def end(self, streams: Sequence[int]) -> None:
+        """Restore the stream that was current, and let it wait for all."""
         self._turn_to(self.main)
         for stream in self.streams.values():
             if stream is not self.main:
                 self.main.wait_event(stream.record_event())
-        if torch.cuda.current_device() != self.before:  # to turn to a stream is to turn to its device
+        if torch.cuda.current_device() != self.before:  # setting a stream sets its device
             torch.cuda.set_device(self.before)
 
-    def _stream(self, lane: int) -> torch.cuda.Stream:
-        """Return a lane's stream, which begins when it is first used: by then the first task has been asked for."""
-        if lane not in self.streams:
-            self.streams[lane] = _stream(self.device, lane, -self.urgency[lane])
-            self.streams[lane].wait_event(self.start)
-        return self.streams[lane]
+    def _stream(self, stream: int) -> torch.cuda.Stream:
+        """Return a stream by number; it forks when it is first used: by then the first task has been launched."""
+        if stream not in self.streams:
+            self.streams[stream] = _stream(self.device, stream, -self.urgency[stream])
+            self.streams[stream].wait_event(self.start)
+        return self.streams[stream]
 
     def _turn_to(self, stream: torch.cuda.Stream) -> None:
         if stream is not self.current:
@@ -130,7 +130,7 @@ class CudaStreams:
 
 
 class _Own(local):
-    """A thread's streams: one thread may capture a graph while another works."""
+    """A thread's streams: one thread may capture a CUDA graph while another works."""
 
     def __init__(self) -> None:
         self.streams: dict[tuple[torch.device, int, int], torch.cuda.Stream] = {}
@@ -139,33 +139,33 @@ class _Own(local):
 _own = _Own()
 
 
-def _stream(device: torch.device, lane: int, priority: int) -> torch.cuda.Stream:
-    key = (device, lane, priority)
+def _stream(device: torch.device, stream: int, priority: int) -> torch.cuda.Stream:
+    key = (device, stream, priority)
     if key not in _own.streams:
         _own.streams[key] = torch.cuda.Stream(device, priority=priority)
     return _own.streams[key]
 
 
-def lanes_for(device: torch.device, urgency: Sequence[int]) -> Lanes:
-    """Return lanes of a device, each as urgent as is said; one alone is the current stream."""
+def streams_for(device: torch.device, urgency: Sequence[int]) -> Streams:
+    """Return streams of a device with these priorities; one alone is the current stream."""
     return CudaStreams(device, urgency) if device.type == "cuda" and len(urgency) > 1 else InTurn()
 
 
 def perform(schedule: Schedule, work: Callable[[Any], None], device: torch.device, urgency: Sequence[int]) -> None:
-    """Do all tasks, each when its time has come; `urgency` is that of each lane, 0 for what can wait.
+    """Launch all tasks in order; `urgency` is the priority of each stream, 0 for what can wait.
 
-    That of lane 0 does not count: the current stream has its own.
+    That of stream 0 does not count: the current stream has its own.
     """
-    lanes = lanes_for(device, urgency if len(schedule.lanes) > 1 else [0])
+    streams = streams_for(device, urgency if len(schedule.streams) > 1 else [0])
     marks: dict[StreamTask, Any] = {}
-    lanes.begin(schedule.lanes)
+    streams.begin(schedule.streams)
     try:
         for task in schedule.tasks:
             for before in task.after:
-                if before.lane != task.lane:
-                    lanes.wait(task.lane, marks[before])
-            lanes.do(task.lane, partial(work, task.what))
+                if before.stream != task.stream:
+                    streams.wait(task.stream, marks[before])
+            streams.do(task.stream, partial(work, task.what))
             if task in schedule.awaited:
-                marks[task] = lanes.mark(task.lane)
+                marks[task] = streams.mark(task.stream)
     finally:
-        lanes.end(schedule.lanes)
+        streams.end(schedule.streams)

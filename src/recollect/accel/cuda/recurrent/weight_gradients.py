@@ -1,4 +1,4 @@
-"""What follows the walk back: large products, and one launch of `cuda/finish.cu` that gives them torch's order."""
+"""What follows the backward loop: large matmuls, and one launch of `cuda/finish.cu` that restores torch's order."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from recollect.accel.cuda.recurrent.plan import KernelPlan
 
 
 class FinishArguments(ctypes.Structure):
-    """`Finish` of finish.cu."""
+    """`Finish` of finish.cu, field by field."""
 
     _fields_ = (
         *((name, TensorPointer) for name in ("product_ih", "product_hh")),
@@ -28,9 +28,9 @@ class FinishArguments(ctypes.Structure):
 
 
 class WeightProducts:
-    """dW_ih = Σ dlogits' x and dW_hh = Σ dlogits' h_{t-1}, slot by slot, of all steps at once or piece by piece.
+    """dW_ih = Σ dlogits' x and dW_hh = Σ dlogits' h_{t-1}, slot by slot, of all steps at once or chunk by chunk.
 
-    Pieces are added up in float32, so that they cost no digits.
+    Chunks are accumulated in float32, so that cutting time loses no precision.
     """
 
     def __init__(self, ih: Tensor | None, hh: Tensor | None) -> None:
@@ -46,12 +46,12 @@ class WeightProducts:
 
 
 def _add_product(total: Tensor, left: Tensor, right: Tensor, *, is_first: bool) -> None:
-    """Write, or add to what is there, a product of numbers that may be narrower than their sum."""
+    """Compute total = left right, or total += left right; the total may have a higher precision than the factors."""
     if total.dtype is left.dtype and is_first:
         torch.mm(left, right, out=total)
     elif total.dtype is left.dtype:
         total.addmm_(left, right)
-    elif total.device.type != "cuda":  # no such product
+    elif total.device.type != "cuda":  # mm with an output dtype is for CUDA alone
         total.addmm_(left.float(), right.float(), beta=int(not is_first))
     elif is_first:
         torch.mm(left, right, torch.float32, out=total)
@@ -63,7 +63,7 @@ def _add_product(total: Tensor, left: Tensor, right: Tensor, *, is_first: bool) 
 
 @lru_cache
 def _adds_to_float32(device: torch.device, dtype: torch.dtype) -> bool:
-    """Whether this torch adds a product of narrow numbers to wide ones: not all that give it in float32 do."""
+    """Return whether addmm has a float32 total for reduced-precision factors: not every torch whose mm has it does."""
     narrow, wide = (torch.zeros(8, 8, device=device, dtype=d) for d in (dtype, torch.float32))
     try:
         torch.addmm(wide, narrow, narrow, torch.float32, out=wide)
@@ -75,9 +75,9 @@ def _adds_to_float32(device: torch.device, dtype: torch.dtype) -> bool:
 def weight_gradients(
     machine: Machine, plan: KernelPlan, products: WeightProducts, d_bias: Tensor, shape: tuple[int, int], dtypes: Any
 ) -> tuple[Tensor | None, ...]:
-    """Return dW_ih, dW_hh, db_ih and db_hh in torch's order, each where it has a dtype.
+    """Return dW_ih, dW_hh, db_ih and db_hh in torch's order, None where its dtype is None.
 
-    `d_bias` (pairs, H·S) has sums over the steps; `shape` is that of a row's x and h, D and H.
+    `d_bias` (pairs, H·S) has sums over the steps; `shape` is (D, H).
     """
     width, units = shape
     rows, narrow = units * len(SENT_GATES[plan.cell]), plan.dtype

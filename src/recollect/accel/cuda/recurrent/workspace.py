@@ -1,7 +1,7 @@
-"""Memory that a walk shares out: to ask for it once takes a host less than to ask for every part of it.
+"""Workspace of a time loop: one allocation takes the host less time than one for each part.
 
-Parts lie in one room if they are let go together. What a caller keeps, outputs and the last states, has memory of its
-own, so that nobody holds a room by holding a part of it.
+Parts that are freed together lie in one workspace. What a caller keeps, outputs and the last states, has memory of its
+own, so that holding a part never holds a whole workspace.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ class Extent(NamedTuple):
     batch: int  # B
     width: int  # D
     units: int  # H
-    dtype: torch.dtype  # of products
-    has_x: bool = True  # False: another layer has laid x out
+    dtype: torch.dtype  # of matmul operands
+    has_x: bool = True  # False: another layer holds x, time-major
 
     @property
     def columns(self) -> int:
@@ -40,7 +40,7 @@ class Extent(NamedTuple):
 
     @property
     def pairs(self) -> int:
-        """Pairs of rows, which sum on the way back together."""
+        """Pairs of rows, whose bias gradients backward sums together."""
         return -(-self.batch // 2)
 
 
@@ -55,7 +55,7 @@ class Layout(NamedTuple):
 
 
 def lay_out(parts: Parts) -> Layout:
-    """Put parts one after the other; one of no bytes is none."""
+    """Return parts one after the other; those of no bytes are left out."""
     starts, end = {}, 0
     for name, size in parts.items():
         if size:
@@ -64,8 +64,8 @@ def lay_out(parts: Parts) -> Layout:
     return Layout(starts, end)
 
 
-class Room:
-    """Memory, and what lies where in it."""
+class Workspace:
+    """One allocation, and where each part lies in it."""
 
     def __init__(self, memory: Tensor, layout: Layout) -> None:
         self.memory, self.layout, self.starts = memory, layout, layout.starts
@@ -73,12 +73,12 @@ class Room:
         self.addresses = {name: begin + start for name, start in layout.starts.items()}
 
     @classmethod
-    def make(cls, like: Tensor, dtype: torch.dtype, layout: Layout) -> Room:
-        """Ask for memory, where a tensor is."""
+    def make(cls, like: Tensor, dtype: torch.dtype, layout: Layout) -> Workspace:
+        """Allocate it on the device of a tensor."""
         return cls(like.new_empty(layout.size // dtype.itemsize, dtype=dtype), layout)
 
     def matrix(self, name: str, rows: int, columns: int, *, after: int = 0) -> Tensor:
-        """Return rows of a part as a matrix, in the room's dtype, after so many others."""
+        """Return rows of a part as a matrix, in the workspace's dtype, from row `after` on."""
         start = self.starts[name] // self.memory.itemsize + after * columns
         return self.memory.as_strided((rows, columns), (columns, 1), start)
 
@@ -87,7 +87,7 @@ class Room:
         return self.memory.as_strided((columns, rows), (1, columns), self.starts[name] // self.memory.itemsize)
 
     def floats(self, name: str, rows: int, columns: int, *, after: int = 0) -> Tensor:
-        """Return rows of a part in float32, after so many others."""
+        """Return rows of a part in float32, from row `after` on."""
         return self._wide.as_strided((rows, columns), (columns, 1), self.starts[name] // 4 + after * columns)
 
     @cached_property
@@ -95,40 +95,40 @@ class Room:
         return self.memory.view(torch.float32)
 
 
-def forward_parts(extent: Extent, zeros: int, packed: int, pieces: int, *, has_bias: bool) -> Parts:
-    """What the walk forward needs as long as it goes on; last_h and last_c after each piece (pieces, B, H)."""
+def forward_parts(extent: Extent, zeros: int, packed: int, chunks: int, *, has_bias: bool) -> Parts:
+    """Return what forward needs while it runs; last_h and last_c after each chunk (chunks, B, H)."""
     state = 4 * extent.batch * extent.units
     parts = {"zeros": zeros, "packed": packed, "bias": 4 * extent.columns if has_bias else 0}
-    parts |= {"first_h": state, "last_h": pieces * state}
-    return parts | {"first_c": state, "last_c": pieces * state} if extent.has_cells else parts
+    parts |= {"first_h": state, "last_h": chunks * state}
+    return parts | {"first_c": state, "last_c": chunks * state} if extent.has_cells else parts
 
 
 def kept_parts(extent: Extent, *, keeps: bool) -> Parts:
-    """What is read in products, and again on the way back: there also all c (T + 1, B, H), c_0 first or last."""
+    """Return what matmuls read, and backward again: for it also all c (T + 1, B, H), c_0 first or last."""
     rows, units, size = extent.steps * extent.batch, extent.units, extent.dtype.itemsize
     return {
         "slotted": size * extent.columns * extent.width,  # (H·S, D)
         "by_time": size * rows * extent.width if extent.has_x else 0,  # (T·B, D)
-        "gates": size * rows * extent.columns,  # (T·B, H·S): logits before the walk
+        "gates": size * rows * extent.columns,  # (T·B, H·S): logits before the time loop
         "cells": size * (rows + extent.batch) * units if keeps and extent.has_cells else 0,
     }
 
 
-def backward_parts(extent: Extent, zeros: int, packed: int, pieces: int, *, wants_ih: bool, wants_hh: bool) -> Parts:
-    """What the walk back needs and gives, but for what the caller is given.
+def backward_parts(extent: Extent, zeros: int, packed: int, chunks: int, *, wants_ih: bool, wants_hh: bool) -> Parts:
+    """Return what backward needs and computes, but for what the caller receives.
 
-    Gradients at the states before each piece (pieces, B, H), sums over the steps of a piece by pairs of rows, and the
-    products that are gradients of weights, slot by slot; pieces of these are added up in float32.
+    Gradients of the states before each chunk (chunks, B, H), sums over the steps of a chunk by pairs of rows, and the
+    gradients of weights, slot by slot; those of several chunks are accumulated in float32.
     """
     columns, narrow = extent.columns, extent.dtype.itemsize
-    state, wide = 4 * pieces * extent.batch * extent.units, narrow if pieces == 1 else 4
+    state, wide = 4 * chunks * extent.batch * extent.units, narrow if chunks == 1 else 4
     return {
         "zeros": zeros,
         "packed": packed,
         "d_logits": narrow * extent.steps * extent.batch * columns,  # (T·B, H·S)
         "d_hidden": state,
         "d_cell": state if extent.has_cells else 0,
-        "d_sums": 4 * pieces * extent.pairs * columns,
+        "d_sums": 4 * chunks * extent.pairs * columns,
         "product_ih": wide * columns * extent.width if wants_ih else 0,  # (H·S, D)
         "product_hh": wide * columns * extent.units if wants_hh else 0,  # (H·S, H)
     }

@@ -1,15 +1,15 @@
-// One step of attention, its lists split over blocks. A part of a context is its softmax-weighted mean over a split, the
-// weight of that and the largest score; scores are in powers of two. Every block puts the parts together for itself.
+// One step of attention, a head's keys split over blocks. A partial context is its softmax-weighted mean over a split, the
+// weight of that and the largest score; scores are in powers of two. Every block combines the parts itself.
 //
-// Constants: ROWS, HEADS, KV_HEADS, HEAD, ROTARY, SCALE; SPLITS, of a list, at most
+// Constants: ROWS, HEADS, KV_HEADS, HEAD, ROTARY, SCALE; SPLITS, of a head's keys, at most
 #pragma once
 #include "exchange.cuh"
 
 constexpr int QKV = (HEADS + 2 * KV_HEADS) * HEAD;
-constexpr int LANES = HEAD / 8;                // lanes that share a slot of the list: eight features each
-constexpr int GROUPS = THREADS / LANES;        // slots that a block looks at together
-constexpr int AHEAD = 4;                       // times so many slots are asked for before the query is there
-constexpr int SHORTEST = AHEAD * GROUPS;       // slots worth a block of their own: a split more is more for all to gather
+constexpr int LANES = HEAD / 8;                // lanes that share a slot: eight features each
+constexpr int GROUPS = THREADS / LANES;        // slots that a block reads together
+constexpr int AHEAD = 4;                       // times so many slots are requested before the query has arrived
+constexpr int SHORTEST = AHEAD * GROUPS;       // slots that justify a block of their own: one more split is more for all to gather
 constexpr int PART = HEAD / PACK + 2;          // words of a part: mean, weight, largest score
 constexpr int COLLECTED = HEAD + 2;            // numbers of a warp's
 constexpr int PARTS = ROWS * SPLITS * HEADS * PART;  // words, of one row after another, of one split after another
@@ -17,7 +17,7 @@ constexpr float NOTHING = -1e30f;              // a score below all
 
 DEVICE int splits_of(int length) { return min(length / SHORTEST + 1, SPLITS); }  // of length + 1 slots
 
-// Lay out eight features of a head, turned by their position where positions are rotary.
+// Write eight features of a head, rotated by their position where positions are rotary.
 DEVICE void turned(const float* from, int first, int position, float* to) {
     for (int j = 0; j < 8; j++) to[j] = from[first + j];
     if (!ROTARY) return;
@@ -34,7 +34,7 @@ struct Lists {                                 // (B, S, KV_HEADS, HEAD)
     long long slots;                           // S
 };
 
-struct Item {                                  // one head of one row over one split of its list
+struct Item {                                  // one head of one row over one split of its keys
     int row, head, kv, split, length, begin, end;
     bool is_there, is_last;
 
@@ -48,12 +48,12 @@ struct Item {                                  // one head of one row over one s
         is_last = split == splits - 1;
     }
 
-    // Where this lane's features of a slot are.
+    // Address of this lane's features of a slot.
     DEVICE long long place_of(const Lists& lists, int slot) const {
         return ((row * lists.slots + slot) * KV_HEADS + kv) * HEAD + (u32)thread_index() % LANES * 8;
     }
 
-    // Into the second-level cache, a slot by each thread.
+    // Prefetch into L2, a slot by each thread.
     DEVICE void announce(const Lists& lists) const {
         for (int base = 0; base < SHORTEST; base += THREADS) {
             const int slot = begin + base + own_index();
@@ -67,7 +67,7 @@ struct Item {                                  // one head of one row over one s
     }
 };
 
-struct Slots {                                 // some slots of a list, on their way
+struct Slots {                                 // some slots, loads in flight
     Eight keys[AHEAD], values[AHEAD];
 
     DEVICE static int slot_at(int base, int turn) { return base + turn * GROUPS + (u32)thread_index() / LANES; }
@@ -83,7 +83,7 @@ struct Slots {                                 // some slots of a list, on their
     }
 };
 
-struct Running {                               // a softmax-weighted sum, as far as it has come
+struct Running {                               // a running softmax-weighted sum
     float most, weight, sum[8];
 
     DEVICE void fade_to(float larger) {
@@ -100,7 +100,7 @@ struct Running {                               // a softmax-weighted sum, as far
         for (int j = 0; j < 8; j++) sum[j] += share * value[j];
     }
 
-    // All scores first, one maximum, then what each slot has a share in: nothing waits for the slot before.
+    // All scores first, one maximum, then the weighted sums: nothing waits for the slot before.
     DEVICE void see(const Slots& slots, const float* q, int base, int end) {
         float scores[AHEAD], larger = most;
 #pragma unroll
@@ -117,7 +117,7 @@ struct Running {                               // a softmax-weighted sum, as far
             for (int i = 0; i < AHEAD; i++) scores[i] += from_lane_xor(scores[i], step);
 #pragma unroll
         for (int i = 0; i < AHEAD; i++) {
-            scores[i] = either(Slots::slot_at(base, i) < end, scores[i], 2 * NOTHING);  // a share of nothing, below
+            scores[i] = either(Slots::slot_at(base, i) < end, scores[i], 2 * NOTHING);  // a weight of zero, below
             larger = fmaxf(larger, scores[i]);
         }
         fade_to(larger);
@@ -143,7 +143,7 @@ struct Running {                               // a softmax-weighted sum, as far
     }
 };
 
-// The query of a head and, where the step itself is looked at, its key and value, into shared memory.
+// The query of a head and, where the step attends to itself, its key and value, into shared memory.
 DEVICE bool collect_head(const Item& item, const u64* qkv, u32 tag, float* heads) {
     constexpr int BY_TWOS = HEAD / PACK / 2;
     auto where = [&](u32 at) {
@@ -162,7 +162,7 @@ struct Itself {                                // the step's own key and value, 
     DEVICE Itself(const Item& item, const float* heads) {
         const int first = (u32)thread_index() % LANES * 8;
         turned(heads + HEAD, first, item.length, key);
-        for (int j = 0; j < 8; j++) {          // as the next step will see them; what was told is rounded already
+        for (int j = 0; j < 8; j++) {          // as the next step will read them; what was sent is rounded already
             if (ROTARY) key[j] = to_float(from_float(key[j]));
             value[j] = heads[2 * HEAD + first + j];
         }
@@ -187,7 +187,7 @@ struct Itself {                                // the step's own key and value, 
     }
 };
 
-// Put the warps' sums together, and tell all.
+// Combine the warps' sums, and send them to all.
 DEVICE void send_part(const float* collected, u64* part, u32 tag) {
     for (int base = 0; base < HEAD; base += 2 * THREADS) {
         const int h = base + 2 * own_index();
@@ -209,7 +209,7 @@ DEVICE void send_part(const float* collected, u64* part, u32 tag) {
     }
 }
 
-// A part of a context, which is told to all.
+// A partial context, which is sent to all.
 DEVICE void attend(const Lists& lists, const Item& item, Slots slots, const float* heads, float* collected, u64* part, u32 tag) {
     const u32 lane = (u32)thread_index() % 32, first = lane % LANES * 8;
     float q[8];
@@ -220,7 +220,7 @@ DEVICE void attend(const Lists& lists, const Item& item, Slots slots, const floa
         running.see(slots, q, base, item.end);
         if (base + SHORTEST < item.end) slots.ask(lists, item, base + SHORTEST);
     }
-    const Itself itself(item, heads);          // rubbish but in the last split
+    const Itself itself(item, heads);          // valid only in the last split
     if (item.is_last) itself.see(q, running);
     running.join_over_warp();
     float* own = collected + (u32)thread_index() / 32 * COLLECTED;
@@ -240,7 +240,7 @@ DEVICE float2 context_of(const u32* parts, int feature, int splits) {
         const u32* from[4];
         float scores[4], larger = most;
 #pragma unroll
-        for (int i = 0; i < 4; i++) {          // the last one again, where there are fewer, with no weight
+        for (int i = 0; i < 4; i++) {          // the last one again, where there are fewer, with weight zero
             from[i] = parts + (min(base + i, splits - 1) * HEADS + feature / HEAD) * PART;
             scores[i] = float_of(from[i][HEAD / PACK + 1]);
             larger = fmaxf(larger, scores[i]);
@@ -259,7 +259,7 @@ DEVICE float2 context_of(const u32* parts, int feature, int splits) {
     return {sum.x * over, sum.y * over};
 }
 
-// Put the splits of all contexts together, in shared memory: words into `parts`, contexts into `vector`.
+// Combine the splits of all contexts, in shared memory: words into `parts`, contexts into `vector`.
 DEVICE bool gather_contexts(const u64* words, u32* parts, float* vector, const int* lengths, u32 tag) {
     constexpr int WIDE = HEADS * HEAD;
     bool came = true;

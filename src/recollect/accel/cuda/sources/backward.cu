@@ -1,24 +1,24 @@
-// The same walk from the last step to the first: what flows back through h is W_hh' dgates, with dgates of all units.
+// The time loop from the last step to the first: the gradient through h is W_hh' dgates, with dgates of all units.
 //
-// That is four times as much to exchange as h, so a cluster shares the work: its blocks own CLUSTER * UNITS units; each
+// That is four times as much to exchange as h, so a cluster divides the work: its blocks own CLUSTER * UNITS units; each
 // multiplies its own share of k for all of them and sends every partial sum to the block that owns the units, which adds
-// them. Where a group is one cluster, a block's share of k is what the block itself has made, and nothing else is
-// exchanged. Otherwise dgates go through the second-level cache, and a block reads 1 / CLUSTER of them.
+// them. Where a group is one cluster, a block's share of k is what the block itself has computed, and nothing else is
+// exchanged. Otherwise dgates go through the L2 cache, and a block reads 1 / CLUSTER of them.
 //
-// Sums are twice the bytes of a state, and a block takes in 14 a clock: in bf16 they go by twos (PAIRED), and those of 64
-// units leave while the next 64 are multiplied.
+// Sums are twice the bytes of a state, and a block receives 14 a clock: in bf16 they are sent in pairs (PAIRED), and those
+// of 64 units are sent while the next 64 are multiplied.
 //
-// dW_hh, dW_ih, dx and db are large products over all steps, which the host leaves to the library.
+// dW_hh, dW_ih, dx and db are large matmuls over all steps, which the host leaves to cuBLAS.
 #include "common.cuh"
 #include "pairs.cuh"
 
-// HIGH: tiles of 64 rows (units) for a warpgroup. TILES: sixteens of units of a block.
+// HIGH: tiles of 64 rows (units) for a warpgroup. TILES: groups of 16 units of a block.
 constexpr int SENT = CELL == 0 ? 4 : CELL == 1 ? 3 : 1;  // slots that W_hh multiplies
 constexpr int UNITS = TILES * 16;
 constexpr int DEPTH = (THROUGH_L2 ? CHUNKS * PER_CHUNK : 1) * TILES * SENT * FOLD;  // tiles of k for a warpgroup
 constexpr int KEPT = HIGH * DEPTH - LAID;  // tiles of weights in registers; LAID only where HIGH is 1
 constexpr int PIECES = THROUGH_L2 ? CHUNKS : 1, PIECE = DEPTH / PIECES;
-constexpr int CHAINS = THROUGH_L2 && ROWS == 8 && PIECE > 1 ? 2 : 1;  // else not worth its registers
+constexpr int CHAINS = THROUGH_L2 && ROWS == 8 && PIECE > 1 ? 2 : 1;  // else not worth the registers
 constexpr int SHARE_BYTES = DEEP * DEPTH * TILE_BYTES;  // a block's share of k
 constexpr int BUFFERS = THROUGH_L2 ? 1 : 2;
 constexpr int CHUNK_BYTES = THROUGH_L2 ? PER_CHUNK * TILES * SENT * FOLD * TILE_BYTES : 0;
@@ -30,7 +30,7 @@ constexpr int MINE = (ITEMS + THREADS - 1) / THREADS;
 constexpr int SHARES = THROUGH_L2 ? CLUSTER * DEEP * CHUNKS : 1;  // chunks of a group
 
 struct Backward {
-    const Number* gates;             // (T, B, H, SLOTS), as forward.cu has walked through it
+    const Number* gates;             // (T, B, H, SLOTS), as forward.cu has left them
     const Number *cells, *outputs;   // (T + 1, B, H)
     const Number* weights;           // packed
     const int* lengths;              // (B,), or null
@@ -46,7 +46,7 @@ struct Backward {
 };
 
 struct Element {
-    float d_hidden, d_cell;  // what flows back past W_hh; into the cell
+    float d_hidden, d_cell;  // the gradient that bypasses W_hh; that of the cell
     float cell;              // c_t
     int length;
     bool real;
@@ -57,7 +57,7 @@ struct Seen {  // of one step: read ahead
     Number before, d_output;  // c_{t-1} for the LSTM, h_{t-1} for the GRU, h_t for the RNN
 };
 
-// From the gradient at h_t to those at the logits; `sent` is what W_hh multiplies.
+// From the gradient of h_t to those of the logits; `sent` is what W_hh multiplies.
 DEVICE void step_back(Element& e, const Seen& seen, float d_hidden, float* d_logits, float* sent) {
     const float before = widen(seen.before);
 #if CELL == 0
@@ -95,13 +95,13 @@ DEVICE Place find_place() {
     return me;
 }
 
-// Where an item lies: its number counts halves of a fragment's 16 bytes, so that threads read them side by side. A warp has
-// all 16 units of four rows: what lies in memory side by side is asked for at once.
+// Where an item is: its number counts halves of a fragment's 16 bytes, so that threads read them contiguously. A warp has
+// all 16 units of four rows: what is adjacent in memory is loaded at once.
 struct Item {
     int number, tile, unit, row;  // unit within the 16 of the tile; first of two rows within the group
 };
 
-// A thread's items differ by whole rows or tiles, so that what is known of its first leads to the others in few instructions:
+// A thread's items differ by whole rows or tiles, so that the others' offsets follow from the first's in few instructions:
 // a block has too few warps to hide them.
 constexpr int ITEMS_OF_TILE = COLUMN_TILES * 64;
 DEVICE int tiles_on(int i) { return i * THREADS / ITEMS_OF_TILE; }
@@ -119,7 +119,7 @@ DEVICE Item find_item(int i) {
 
 DEVICE int unit_of(const Place& me, const Item& item) { return me.block * UNITS + item.tile * 16 + item.unit; }
 
-struct First {  // where a thread's first element lies: within a step's (B, H), and within d_outputs'
+struct First {  // where a thread's first element is: within a step's (B, H), and within d_outputs'
     u32 at;
     u64 d_at;
 };
@@ -138,7 +138,7 @@ DEVICE u64 d_place_of(const Backward& a, const First& first, int i, int r) {
     return first.d_at + (rows_on(i) + r) * a.row_stride + tiles_on(i) * 16;
 }
 
-struct Step {  // where one step's values lie: moved from step to step, as each multiplication in the loop costs
+struct Step {  // where one step's values are: advanced from step to step, as each multiplication in the loop costs
     const Number *gates, *before, *d_outputs;
     Number* d_logits;
 
@@ -163,7 +163,7 @@ struct Step {  // where one step's values lie: moved from step to step, as each 
         if (a.d_outputs) seen.d_output = d_outputs[d_place_of(a, first, i, r)];
         return seen;
     }
-    // What `see` will load in some steps: units lie side by side, one lane asks for 32 bytes of them.
+    // Prefetch what `see` will load in some steps: units are adjacent, one lane requests 32 bytes of them.
     DEVICE void bring_near(const Backward& a, const First& first, int i, int r) const {
         const i64 size = (i64)a.by_step * a.width, at = place_of(a, first, i, r) - AHEAD * size;
         if (CELL < 2) prefetch(gates + at * SLOTS);
@@ -197,7 +197,7 @@ struct Shared {
 DEVICE u32 sums_barrier(const Shared& shared, int turn) { return shared.barriers + turn % 2 * 8; }
 DEVICE u32 chunk_barrier(const Shared& shared, int chunk) { return shared.barriers + 16 + chunk * 8; }
 
-// A turn is a step of this walk: turn 0 is the last step in time. Its sums are what turn - 1 has sent.
+// A turn is an iteration of this loop: turn 0 is the last step in time. Its sums are what turn - 1 has sent.
 DEVICE void await_sums(const Shared& shared, Guard& guard, int turn) {
     const u32 barrier = sums_barrier(shared, turn);
     guard.until([&] { return barrier_passed(barrier, (turn - 1) / 2 % 2); });
@@ -205,7 +205,7 @@ DEVICE void await_sums(const Shared& shared, Guard& guard, int turn) {
 }
 
 // An item as one sender sends it, and where: sixteen bytes have two units in four rows, or two pairs of those. Of an odd
-// number of column tiles the last goes alone, by eight bytes.
+// number of column tiles the last is sent alone, as eight bytes.
 #if PAIRED
 typedef u32 Sent;
 DEVICE float2 both_of(Sent sent) { return unpack_pair(sent); }
@@ -230,7 +230,7 @@ DEVICE void add_sums(const Shared& shared, const Item& item, int turn, float* pa
     }
 }
 
-// One item's step: the gradients at its logits, sent to whoever multiplies them and kept for the large products.
+// One item's step: the gradients of its logits, sent to the blocks that multiply them and stored for the large matmuls.
 DEVICE void work(const Backward& a, const Place& me, const Shared& shared, int turn, int i, Element* pair, const Seen* seen,
                  float (*d_logits)[4]) {
     const Item item = find_item(i);
@@ -250,7 +250,7 @@ DEVICE void work(const Backward& a, const Place& me, const Shared& shared, int t
         float sent[4];
         const float d_hidden = e.d_hidden + flow[r] + widen(seen[r].d_output);
         step_back(after, seen[r], d_hidden, d_logits[r], sent);
-        // A row that has ended passes on what comes. No branch, so that the arithmetic of all elements runs side by side.
+        // A row that has ended passes its gradient on. No branch, so that the arithmetic of all elements overlaps.
         const bool runs = a.steps - 1 - turn < e.length;
         e.d_hidden = either(runs, after.d_hidden, d_hidden), e.d_cell = either(runs, after.d_cell, e.d_cell);
         if (CELL == 0) e.cell = widen(seen[r].before);
@@ -296,7 +296,7 @@ DEVICE void fetch_share(const Backward& a, const Place& me, const Shared& shared
 }
 #endif
 
-// sums (64, ROWS) = W' dgates over this warpgroup's share of k, for one of its tiles of 64 units: asked for, not awaited.
+// sums (64, ROWS) = W' dgates over this warpgroup's share of k, for one of its tiles of 64 units: issued, not awaited.
 DEVICE void multiply(const Backward& a, const Place& me, const Shared& shared, Guard& guard, const u32 (*weights)[4],
                      int turn, int high, float (*sums)[COLUMN_TILES * 4]) {
     const u32 buffer = shared.share_address + turn % BUFFERS * SHARE_BYTES;
@@ -323,13 +323,13 @@ DEVICE void multiply(const Backward& a, const Place& me, const Shared& shared, G
     }
 }
 
-// Each warp holds 16 units of a 64: they go to the block that owns them, as they lie in the registers.
+// Each warp holds 16 units of a 64: they are sent to the block that owns them, as they are in the registers.
 DEVICE void send_sums(const Place& me, const Shared& shared, int turn, int high, const float* sums) {
     const int sixteen = (me.warpgroup % WIDE * HIGH + high) * 4 + me.warp, owner = sixteen / TILES;
     if (owner >= CLUSTER) return;
     const u32 board = shared.sums_address + turn % 2 * SUMS_BYTES;
     const int fragment = (me.rank * DEEP + me.part) * TILES + sixteen % TILES;
-    const int slot = me.lane % 4 * 8 + me.lane / 4;  // units side by side, then rows
+    const int slot = me.lane % 4 * 8 + me.lane / 4;  // adjacent units, then rows
     const u32 to = address_in(board + fragment * FRAGMENT_BYTES + slot * 16, owner);
     const u32 barrier = address_in(sums_barrier(shared, turn), owner);
 #pragma unroll
@@ -347,7 +347,7 @@ DEVICE void send_sums(const Place& me, const Shared& shared, int turn, int high,
     }
 }
 
-// Those sums, once they are there.
+// Read those sums, once they have arrived.
 DEVICE void pass_on(const Place& me, const Shared& shared, const Guard& guard, int turn, int high,
                     float (*sums)[COLUMN_TILES * 4]) {
 #pragma unroll
@@ -394,7 +394,7 @@ DEVICE void finish(const Backward& a, const Place& me, const Shared& shared, con
 
 KERNEL(THREADS) recurrent_backward(const Backward a) {
     SHARED_MEMORY(memory);
-    if (a.steps == 0) return;  // a launch that only asks whether it may
+    if (a.steps == 0) return;  // a launch that only checks whether it is accepted
     const Place me = find_place();
     const First first = find_first(a, me);
     const Shared shared = lay_out(memory);
@@ -437,7 +437,7 @@ KERNEL(THREADS) recurrent_backward(const Backward a) {
 #endif
         float sums[2][CHAINS][COLUMN_TILES * 4];
 #pragma unroll
-        for (int high = 0; high < HIGH; ++high) {  // while one tile is multiplied, the sums of the one before it leave
+        for (int high = 0; high < HIGH; ++high) {  // while one tile is multiplied, the sums of the one before it are sent
             multiply(a, me, shared, guard, weights, turn, high, sums[high % 2]);
             if (high == 0) continue;
             wgmma_wait(1);
@@ -447,7 +447,7 @@ KERNEL(THREADS) recurrent_backward(const Backward a) {
         pass_on(me, shared, guard, turn + 1, HIGH - 1, sums[(HIGH - 1) % 2]);
         now.go_back(a);
 #pragma unroll
-        for (int i = 0; i < MINE; ++i)  // after the product, which would wait for these
+        for (int i = 0; i < MINE; ++i)  // after the product, which would wait for these loads
 #pragma unroll
             for (int r = 0; r < 2; ++r)
                 if (mine[i][r].real && t > 0) seen[i][r] = now.see(a, first, i, r);

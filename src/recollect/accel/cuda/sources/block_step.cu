@@ -1,18 +1,18 @@
-// One step through pre-norm Transformer blocks, one after another, in one launch: all blocks of threads stay, and tell each
-// other what the next product reads.
+// One step through pre-norm Transformer blocks, one after another, in one launch: all thread blocks are persistent, and
+// exchange what the next product reads.
 //
-//   q, k, v = W_qkv norm(x)                 | each warp takes rows of W; every block normalises x for itself
-//   c = softmax(q kᵀ) v                     | a head's list is split over several blocks
-//   x = x + W_out c                         | the parts of c are put together by every block for itself
+//   q, k, v = W_qkv norm(x)                 | each warp has rows of W; every block computes the norm of x itself
+//   c = softmax(q kᵀ) v                     | a head's keys are split over several blocks
+//   x = x + W_out c                         | the partial contexts are combined by every block itself
 //   h = φ(W_up norm(x));  x = x + W_down h
 //
-// What a layer costs: five exchanges (exchange.cuh; about 1 µs each) with little work between them. Its weights, read
-// once, come meanwhile: into the second-level cache while the layer before exchanges words, and into registers while few
-// blocks attend and most wait for them; asked for just before a wait they would hold up the looks behind them. The readable
-// form is `Block.read`. Sizes are constants of the compilation:
+// What a layer costs: five exchanges (exchange.cuh; about 1 µs each) with little work between them. Its weights, read once,
+// arrive meanwhile: in the L2 cache while the layer before exchanges words, and in registers while few blocks attend and
+// most wait for them; requested just before a wait they would delay the polling behind them. The readable form is
+// `Block.read`. Sizes are constants of the compilation:
 //
 //   SCALAR 0 float, 1 bfloat16, 2 half; ROWS; WIDTH, HIDDEN, HEADS, KV_HEADS, HEAD; ACTIVATION 0 relu, 1 gelu,
-//   2 gelu by tanh; RMS; ROTARY; SCALE; EPS; WARPS; BLOCKS, at most WIDTH; SPLITS, of a list, at most; MOST_LAYERS
+//   2 gelu by tanh; RMS; ROTARY; SCALE; EPS; WARPS; BLOCKS, at most WIDTH; SPLITS, of a head's keys, at most; MOST_LAYERS
 
 #include "attention.cuh"
 #include "portion.cuh"
@@ -32,12 +32,12 @@ using Qkv = Portion<WIDTH, QKV, 2>;
 using Out = Portion<WIDTH, WIDTH, 1>;
 using Up = Portion<WIDTH, HIDDEN, 2>;
 using Down = Portion<HIDDEN, WIDTH, 1>;
-constexpr bool HAS_ROOM = (sizeof(Up) + sizeof(Down)) / 4 <= 100;  // registers for both, while words are looked at
+constexpr bool HAS_ROOM = (sizeof(Up) + sizeof(Down)) / 4 <= 100;  // registers for both, while words are polled
 
-// What blocks tell each other in a layer. Each place is written once in a layer, and again in the next one only when all
-// have read it: every block says at least one number of `between` and of `x` (BLOCKS is at most WIDTH), each after all
-// that it reads before. Who has collected x has therefore outlived everybody's reading of qkv, parts, between and hidden;
-// who has collected `between`, everybody's reading of the x before. The sums that go from layer to layer stay whole.
+// What blocks exchange in a layer. Each word is written once in a layer, and again in the next one only when all have read
+// it: every block sends at least one number of `between` and of `x` (BLOCKS is at most WIDTH), each after all that it reads
+// before. A block that has received x therefore knows that all have read qkv, parts, between and hidden; one that has
+// received `between`, that all have read the x before. The sums passed from layer to layer stay in full precision.
 struct Words {
     u64 *qkv, *parts, *between, *hidden, *x;   // (ROWS, …): QKV / PACK; SPLITS, HEADS, PART; WIDTH; HIDDEN / PACK; WIDTH
 
@@ -49,7 +49,7 @@ enum Exchange { SAID_QKV, SAID_PART, SAID_BETWEEN, SAID_HIDDEN, SAID_X, EXCHANGE
 
 DEVICE constexpr int larger_of(int a, int b) { return a > b ? a : b; }
 
-// In shared memory. Offsets are constants: of a pointer chosen among two the compiler forgets that it is to shared memory.
+// In shared memory. Offsets are constants: for a pointer selected among two the compiler loses that it is to shared memory.
 struct Rooms {
     static constexpr int AT_VECTOR = ROWS * WIDTH, AT_PARTS = AT_VECTOR + ROWS * padded(WIDTH);
     static constexpr int AT_COLLECTED = AT_PARTS + PARTS, AT_HEADS = AT_COLLECTED + WARPS * COLLECTED;
@@ -61,7 +61,7 @@ struct Rooms {
 
     float* x;                                  // (ROWS, WIDTH)
     float* vector;                             // (ROWS, padded WIDTH or HIDDEN): what a product reads
-    u32* parts;                                // (ROWS, SPLITS, HEADS, PART), where the hidden vector is later
+    u32* parts;                                // (ROWS, SPLITS, HEADS, PART), in the place of the later hidden vector
     float* collected;                          // (WARPS, COLLECTED)
     float* heads;                              // (3, HEAD): query, key and value of one head
     float* between;                            // (ROWS, WARPS, 2)
@@ -73,7 +73,7 @@ struct Rooms {
           between(x + AT_BETWEEN), sums(x + AT_SUMS), lengths((int*)(x + AT_LENGTHS)) {}
 };
 
-// Attend to this block's share. Who has none waits until the query is there: what it asks for from then on is in nobody's way.
+// Attend to this block's share. One without a share waits until the query has arrived: its requests then delay nobody.
 DEVICE bool attend_to_all(const Layer& layer, const Words& words, const Rooms& rooms, const int* lengths, u32 tag) {
     bool has_none = true;
     for (u32 at = block_index(); at < ROWS * HEADS * SPLITS; at += BLOCKS) {
@@ -104,20 +104,20 @@ struct Arguments {
     u64* launches;                             // so far, over these words; no two launches share tags
     u64* failed;
     u64* words;
-    const char* next;                          // what is read after the last layer; null: not known
+    const char* next;                          // what is read after the last layer; null: unknown
     long long next_bytes;                      // of it, as many as the cache may hold
     int layers;
     Layer layer[MOST_LAYERS];
 };
 
-// Take a vector of sums that every block wants, to x.
+// Receive a vector of sums that every block needs, into x.
 DEVICE bool collect_sums(const u64* words, u32 tag, float* x) {
     constexpr int TWOS = ROWS * WIDTH / 2, EACH = (TWOS + THREADS - 1) / THREADS;
     auto take = [&](int, u32 at, u32 first, u32 second) { *(float2*)(x + 2 * at) = make_float2(float_of(first), float_of(second)); };
     return block_and(collect<(EACH < 6 ? EACH : 6)>(TWOS, tag, [&](int at) { return words + 2 * at; }, take));
 }
 
-// The same, and normalise it: the numbers of one row stay where they came, in registers; x_0 comes to all.
+// The same, and compute its norm: the elements of one row stay in registers; x_0 is sent to all.
 DEVICE bool collect_normalised(const u64* words, u32 tag, const Norm& norm, const Rooms& rooms) {
     if (ROWS > 1) {
         if (!collect_sums(words, tag, rooms.x)) return false;
@@ -146,12 +146,12 @@ DEVICE bool collect_normalised(const u64* words, u32 tag, const Norm& norm, cons
     return true;
 }
 
-// Take the hidden vector, to where a product reads.
+// Receive the hidden vector, to where a product reads it.
 DEVICE bool collect_hidden(const u64* words, u32 tag, float* vector) {
     constexpr int IN_TWO = 2 * PACK, TWOS = ROWS * HIDDEN / IN_TWO, EACH = (TWOS + THREADS - 1) / THREADS;
     auto take = [&](int, u32 at, u32 first, u32 second) {
         const u32 came[2] = {first, second}, b = ROWS == 1 ? 0 : at * IN_TWO / HIDDEN, d = at * IN_TWO - b * HIDDEN;
-        float* to = vector + b * padded(HIDDEN) + place(d);  // four from a multiple of four on lie side by side
+        float* to = vector + b * padded(HIDDEN) + place(d);  // four from a multiple of four on are adjacent
         const float2 low = both_of(came, 0), high = both_of(came, IN_TWO - 2);
         if (PACK == 2)
             *(float4*)to = make_float4(low.x, low.y, high.x, high.y);
@@ -161,7 +161,7 @@ DEVICE bool collect_hidden(const u64* words, u32 tag, float* vector) {
     return block_and(collect<(EACH < 6 ? EACH : 6)>(TWOS, tag, [&](int at) { return words + 2 * at; }, take));
 }
 
-// While the last layer's words travel, memory brings the beginning of what the next kernel reads.
+// While the last layer's words are in flight, prefetch the beginning of what the next kernel reads.
 DEVICE void announce_next(const Arguments& given) {
     constexpr long long PIECE = 4096;
     if (thread_index() % 32) return;
@@ -171,7 +171,7 @@ DEVICE void announce_next(const Arguments& given) {
 }
 
 // Norms and biases: few bytes, but each block would wait for them to come from memory. A line by each thread, a vector by
-// each block, whoever is last first: the first ones attend.
+// each block, the last block first: the first ones attend.
 DEVICE void announce_small(const Layer& layer) {
     constexpr int LINE = 128 / sizeof(scalar);
 #pragma unroll 1
@@ -184,7 +184,7 @@ DEVICE void announce_small(const Layer& layer) {
     }
 }
 
-// Keys and values, each block for the one opposite: few attend.
+// Keys and values, each block for the opposite one: few attend.
 DEVICE void announce_lists(const Layer& layer, const int* lengths) {
     for (u32 at = BLOCKS - 1 - block_index(); at < ROWS * HEADS * SPLITS; at += BLOCKS) {
         const Item item(at, lengths);
@@ -192,7 +192,7 @@ DEVICE void announce_lists(const Layer& layer, const int* lengths) {
     }
 }
 
-// While the words between the two halves of a layer travel, memory brings what the next one begins with.
+// While the words between the two halves of a layer are in flight, prefetch what the next one begins with.
 DEVICE void announce_beginning(const Layer& after, const int* lengths) {
     Qkv::announce(after.qkv);
     Out::announce(after.out);
@@ -200,7 +200,7 @@ DEVICE void announce_beginning(const Layer& after, const int* lengths) {
     announce_lists(after, lengths);
 }
 
-// Ask for what a layer begins with.
+// Request what a layer begins with.
 struct Beginning {
     Norm norm;
     Qkv qkv;
@@ -211,7 +211,7 @@ struct Beginning {
     }
 };
 
-// One layer, from x and norm(x) to those of the next in shared memory, or to the output; false: words did not come. `tag` is the first of its own.
+// One layer, from x and norm(x) to those of the next in shared memory, or to the output; false: words did not arrive. `tag` is the first of its own.
 DEVICE bool step(const Arguments& given, int at, const Words& words, const Rooms& rooms, Beginning& beginning, u32 tag) {
     const Layer& layer = given.layer[at];
     const bool is_last = at + 1 == given.layers;
@@ -224,7 +224,7 @@ DEVICE bool step(const Arguments& given, int at, const Words& words, const Rooms
     Out out;
     out.ask(layer.out, layer.out_bias);
     if (!attend_to_all(layer, words, rooms, lengths, tag)) return false;
-    Norm norm;                                 // here, where most blocks have time: later exchanges would wait behind it
+    Norm norm;                                 // here, where most blocks are idle: later exchanges would wait behind it
     Up up;
     Down down;
     norm.ask(layer.next_norm, layer.next_norm_bias);
@@ -240,7 +240,7 @@ DEVICE bool step(const Arguments& given, int at, const Words& words, const Rooms
         announce_next(given);
     else
         announce_beginning(after, lengths + ROWS);
-    if (!collect_normalised(words.between, tag + SAID_BETWEEN, norm, rooms)) return false;  // a row is told after x was read
+    if (!collect_normalised(words.between, tag + SAID_BETWEEN, norm, rooms)) return false;  // a row is sent after x was read
 
     up.run(layer.up, layer.up_bias, rooms.vector, rooms.sums, [&](int row, int b, const float* y) {
         send_both(words.hidden + b * HIDDEN / PACK, row, activated(y[0]), activated(y[1]), tag + SAID_HIDDEN);
@@ -255,7 +255,7 @@ DEVICE bool step(const Arguments& given, int at, const Words& words, const Rooms
         else
             send(words.x + b * WIDTH + row, sum, tag + SAID_X);
     });
-    beginning = Beginning{};                   // it is not wanted from here on, or asked for
+    beginning = Beginning{};                   // it is dead from here on, or requested again
     if (is_last) return true;
     beginning.ask(after);
     return collect_normalised(words.x, tag + SAID_X, beginning.norm, rooms);
@@ -282,7 +282,7 @@ KERNEL(THREADS) block_step(const Arguments given) {
         return;
     }
     if (block_index() != 0) return;
-    if (thread_index() == 0) *given.launches += 1;  // all have read it: they have spoken since
+    if (thread_index() == 0) *given.launches += 1;  // all have read it: they have sent words since
     for (int i = thread_index(); i < given.layers * ROWS; i += THREADS)
         given.layer[i / ROWS].length_after[i % ROWS] = rooms.lengths[i] + (given.valid ? given.valid[i % ROWS] : 1);
 }

@@ -1,7 +1,6 @@
-// From logits to an id in one launch, a block of threads to a row: the likeliest, or a draw among the k likeliest. Says
-// it, with its log p by the model itself; `live` are the rows that said something, `active` those that may go on. The
-// readable form is generate/filters.py. Constants of the compilation: GREEDY; TOP_K, 0 for all; TEMPERATURE; THREADS, a
-// power of two
+// From logits to an id in one launch, a thread block per row: the likeliest, or a draw among the k likeliest. Writes it with
+// its log p under the model; `live` are the rows that emitted an id, `active` those that have not ended. The readable form
+// is generation/filters.py. Constants of the compilation: GREEDY; TOP_K, 0 for all; TEMPERATURE; THREADS, a power of two
 
 #define SCALAR 0
 #define ROWS 1
@@ -9,7 +8,7 @@
 
 #define NOTHING float_of(0xff800000u)          // −∞
 
-DEVICE u32 in_order(float value) {    // as an integer that compares alike
+DEVICE u32 in_order(float value) {    // as an integer that compares in the same order
     const u32 bits = bits_of(value);
     return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
 }
@@ -17,7 +16,7 @@ DEVICE u32 in_order(float value) {    // as an integer that compares alike
 struct alignas(8) Sum { float most, sum; };    // of exponentials: sum · exp(most)
 struct alignas(8) Best { float value; int id; };
 
-// Join what neighbouring lanes have, in all of them.
+// Combine the values of neighbouring lanes, in all of them.
 template <int LANES, typename T, typename Join>
 DEVICE T over_neighbours(T mine, Join join) {
 #pragma unroll
@@ -44,8 +43,8 @@ DEVICE Sum joined(Sum a, Sum b) {
 }
 DEVICE Best better(Best a, Best b) { return b.value > a.value || (b.value == a.value && b.id < a.id) ? b : a; }
 
-// What all logits sum to, and the best of those to choose from, as far as a thread sees them: many at a time, so that
-// they are on their way together.
+// The sum over all logits, and the best of those to choose from, as far as a thread reads them: many at a time, so that the
+// loads are in flight together.
 DEVICE void look_through(const float* logits, const float* filtered, int count, Sum& sum, Best& best) {
     constexpr int EACH = 16;
     for (int base = thread_index(); base < count; base += EACH * THREADS) {
@@ -68,7 +67,7 @@ DEVICE void look_through(const float* logits, const float* filtered, int count, 
     }
 }
 
-// The k-th largest number as `in_order` gives it, eight bits at a time.
+// The k-th largest number as `in_order` maps it, eight bits at a time.
 DEVICE u32 kth_largest(const float* values, int count, u32 k, u32* counts, u32* found) {
     u32 prefix = 0;
     for (int shift = 24; shift >= 0; shift -= 8) {
@@ -93,8 +92,8 @@ DEVICE u32 kth_largest(const float* values, int count, u32 k, u32* counts, u32* 
     return prefix;
 }
 
-// The id at which the summed shares pass u of their total. Threads sum in another order than one would: where rounding
-// leaves the target to nobody, it is the last that has a share.
+// The id at which the cumulative sum passes u of the total. Threads sum in another order than one would: where rounding
+// leaves the target to no thread, it is the last id with a positive share.
 DEVICE int drawn(const float* values, int count, float most, double u, u32 least, double* sums, int* found) {
     const int each = (count + THREADS - 1) / THREADS, begin = thread_index() * each, end = min(begin + each, count);
     auto share = [&](int i) {
@@ -139,7 +138,7 @@ DEVICE int drawn(const float* values, int count, float most, double u, u32 least
 struct Arguments {
     const float *logits, *filtered;            // (B, V): the model's own, for log p; those to choose from
     const double* uniform;                     // (turns, B)
-    const long long *at, *stop;                // the turn's number; (stops,)
+    const long long *at, *stop;                // the iteration's number; (stops,)
     u8 *active, *live;                         // (B,)
     long long *ids, *said;                     // (B,), (turns, B)
     double* log_p;                             // (turns, B)
@@ -169,7 +168,7 @@ KERNEL(THREADS) choose(const Arguments given) {
         id = drawn(values, vocabulary, best.value / TEMPERATURE, u, least, between, found);
     }
     if (thread_index() != 0) return;
-    id = id < vocabulary ? id : vocabulary - 1;  // NaN: whoever asked will see it in log p
+    id = id < vocabulary ? id : vocabulary - 1;  // NaN: the caller sees it in log p
     const bool is_live = given.active[row];
     bool goes_on = is_live;
     for (int i = 0; i < given.stops; i++) goes_on = goes_on && id != given.stop[i];

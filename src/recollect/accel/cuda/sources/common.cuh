@@ -1,4 +1,4 @@
-// What the forward and the backward walk share: sizes, activations, and waits that end.
+// Common to the forward and the backward time loop: sizes, activations, and waits with a timeout.
 //
 // The host sets, for each plan:
 //   CELL        0 LSTM, 1 GRU (reset after), 2 RNN with tanh, 3 RNN with relu
@@ -7,27 +7,27 @@
 //   ROWS        batch rows of a group, 8, 16, 24, 32 or 64: the columns of every product
 //   BLOCKS      blocks of a group; each owns UNITS hidden units
 //   CLUSTER     blocks of a cluster
-//   THROUGH_L2  1: blocks exchange through the second-level cache, 0: a group is one cluster and exchanges inside it
+//   THROUGH_L2  1: blocks exchange through the L2 cache, 0: a group is one cluster and exchanges inside it
 //   WIDE, DEEP  warpgroups that split the product's rows, and its depth k
-//   LAID        tiles of weights of a warpgroup that lie in shared memory: its last ones, in tf32
-//   PAIRED      1: partial sums are sent by twos, backward
-//   CHUNKS      pieces in which a warpgroup awaits its share of k; PER_CHUNK blocks fill one
+//   LAID        tiles of weights of a warpgroup in shared memory: its last ones, in tf32
+//   PAIRED      1: partial sums are sent in pairs, backward
+//   CHUNKS      parts in which a warpgroup receives its share of k; PER_CHUNK blocks fill one
 #pragma once
 #include "hardware.cuh"
 
-constexpr int SLOTS = CELL < 2 ? 4 : 1;  // values of a unit that the input gives, in memory one beside the other
+constexpr int SLOTS = CELL < 2 ? 4 : 1;  // values of a unit that W_ih x has, adjacent in memory
 constexpr int COLUMN_TILES = ROWS / 8;
-constexpr int BESIDE = 16 / sizeof(Number);  // of k, side by side in memory: 8 or 4
+constexpr int BESIDE = 16 / sizeof(Number);  // elements of k, adjacent in memory: 8 or 4
 constexpr int FOLD = TF32 ? 2 : 1;           // tiles of k in sixteen units
 constexpr int TILE_BYTES = ROWS * 32;        // a tile of k for all rows, 16 or 8 of it
 constexpr int LAID_BYTES = WIDE * DEEP * LAID * 2048;
 constexpr int WARPGROUPS = WIDE * DEEP, THREADS = WARPGROUPS * 128;
 constexpr int COUNTER_GAP = 32;  // words between counters, so that each has its own line
-constexpr int AHEAD = 4;  // steps after which values that are brought near are loaded
+constexpr int AHEAD = 4;  // steps between the prefetch of values and their load
 constexpr u64 PATIENCE = 4000000000;  // nanoseconds after which a wait gives up
 
-// A multiprocessor evaluates 16 such functions a clock, which counts: ten for an LSTM's unit took 300 clocks of a step. The
-// chip's own tanh is one instead of two; it is right to 2^-11, enough where values keep 8 bits.
+// A multiprocessor evaluates 16 such functions a clock, which matters: ten for an LSTM's unit took 300 clocks of a step. The
+// hardware tanh is one instead of two; it is exact to 2^-11, enough where values keep 8 bits.
 #if HALF || TF32
 DEVICE float sigmoid(float x) { return one_over(1.0f + exp2_of(-1.44269504f * x)); }
 DEVICE float hyperbolic(float x) { return 1.0f - 2.0f * one_over(1.0f + exp2_of(2.88539008f * x)); }
@@ -36,7 +36,7 @@ DEVICE float sigmoid(float x) { return 0.5f + 0.5f * tanh_of(0.5f * x); }
 DEVICE float hyperbolic(float x) { return tanh_of(x); }
 #endif
 
-// One unit's slots as they lie in memory. They are taken apart where they are used, not where they are loaded: the first use
+// One unit's slots as they are in memory. They are unpacked where they are used, not where they are loaded: the first use
 // waits for the load.
 #if TF32
 struct Words {
@@ -73,11 +73,11 @@ DEVICE void store_words(Number* to, const float* values) {
 #endif
 }
 
-// Where element k of a row lies in the layout that products read.
+// Where element k of a row is in the layout that wgmma reads.
 DEVICE u32 place(u32 k, u32 row) { return (k / BESIDE * ROWS + row) * BESIDE + k % BESIDE; }
 
-// A wait that takes too long gives up: it says so, and from then on this thread waits for nothing. All threads still walk
-// to the end, so that no barrier is left short; what they write is rubbish, and the host raises.
+// A wait that takes too long gives up: it reports that, and from then on this thread waits for nothing. All threads still
+// run to the last step, so that no barrier misses one; what they write is invalid, and the host raises.
 struct Guard {
     u32 *failed, *told;
     bool gave_up;
@@ -110,7 +110,7 @@ DEVICE void load_weights(u32 (*weights)[4], const Number* packed, int block, Whi
     }
 }
 
-// Those of a warpgroup that registers have no room for, where products read them: [k / BESIDE][row of 64][BESIDE] each.
+// Those of a warpgroup that do not fit in registers, as wgmma reads them: [k / BESIDE][row of 64][BESIDE] each.
 template <int ALL>
 DEVICE void lay_weights(u8* laid, const Number* packed, int block) {
     const int warpgroup = thread_index() / 128, thread = thread_index() % 128;
@@ -128,7 +128,7 @@ DEVICE void multiply_tile(float* sums, const u32 (*weights)[4], u64 laid, int ti
     wgmma(sums, weights[tile], b, adds);
 }
 
-// How many blocks fill a chunk: the last ones may lie beyond the group.
+// How many blocks fill a chunk: the last ones may be beyond the group.
 DEVICE u32 fillers(int chunk) {
     const int first = chunk * PER_CHUNK, last = first + PER_CHUNK;
     return (last < BLOCKS ? last : BLOCKS) - (first < BLOCKS ? first : BLOCKS);

@@ -1,15 +1,15 @@
-// Values that blocks tell each other within a launch. Each goes with a tag, in one word of 64 bits that is written and
-// read whole (NCCL's LL protocol): a reader looks at the word itself until the tag is the one it waits for, which takes
-// one way through the second-level cache, where a counter beside the values takes three. What a model of 16 bits rounds
-// anyway goes by twos: half the words to look at, which all blocks do at once and again and again.
+// Values that thread blocks exchange within a launch. Each has a tag, in one 64-bit word that is written and read as a whole
+// (NCCL's LL protocol): a reader polls the word itself until the tag is the expected one, which takes one trip through L2,
+// where a counter beside the values takes three. What a 16-bit model rounds anyway is sent in pairs: half the words to
+// poll, which all blocks do at once and repeatedly.
 #pragma once
 #include "products.cuh"
 
 constexpr u64 PATIENCE = 2000000000ull;        // nanoseconds
-constexpr int SOONEST = 200;                   // clocks before a word can be there: looks until then are in others' way
+constexpr int SOONEST = 200;                   // clocks before a word can arrive: polling until then delays others
 constexpr int PACK = SCALAR == 0 ? 1 : 2;      // activations in a word
 
-DEVICE bool has_tag(const Two& words, u32 tag) {  // both of them: without a branch, which would wait for each in turn
+DEVICE bool has_tag(const Two& words, u32 tag) {  // both of them: without a branch, which would wait for one after the other
     return (((u32)(words.a >> 32) ^ tag) | ((u32)(words.b >> 32) ^ tag)) == 0;
 }
 
@@ -23,7 +23,7 @@ DEVICE void send_both(u64* vector, int feature, float first, float second, u32 t
 #endif
 }
 
-// And take them out of what came; `feature` is even.
+// Unpack them; `feature` is even.
 DEVICE float2 both_of(const u32* came, u32 feature) {
 #if SCALAR == 0
     return {float_of(came[feature]), float_of(came[feature + 1])};
@@ -32,9 +32,9 @@ DEVICE float2 both_of(const u32* came, u32 feature) {
 #endif
 }
 
-// Take words by twos, from `where(at)` for each: `take(i, at, first, second)`, the i-th of a thread's. All threads of a block.
-// Looks are on their way together, again and again until all is there: one by one they would take a way each. False: some
-// did not come; the clock is looked at now and then, as that takes longer than a look at a word.
+// Receive words in pairs, from `where(at)` for each: `take(i, at, first, second)`, the i-th of a thread's. All threads of a
+// block call it. Loads are in flight together, repeated until all have arrived: one by one each would take a round trip.
+// False: some did not arrive; the clock is read only now and then, as that takes longer than a load.
 template <int TOGETHER, typename Where, typename Take>
 DEVICE bool collect(int twos, u32 tag, Where where, Take take) {
     for (int base = 0; base < twos; base += TOGETHER * THREADS) {

@@ -1,18 +1,18 @@
-// Gradients of weights and biases from the order of slots into torch's, in the dtype of the parameters; what the walk back
-// summed for each pair of rows is summed here, in an order that hangs on nothing but their number.
+// Gradients of weights and biases from the order of slots into torch's, in the dtype of the parameters; the backward loop's
+// sums for each pair of rows are added up here, in an order that depends on nothing but their number.
 #include "chores.cuh"
 
 constexpr int WARPS = THREADS / 32;
-constexpr int WHOLE = TF32 ? 2 : 1;  // sixteens of bytes in eight numbers
+constexpr int WHOLE = TF32 ? 2 : 1;  // 16-byte words in eight elements
 
 struct Target {
-    void* data;  // null: not wanted
+    void* data;  // null: not needed
     u64 is_float;
 };
 
 struct Product {
     const void* data;
-    u64 is_float;  // summed piece by piece; else in the dtype of the products
+    u64 is_float;  // summed chunk by chunk; else in the dtype of the matmuls
 };
 
 struct Finish {
@@ -33,7 +33,7 @@ DEVICE float wide_at(const Product& from, u64 at) {
     return from.is_float ? ((const float*)from.data)[at] : widen(((const Number*)from.data)[at]);
 }
 
-// Up to eight numbers of a row, sixteen bytes at once where they lie so.
+// Up to eight elements of a row, sixteen bytes at once where they are aligned.
 DEVICE void copy_eight(const Target& to, u64 at, const Product& from, u64 from_at, int count) {
     Number* there = (Number*)to.data + at;
     const Number* here = (const Number*)from.data + from_at;
@@ -57,7 +57,7 @@ DEVICE void order(const Target& to, const Product& from, int width, int units, G
     });
 }
 
-// A block sums 32 numbers over the pairs, each warp its share of these.
+// A block sums 32 elements over the pairs, each warp its part of these.
 DEVICE void sum(const Finish& a, float (*parts)[32]) {
     const int lane = thread_index() % 32, warp = thread_index() / 32, all = a.units * SLOTS;
     for (int first = block_index() * 32; first < all; first += grid_size() * 32) {

@@ -1,14 +1,14 @@
-// One launch walks a recurrent layer through all steps. W_hh never leaves the registers.
+// One launch runs a recurrent layer over all steps. W_hh never leaves the registers.
 //
-// Tensors are given by where the walk begins, and by how far a step leads from there: back, where the walk begins at the
-// end of time. Then what was given before the first step lies after the last.
+// Tensors are given by where the time loop begins, and by the stride of a step: negative where the loop begins at the end
+// of time. Then what was given before the first step is stored after the last.
 //
-// A group of blocks reads ROWS rows of the batch; each block owns all gates of UNITS units, so that what follows the
-// product is its own business and the cell stays in registers. What the blocks owe each other is h: it is written in the
-// layout that wgmma reads, either into the second-level cache, from where every block copies all of it, or straight into
-// the shared memory of all blocks of the cluster. There slices of h lie by distance: a block's own first, then that of the
-// block before it, which comes first, and so on around the cluster. So the product of the nearer half runs while the
-// other half is on its way: a block takes in 14 bytes a clock, which is as long as its product.
+// A group of blocks reads ROWS rows of the batch; each block owns all gates of UNITS units, so that the elementwise part is
+// local to it and the cell stays in registers. What the blocks exchange is h: it is written in the layout that wgmma reads,
+// either into the L2 cache, from where every block copies all of it, or directly into the shared memory of all blocks of the
+// cluster. There slices of h are ordered by distance: a block's own first, then that of the block before it, which arrives
+// first, and so on around the cluster. So the product of the nearer half runs while the other half is in flight: a block
+// receives 14 bytes a clock, which takes as long as its product.
 //
 // A tile has 64 rows of W_hh: 16 units with 4 slots. Their order lets a thread and its neighbour four lanes away hold all
 // slots of a unit: row 16 w + 8 high + 2 v + low is slot 2 high + low of unit 4 w + v.
@@ -18,9 +18,9 @@ constexpr int UNITS = WIDE * 16;
 constexpr int DEPTH = (THROUGH_L2 ? CHUNKS * PER_CHUNK * WIDE : BLOCKS * WIDE) * FOLD;  // tiles of k for a warpgroup
 constexpr int KEPT = DEPTH - LAID;  // tiles of weights in registers
 constexpr int SLICE = WIDE * FOLD, SLICE_BYTES = SLICE * TILE_BYTES;  // tiles of k of a block's units
-constexpr bool COMES_LONG = CLUSTER > 2 && (CLUSTER - 1) * SLICE_BYTES >= 4096;  // else two waits cost more than they gain
-constexpr int PIECES = THROUGH_L2 ? CHUNKS : COMES_LONG ? 2 : 1;                 // in which h is awaited
-constexpr int CHAINS = ROWS == 8 && DEPTH > PIECES ? 2 : 1;  // small products follow each other sooner in two sums
+constexpr bool COMES_LONG = CLUSTER > 2 && (CLUSTER - 1) * SLICE_BYTES >= 4096;  // else two waits cost more than they save
+constexpr int PIECES = THROUGH_L2 ? CHUNKS : COMES_LONG ? 2 : 1;                 // parts in which h is awaited
+constexpr int CHAINS = ROWS == 8 && DEPTH > PIECES ? 2 : 1;  // small matmuls overlap better in two sums
 constexpr int MINE = (COLUMN_TILES + DEEP - 1) / DEEP;  // column tiles whose elements a thread finishes
 constexpr int BUFFERS = THROUGH_L2 ? 1 : 2;
 constexpr int STATE_BYTES = DEEP * DEPTH * TILE_BYTES;
@@ -28,7 +28,7 @@ constexpr int CHUNK_BYTES = THROUGH_L2 ? PER_CHUNK * SLICE_BYTES : 0;
 constexpr int SUMS_BYTES = DEEP > 1 ? WARPGROUPS * COLUMN_TILES * 2048 : 0;
 
 DEVICE constexpr int first_slice(int piece) { return (piece * (DEPTH / SLICE) + PIECES - 1) / PIECES; }
-DEVICE constexpr int coming_bytes(int piece) {  // of a piece of h, from other blocks of the cluster
+DEVICE constexpr int coming_bytes(int piece) {  // of a part of h, from other blocks of the cluster
     return (first_slice(piece + 1) - first_slice(piece) - (piece == 0)) * SLICE_BYTES;
 }
 
@@ -38,21 +38,21 @@ struct Forward {
     const Number* weights;  // packed
     const float *hidden, *cell;     // (B, H)
     const int* lengths;             // (B,), or null
-    Number *outputs, *cells;        // (T + 1, B, H), what was given first; cells only where `keeps`
+    Number *outputs, *cells;        // (T + 1, B, H), the initial state first; cells only where `keeps`
     float *last_hidden, *last_cell;  // (B, H)
     Number* exchange;                // (2, groups, k / BESIDE, ROWS, BESIDE), zero
     u32 *counters, *failed, *told;   // zero
     int steps, by_step, rows, width, groups, keeps;  // by_step: the B rows of a step, or -B; rows: those of this launch
 };
 
-struct Element {  // a unit in a row of the batch: what this thread remembers of it
+struct Element {  // a unit in a row of the batch: the state that this thread keeps of it
     float hidden, cell;
-    int length;  // steps that are real, 0 for an element that is none
+    int length;  // valid steps, 0 for an element out of range
     bool real;
     Words logits;
 };
 
-// One step of one element from its logits, of which the GRU's candidate has two; gives what backward needs to see again.
+// One step of one element from its logits, of which the GRU's candidate has two; returns what backward needs.
 DEVICE void step(Element& e, const float* from_x, const float* from_hidden, float* kept) {
 #if CELL == 0
     const float i = sigmoid(from_x[0] + from_hidden[0]), f = sigmoid(from_x[1] + from_hidden[1]);
@@ -72,9 +72,9 @@ DEVICE void step(Element& e, const float* from_x, const float* from_hidden, floa
 #endif
 }
 
-struct Place {  // who this thread is
+struct Place {  // the indices of this thread
     int group, block, warpgroup, part, thread, warp, lane, unit, row;  // of its first element; the row is the group's
-    u32 first;  // where its first element lies within a step's (B, H)
+    u32 first;  // offset of its first element within a step's (B, H)
     bool odd;
     float bias[SLOTS];  // of its unit
 };
@@ -92,11 +92,11 @@ DEVICE Place find_place(const Forward& a) {
     return me;
 }
 
-// Element i: its row within the group, and its place within (B, H). Few instructions: a block has too few warps to hide them.
+// Element i: its row within the group, and its offset within (B, H). Few instructions: a block has too few warps to hide them.
 DEVICE int row_of(const Place& me, int i) { return me.row + i * DEEP * 8; }
 DEVICE u32 place_of(const Forward& a, const Place& me, int i) { return me.first + i * DEEP * 8 * a.width; }
 
-// Whose slice of h lies so far from the beginning.
+// Whose slice of h is at this distance from the beginning.
 DEVICE int owner_of(const Place& me, int slice) {
     return THROUGH_L2 ? slice : me.block >= slice ? me.block - slice : me.block - slice + BLOCKS;
 }
@@ -137,7 +137,7 @@ struct Shared {
 DEVICE u32 state_barrier(const Shared& shared, int i) { return shared.barriers + 8 * i; }
 
 #if THROUGH_L2
-// A lane for each chunk: when all its blocks have written, copy it here.
+// A lane for each chunk: when all its blocks have written, copy it to shared memory.
 DEVICE void fetch_state(const Forward& a, const Place& me, const Shared& shared, Guard& guard, int step) {
     if (me.warpgroup % WIDE == 0 && me.warp == 0) {
         if (me.lane < CHUNKS) {
@@ -161,7 +161,7 @@ DEVICE void fetch_state(const Forward& a, const Place& me, const Shared& shared,
 }
 #endif
 
-// h_0 is there from the beginning, and its barriers are passed: no branch may part one product from the next.
+// h_0 is present from the beginning, and its barriers are passed: no branch may separate one product from the next.
 DEVICE void await_state(const Place& me, const Shared& shared, Guard& guard, int step, int piece) {
 #if THROUGH_L2
     const u32 barrier = state_barrier(shared, me.part * CHUNKS + piece);
@@ -206,14 +206,14 @@ DEVICE void multiply(const Forward& a, const Place& me, const Shared& shared, Gu
     }
 }
 
-// The warpgroups that share rows add up; each finishes its own column tiles.
+// The warpgroups that share rows add their sums; each finishes its own column tiles.
 DEVICE void gather(const Place& me, const Shared& shared, const float* sums, float (*mine)[4]) {
 #pragma unroll
     for (int tile = 0; tile < COLUMN_TILES; ++tile) {
 #pragma unroll
         for (int r = 0; r < 4; ++r) {
             float sum = sums[tile * 4 + r];
-            settle(sum);  // else the compiler makes of the choice an index, and puts all sums into memory
+            settle(sum);  // else the compiler turns the selection into an index, and spills all sums to memory
             if (tile % DEEP == me.part) mine[tile / DEEP][r] = sum;
         }
     }
@@ -238,7 +238,7 @@ DEVICE void gather(const Place& me, const Shared& shared, const float* sums, flo
 #endif
 }
 
-// Even lanes hold slots 0 and 2 of two rows, odd lanes slots 1 and 3: each gives the row that the other finishes.
+// Even lanes hold slots 0 and 2 of two rows, odd lanes slots 1 and 3: each sends the row that the other finishes.
 DEVICE void trade(bool odd, const float* sums, float* slots) {
     const float first = from_lane_xor(either(odd, sums[0], sums[1]), 4);
     const float second = from_lane_xor(either(odd, sums[2], sums[3]), 4);
@@ -246,7 +246,7 @@ DEVICE void trade(bool odd, const float* sums, float* slots) {
     slots[2] = either(odd, second, sums[2]), slots[3] = either(odd, sums[3], second);
 }
 
-// h goes to whoever needs it.
+// Send h to the blocks that need it.
 DEVICE void send_state(const Forward& a, const Place& me, const Shared& shared, const Guard& guard, const Element* mine,
                        int step) {
 #if THROUGH_L2
@@ -260,7 +260,7 @@ DEVICE void send_state(const Forward& a, const Place& me, const Shared& shared, 
     for (int i = 0; i < MINE; ++i)
         if (i * DEEP + me.part < COLUMN_TILES) to[place(lies, row_of(me, i))] = factor(mine[i].hidden);
 #if THROUGH_L2
-    block_sync();  // with one thread's word all of the block's stores are seen
+    block_sync();  // after one thread's release all of the block's stores are visible
     const int chunk = me.block / PER_CHUNK;
     if (thread_index() == 0) raise(a.counters + (me.group * DEEP * CHUNKS + chunk) * COUNTER_GAP);
 #else
@@ -283,15 +283,15 @@ DEVICE void send_state(const Forward& a, const Place& me, const Shared& shared, 
 #endif
 }
 
-// The next step's logits. A product waits for all loads before it, so they are asked for after it: at once inside a cluster,
-// where a step is short and what later steps need is brought near; else when the state is sent, for which others wait.
+// The next step's logits. A product waits for all loads before it, so they are issued after it: at once inside a cluster,
+// where a step is short and later steps' values are prefetched; else when the state is sent, for which others wait.
 DEVICE void look_ahead(const Forward& a, const Place& me, const Number* logits, int t, Element* mine) {
     const i64 step_size = (i64)a.by_step * a.width;
 #pragma unroll
     for (int i = 0; i < MINE; ++i) {
         const Number* next = logits + (step_size + place_of(a, me, i)) * SLOTS;
         if (mine[i].real && t + 1 < a.steps) mine[i].logits = load_words(next);
-        const bool asks = TF32 ? me.lane / 8 % 2 == 0 : me.lane < 8;  // 32 bytes are brought: four units, or two
+        const bool asks = TF32 ? me.lane / 8 % 2 == 0 : me.lane < 8;  // 32 bytes are prefetched: four units, or two
         if (!THROUGH_L2 && mine[i].real && asks && t + 1 + AHEAD < a.steps)
             prefetch(next + AHEAD * step_size * SLOTS);
     }
@@ -317,7 +317,7 @@ DEVICE Shared lay_out(u8* memory) {
 
 KERNEL(THREADS) recurrent_forward(const Forward a) {
     SHARED_MEMORY(memory);
-    if (a.steps == 0) return;  // a launch that only asks whether it may
+    if (a.steps == 0) return;  // a launch that only checks whether it is accepted
     const Place me = find_place(a);
     const Shared shared = lay_out(memory);
     Guard guard = {a.failed, a.told, false};

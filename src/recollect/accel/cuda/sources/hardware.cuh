@@ -1,5 +1,5 @@
-// What the kernels ask of a Hopper chip, by name. Each function is one instruction, or few; a second set, which runs on
-// a CPU, stands in the tests. No other file holds assembly, and none needs a header of CUDA's.
+// What the kernels need of a Hopper chip, by name. Each function is one instruction, or few; a second set, which runs on a
+// CPU, is in the tests. No other file holds assembly, and none needs a header of CUDA's.
 #pragma once
 #ifdef RECOLLECT_EMULATED
 #include "emulator.h"
@@ -27,7 +27,7 @@ template <class T>
 DEVICE T from_lane_xor(T value, int mask) {
     return __shfl_xor_sync(0xffffffffu, value, mask);
 }
-// yes ? a : b, never by a branch: lanes that trade values must stay together, or each trade takes hundreds of clocks.
+// yes ? a : b, never by a branch: lanes that exchange values must stay converged, or each exchange takes hundreds of clocks.
 DEVICE float either(bool yes, float a, float b) {
     float chosen;
     asm("{ .reg .pred p; setp.ne.b32 p, %3, 0; selp.f32 %0, %1, %2, p; }" : "=f"(chosen) : "f"(a), "f"(b), "r"((int)yes));
@@ -44,7 +44,7 @@ DEVICE u64 nanoseconds() {
 }
 
 // --- numbers -----------------------------------------------------------------------------------------------------
-// A Number is what tensors have: of two bytes, or all of a float32. `factor` is what products take of it.
+// A Number is an element of a tensor: two bytes, or a float32. `factor` is what matmuls read of it.
 #if TF32
 #define DEPTH_NAME "k8"
 #define NARROW_NAME "tf32"
@@ -52,7 +52,7 @@ DEVICE u64 nanoseconds() {
 typedef float Number;
 DEVICE float narrow(float value) { return value; }
 DEVICE float widen(float value) { return value; }
-DEVICE float factor(float value) {  // the tensor cores would cut the last 13 bits off
+DEVICE float factor(float value) {  // the tensor cores would truncate the last 13 bits
     u32 bits;
     asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(bits) : "f"(value));
     return __uint_as_float(bits);
@@ -115,8 +115,8 @@ DEVICE float one_over(float x) {
     return y;
 }
 
-// --- other blocks, through the second-level cache ------------------------------------------------------------------
-DEVICE u32 look(const u32* word) {  // what was written before the raise is seen after the look
+// --- other blocks, through the L2 cache ----------------------------------------------------------------------------
+DEVICE u32 look(const u32* word) {  // acquire: what was written before the raise is visible after it
     u32 value;
     asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(word) : "memory");
     return value;
@@ -129,22 +129,22 @@ DEVICE u32 peek(const u32* word) {
     asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(word) : "memory");
     return value;
 }
-// A number and its tag in one word: whoever looks sees both or neither.
+// A value and its tag in one word: a reader sees both or neither.
 DEVICE void send_bits(u64* to, u32 bits, u32 tag) {
     asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" ::"l"(to), "l"((u64)tag << 32 | bits) : "memory");
 }
 DEVICE void send(u64* to, float value, u32 tag) { send_bits(to, __float_as_uint(value), tag); }
 struct Two { u64 a, b; };
-DEVICE Two look_at_two(const u64* at) {  // each word is whole; many looks can be on their way at once
+DEVICE Two look_at_two(const u64* at) {  // each word is atomic; many loads can be in flight at once
     Two words;
     asm volatile("ld.relaxed.gpu.global.v2.u64 {%0, %1}, [%2];" : "=l"(words.a), "=l"(words.b) : "l"(at));
     return words;
 }
 DEVICE void tell(u32* word) { asm volatile("st.relaxed.sys.global.u32 [%0], 1;" ::"l"(word) : "memory"); }
 
-// Into the cache and no further: nobody waits for it, and a fence does not either.
+// Prefetch into L2: nothing waits for it, not even a fence.
 DEVICE void prefetch(const void* from) { asm volatile("prefetch.global.L2 [%0];" ::"l"(from)); }
-DEVICE void prefetch_bulk(const void* from, u32 bytes) {  // whole sixteens
+DEVICE void prefetch_bulk(const void* from, u32 bytes) {  // a multiple of 16
 #if __CUDA_ARCH__ >= 900
     asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
 #else
@@ -172,7 +172,7 @@ DEVICE Sixteen load_words(const void* at) {
 
 // --- shared memory, the cluster's too ------------------------------------------------------------------------------
 DEVICE u32 shared_address(const void* pointer) { return (u32)__cvta_generic_to_shared(pointer); }
-DEVICE u32 address_in(u32 address, int rank) {  // the same place in another block of the cluster
+DEVICE u32 address_in(u32 address, int rank) {  // the same address in another block of the cluster
     u32 there;
     asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(address), "r"(rank));
     return there;
@@ -180,7 +180,7 @@ DEVICE u32 address_in(u32 address, int rank) {  // the same place in another blo
 DEVICE void cluster_sync() {
     asm volatile("barrier.cluster.arrive.release; barrier.cluster.wait.acquire;" ::: "memory");
 }
-// Plain stores become visible to wgmma, and to bulk copies, which reach memory another way.
+// Make plain stores visible to wgmma and to bulk copies, which use the async proxy.
 DEVICE void fence_for_products() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 DEVICE void fence_for_copies() { asm volatile("fence.proxy.async.global;" ::: "memory"); }
 
@@ -188,7 +188,7 @@ DEVICE void barrier_init(u32 barrier, u32 arrivals) {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
 }
 DEVICE void barrier_init_fence() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
-DEVICE void barrier_expect(u32 barrier, u32 bytes) {  // arrive, and let the phase end when so many bytes have come
+DEVICE void barrier_expect(u32 barrier, u32 bytes) {  // arrive, and let the phase end when so many bytes have arrived
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
 }
 DEVICE bool barrier_passed(u32 barrier, u32 parity) {
@@ -225,19 +225,19 @@ DEVICE void min_shared(int* to, int value) { atomicMin(to, value); }
 DEVICE void max_shared(int* to, int value) { atomicMax(to, value); }
 
 // --- tensor cores --------------------------------------------------------------------------------------------------
-// B lies in shared memory as [k / 8][row][k % 8], in tf32 [k / 4][row][k % 4]: core matrices of 8 rows x 16 bytes, 128
-// bytes apart along the rows and rows * 16 bytes apart along k. So does A where it does not come from registers, with 64 rows.
+// B is in shared memory as [k / 8][row][k % 8], in tf32 [k / 4][row][k % 4]: core matrices of 8 rows x 16 bytes, 128 bytes
+// apart along the rows and rows * 16 bytes apart along k. So is A where it does not come from registers, with 64 rows.
 DEVICE u64 describe(u32 address, int rows = ROWS) {
     return (u64)((address >> 4) & 0x3fff) | (u64)rows << 16 | (u64)(128 >> 4) << 32;
 }
 DEVICE void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 DEVICE void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
-DEVICE void wgmma_wait(int left = 0) {  // until one group or none is left; known when compiling
+DEVICE void wgmma_wait(int left = 0) {  // until one group or none is left; known at compile time
     if (left == 0) asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
     if (left == 1) asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
 }
 
-// Values that wgmma writes behind the compiler's back may not be read, by its leave, before this.
+// Tells the compiler that values which wgmma writes asynchronously are not read before this.
 DEVICE void settle(float& value) { asm volatile("" : "+f"(value)::"memory"); }
 
 // d (64, ROWS) = a (64, 16) b (16, ROWS), in tf32 8 instead of 16, added to d where `adds`; a comes from registers, or by

@@ -1,5 +1,5 @@
-// One step through the map to the vocabulary, and the norm before it: y = W norm(x) + b, at the speed at which W can be
-// read. Every block normalises x for itself, and has the rows of its next turn on their way while it multiplies. The
+// One step through the output projection, and the norm before it: y = W norm(x) + b, bound by reading W. Every block
+// computes the norm of x itself, and has loads of its next iteration's rows in flight while it multiplies. The
 // readable forms are `LayerNorm.map`, `RMSNorm.map` and `Linear.map`. Constants of the compilation:
 //
 //   SCALAR 0 float, 1 bfloat16, 2 half; ROWS; WIDTH, WIDTH_OUT; NORMS 0 no norm before, 1 one; RMS; EPS; WARPS; BLOCKS

@@ -1,6 +1,6 @@
-// Two sums in one word, for the way to the block that adds them up: 8 bits for an exponent that both share, and 12 bits
-// each. The larger is right to 2^-11 of itself, the smaller to as much of the larger; bf16, in which the gradients go on,
-// has 2^-9. What is not finite, or above 2^114, arrives as NaN.
+// Two sums in one word, for the transfer to the block that adds them up: 8 bits for a shared exponent, and 12 bits each.
+// The larger is exact to 2^-11 of itself, the smaller to as much of the larger; bf16, in which the gradients are then
+// stored, has 2^-9. What is not finite, or above 2^114, arrives as NaN.
 //
 // Adding 1.5 · 2^(e + 13) to a number below 2^(e + 1) leaves its first 12 bits, rounded, at the end of the sum; they
 // count from 0x800, so that no sign is needed.

@@ -1,16 +1,16 @@
-// A block's portion of a matrix-vector product, for kernels whose blocks stay: neighbouring rows, so that one request brings
-// them into the cache and one store tells what came of them.
+// A block's portion of a matrix-vector product, for persistent blocks: neighbouring rows, so that one request brings them
+// into L2 and one store sends their results.
 #pragma once
 #include "products.cuh"
 
-constexpr int IN_FLIGHT = 12;                  // Eights of weights that a lane has room for
+constexpr int IN_FLIGHT = 12;                  // groups of eight weights that a lane's registers hold
 
-// Turns that a lane takes, if each row is cut among so many warps.
+// Iterations of a lane, if each row is split among so many warps.
 DEVICE constexpr int turns_for(int rows, int groups, int cuts) {
     return ((rows * cuts + WARPS - 1) / WARPS) * ((groups + 32 * cuts - 1) / (32 * cuts));
 }
 
-DEVICE constexpr int cuts_for(int rows, int groups) {  // that which leaves a lane least to do
+DEVICE constexpr int cuts_for(int rows, int groups) {  // the split that leaves a lane the least work
     int best = 1;
     for (int cuts = 2; cuts <= 8 && WARPS % cuts == 0; cuts *= 2)
         if (turns_for(rows, groups, cuts) < turns_for(rows, groups, best)) best = cuts;
@@ -18,7 +18,7 @@ DEVICE constexpr int cuts_for(int rows, int groups) {  // that which leaves a la
 }
 
 // y (N) = W (N, K) x + b; rows are dealt by the UNIT, 1 or 2. Lanes lie along a row, and a lane has several rows, for which
-// it looks at x once. All that the first turn reads can be asked for long before x is there.
+// it reads x once. All that the first iteration reads can be requested long before x has arrived.
 template <int K_, int N_, int UNIT>
 struct Portion {
     static constexpr int K = K_, N = N_, GROUPS = K / 8, EACH = (N / UNIT + BLOCKS - 1) / BLOCKS * UNIT;  // rows, at most
@@ -40,11 +40,11 @@ struct Portion {
     DEVICE void ask_rows(const scalar* w, int turn) {
         const scalar* first = w + (long long)(begin(block_index()) + row_at(turn * TOGETHER)) * K + group_at(0) * 8;
 #pragma unroll
-        for (int t = 0; t < TOGETHER; t++) {   // from the first on by constants: addresses take as long as a look
+        for (int t = 0; t < TOGETHER; t++) {   // at constant offsets from the first: computing addresses takes as long as polling
             const bool is_there = row_at(turn * TOGETHER + t) < count();
 #pragma unroll
             for (int i = 0; i < PER_LANE; i++) {
-                raw[t][i] = Eight{};           // whatever was there before is not wanted: it would take up registers
+                raw[t][i] = Eight{};           // the old value is dead: it would occupy registers
                 if (is_there && group_at(i) < GROUPS) raw[t][i] = fetch(first + t * CREWS * K + i * 256);
             }
         }
@@ -61,7 +61,7 @@ struct Portion {
         ask_biases(biases, own_index());
     }
 
-    // Into the second-level cache, for a later `ask`: a piece by each warp.
+    // Into L2, for a later `ask`: a part by each warp.
     DEVICE static void announce(const scalar* w) {
         constexpr int ALL = EACH * K * (int)sizeof(scalar), PIECE = (ALL / WARPS + 127) / 128 * 128;
         const u32 at = warp() * PIECE, bytes = count() * K * (int)sizeof(scalar);
@@ -82,7 +82,7 @@ struct Portion {
             }
         }
 #pragma unroll
-        for (int step = 16; step > 0; step /= 2)  // of all rows together: one by one they would take a way each
+        for (int step = 16; step > 0; step /= 2)  // of all rows together: one by one each would take a full latency
 #pragma unroll
             for (int t = 0; t < TOGETHER; t++)
 #pragma unroll
@@ -110,11 +110,11 @@ struct Portion {
         return y;
     }
 
-    // Multiply by all rows, of which the first turn's were asked for: `end(row, b, y)` with UNIT numbers at y, in threads side by
-    // side. `sums` is room in shared memory, for SUMS. Who comes back has seen all threads past their reading of x.
+    // Multiply by all rows, of which the first iteration's were requested: `end(row, b, y)` with UNIT numbers at y, in
+    // neighbouring threads. `sums` is a buffer in shared memory, for SUMS. On return all threads have read x.
     template <typename End>
     DEVICE void run(const scalar* w, const scalar* biases, const float* x, float* sums, End end) {
-#pragma unroll 2                               // without copies, which would wait for what is on its way
+#pragma unroll 2                               // without copies, which would wait for loads in flight
         for (int turn = 0; turn < TURNS; turn++) {
             Portion next;
             if (turn + 1 < TURNS) next.ask_rows(w, turn + 1);

@@ -1,13 +1,13 @@
-// All that a walk finds ready, in one launch: W_hh packed as its threads hold it, W_ih, the biases and h_0, c_0 as it reads
-// them, x step by step, and zeros to exchange through. The readable form is packing.py, bit for bit.
+// All inputs of a time loop, in one launch: W_hh packed as its threads hold it, W_ih, the biases and h_0, c_0 as it reads
+// them, x time-major, and zeros to exchange through. The readable form is packed_weights.py, bit for bit.
 #include "chores.cuh"
 
 constexpr int SENT = CELL == 0 ? 4 : CELL == 1 ? 3 : 1;  // gates of a unit in W_hh
-constexpr int FOLD = TF32 ? 2 : 1, PAIR = 2 / FOLD;      // tiles of k in sixteen units; numbers of a word
+constexpr int FOLD = TF32 ? 2 : 1, PAIR = 2 / FOLD;      // tiles of k in sixteen units; elements of a word
 
 struct Source {
     const void* data;  // null: not given
-    u64 is_float;      // else in the dtype of the products
+    u64 is_float;      // else in the dtype of the matmuls
 };
 
 struct Prepare {
@@ -17,9 +17,9 @@ struct Prepare {
     Number* packed;                           // from W_hh (G·H, H)
     float *bias, *first_h, *first_c;          // (H, SLOTS), (B, H), (B, H)
     Sixteen* zeros;
-    u64 step_stride, row_stride, zero_count;  // of x; of sixteens
+    u64 step_stride, row_stride, zero_count;  // of x; of 16-byte words
     int steps, batch, width, units;           // width: D; units: H
-    int parts, wide, deep, depth, high, laid, cluster, span;  // sixteens of W_hh packed; a plan's; units of a cluster
+    int parts, wide, deep, depth, high, laid, cluster, span;  // 16-byte words of W_hh packed; a plan's; units of a cluster
 };
 
 DEVICE float wide_at(const Source& from, u64 at) {
@@ -29,7 +29,7 @@ DEVICE Number factor_at(const Source& from, u64 at) {
     return from.is_float ? factor(((const float*)from.data)[at]) : ((const Number*)from.data)[at];
 }
 
-#if TF32  // where all that is given is float32
+#if TF32  // where all inputs are float32
 DEVICE u32 factor_of(u32 bits) { return bits_of(factor(float_of(bits))); }
 DEVICE Sixteen factors(const Sixteen& four) {
     return {factor_of(four.a), factor_of(four.b), factor_of(four.c), factor_of(four.d)};
@@ -47,7 +47,7 @@ DEVICE void copy_whole(Sixteen* to, const Sixteen* from, bool is_float) {
 }
 #endif
 
-// Up to eight numbers of a row, sixteen bytes at once where they lie so.
+// Up to eight elements of a row, sixteen bytes at once where they are aligned.
 DEVICE void copy_eight(Number* to, const Source& from, u64 at, int count) {
     const Sixteen* there = (const Sixteen*)((const u8*)from.data + at * (from.is_float ? 4 : 2));
     if (count >= 8 && is_whole(to) && is_whole(there)) {
@@ -72,7 +72,7 @@ struct Tile {  // which, of W_hh packed
     int block, deep, wide, high, number;
 };
 
-// A number of a tile: row 16 warp + 8 eight + quad, one of its k.
+// An element of a tile: row 16 warp + 8 eight + quad, one of its k.
 DEVICE Number number_of(const Prepare& a, const Tile& tile, int warp, int eight, int quad, int k) {
 #if BACKWARD
     const int of = ((tile.wide * a.high + tile.high) * 4 + warp) * 16 + eight * 8 + quad;  // a unit of the cluster
@@ -87,8 +87,8 @@ DEVICE Number number_of(const Prepare& a, const Tile& tile, int warp, int eight,
 #endif
 }
 
-// What one thread of a walk holds of one tile: eight halves, of half the tile's k, of eight of its rows, of a pair. In tf32
-// a number takes the place of a pair; and the last tiles lie in shared memory, where sixteen bytes have a row's k.
+// What one thread of a time loop holds of one tile: eight halves, of half the tile's k, of eight of its rows, of a pair. In
+// tf32 an element takes the place of a pair; and the last tiles are in shared memory, where sixteen bytes have a row's k.
 DEVICE void pack(const Prepare& a, int part) {
     const int pair = part % 4, quad = part / 4 % 8, warp = part / 32 % 4;
     int rest = part / 128;

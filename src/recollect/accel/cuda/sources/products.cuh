@@ -1,4 +1,4 @@
-// Matrix-vector products and norms of the kernels for single steps. Constants: ROWS, WARPS, BLOCKS; EPS and RMS of norms
+// Matrix-vector products and norms of the single-step kernels. Constants: ROWS, WARPS, BLOCKS; EPS and RMS of norms
 #pragma once
 #include "steps.cuh"
 
@@ -10,16 +10,16 @@ DEVICE u32 own_index() {                       // of a thread, and known to be s
     return index;
 }
 
-// ---- products ----------------------------------------------------------------------------------------------------
+// ---- matrix-vector products --------------------------------------------------------------------------------------
 
-// As many lanes to a row as a block's rows leave, if they are to be read in one turn; but a lane has not room for all.
+// As many lanes to a row as a block's rows allow, if they are to be read in one iteration, within a lane's registers.
 DEVICE constexpr int lanes_for(int rows, int groups) {
     int lanes = rows <= WARPS ? 32 : rows <= 2 * WARPS ? 16 : 8;
     while (lanes < 32 && groups * (int)sizeof(scalar) > 24 * lanes) lanes *= 2;
     return lanes;
 }
 
-// y (N) = W (N, K) x + b. All that a turn reads can be asked for long before x is there.
+// y (N) = W (N, K) x + b. All that an iteration reads can be requested long before x has arrived.
 template <int K_, int N_>
 struct Product {
     static constexpr int K = K_, N = N_, EACH = (N + BLOCKS - 1) / BLOCKS;  // rows of a block, at most
@@ -39,7 +39,7 @@ struct Product {
         const int row = row_at(turn);
 #pragma unroll
         for (int i = 0; i < PER_LANE; i++) {
-            raw[i] = Eight{};                  // whatever was there before is not wanted: it would take up registers
+            raw[i] = Eight{};                  // the old value is dead: it would occupy registers
             if (row < N && group_at(i) < GROUPS) raw[i] = fetch(w + (long long)row * K + group_at(i) * 8);
         }
         bias = scalar_at(row < N ? biases : nullptr, row);
@@ -60,10 +60,10 @@ struct Product {
         for (int b = 0; b < ROWS; b++) sums[b] = over_lanes<LANES>(sums[b]);
     }
 
-    // Multiply by all rows of this block, of which the first turn's were asked for: `end(row, b, y)` in one lane of each.
+    // Multiply by all rows of this block, of which the first iteration's were requested: `end(row, b, y)` in one lane of each.
     template <typename End>
     DEVICE void run(const scalar* w, const scalar* biases, const float* x, End end) {
-#pragma unroll 2                               // without copies, which would wait for what is on its way
+#pragma unroll 2                               // without copies, which would wait for loads in flight
         for (int turn = 0; turn < TURNS; turn++) {
             Product next;
             if (turn + 1 < TURNS) next.ask(w, biases, turn + 1);
@@ -80,7 +80,7 @@ struct Product {
 
 // ---- norms -------------------------------------------------------------------------------------------------------
 
-// The sums of all threads' a and b, in all; false where some thread says so.
+// The sums of all threads' a and b, in all threads; false where some thread passes false.
 DEVICE bool sum_over_block(float& a, float& b, float* between, bool goes_on) {
     a = over_lanes<32>(a);
     b = over_lanes<32>(b);
@@ -98,10 +98,10 @@ DEVICE bool sum_over_block(float& a, float& b, float* between, bool goes_on) {
     return goes_on;
 }
 
-// (x − mean) / √(variance + ε) · γ + β over WIDTH features, a thread's by twos. Sums are of x − x_0, so that little cancels.
+// (x − mean) / √(variance + ε) · γ + β over WIDTH features, a thread's in pairs. Sums are of x − x_0, so that little cancels.
 struct Norm {
     static constexpr int TWOS = WIDTH / 2, EACH = (TWOS + THREADS - 1) / THREADS;
-    scalar weights[2 * EACH], biases[2 * EACH];  // as they are stored: to widen them would be to wait for them
+    scalar weights[2 * EACH], biases[2 * EACH];  // as they are stored: converting them would wait for the loads
 
     DEVICE static u32 two_at(int i) { return own_index() + i * THREADS; }
 
@@ -114,8 +114,8 @@ struct Norm {
         }
     }
 
-    // From a thread's x − shift, 0 where it has none, to a vector laid out by `place`, of which a thread's part is there when
-    // this comes back; `between` is (WARPS, 2).
+    // From a thread's x − shift, 0 where it has none, to a vector laid out by `place`, of which a thread's part is written
+    // on return; `between` is (WARPS, 2).
     DEVICE bool end(const float2* mine, float* normalised, float* between, bool goes_on) const {
         float sum = 0.0f, squares = 0.0f;
 #pragma unroll

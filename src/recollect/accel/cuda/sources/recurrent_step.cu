@@ -1,5 +1,5 @@
-// One step of an RNN, GRU or LSTM in one launch: a warp renews a unit, from its rows of both products to what is
-// remembered. Its cost is a launch and the weights, once, at the memory's speed. The readable form is the layer's
+// One step of an RNN, GRU or LSTM in one launch: a warp updates a unit, from its rows of both matrices to its new state.
+// Its cost is a launch and reading the weights once at memory bandwidth. The readable form is the layer's
 // `step`. Sizes are constants of the compilation:
 //
 //   SCALAR 0 float, 1 bfloat16, 2 half; ROWS; WIDTH, HIDDEN; CELL 0 tanh, 1 relu, 2 GRU (reset after), 3 LSTM; WARPS
@@ -9,14 +9,14 @@
 constexpr int THREADS = 32 * WARPS;
 constexpr int GATES = CELL == 3 ? 4 : CELL == 2 ? 3 : 1;
 
-// Lay (ROWS, K) out in shared memory.
+// Copy (ROWS, K) to shared memory.
 template <int K>
 DEVICE void lay_out(const scalar* from, float* to) {
     for (int at = thread_index(); at < ROWS * K; at += THREADS)
         to[at / K * padded(K) + place(at % K)] = to_float(from[at]);
 }
 
-// A row of a weight. All rows are asked for before the first is used: what takes time is the way to the memory.
+// A row of a weight. All rows are requested before the first is used: memory latency dominates.
 template <int K>
 struct Row {
     static constexpr int PER_LANE = (K / 8 + 31) / 32;
@@ -47,7 +47,7 @@ struct Row {
 
 DEVICE float sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
 
-// Renew one unit from W_ih x + b_ih and W_hh h + b_hh, one number a gate; `cell` is the LSTM's.
+// Update one unit from W_ih x + b_ih and W_hh h + b_hh, one number per gate; `cell` is the LSTM's.
 DEVICE float renewed(const float* from_x, const float* from_h, float hidden, float& cell) {
     if (CELL == 0) return tanhf(from_x[0] + from_h[0]);
     if (CELL == 1) return fmaxf(from_x[0] + from_h[0], 0.0f);

@@ -1,4 +1,4 @@
-// What the kernels for single steps share: numbers as they are stored, vectors in shared memory, rows of weights.
+// Common to the single-step kernels: elements as they are stored, vectors in shared memory, rows of weights.
 // SCALAR 0 float, 1 bfloat16, 2 half
 #pragma once
 #define HALF (SCALAR == 2)
@@ -18,7 +18,7 @@ DEVICE float value_at(const scalar* vector, int at) { return vector ? to_float(v
 
 DEVICE scalar scalar_at(const scalar* vector, int at) { return vector ? vector[at] : from_float(0.0f); }
 
-struct Eight { Sixteen part[sizeof(scalar) / 2]; };  // eight numbers
+struct Eight { Sixteen part[sizeof(scalar) / 2]; };  // eight elements
 
 DEVICE Eight fetch(const scalar* at) {             // weights: read once a step, by one warp
     Eight eight;
@@ -44,7 +44,7 @@ DEVICE void spread(const Eight& eight, float* values) {
     }
 }
 
-DEVICE void store(scalar* at, const float* values) {  // eight numbers, sixteen bytes at a time
+DEVICE void store(scalar* at, const float* values) {  // eight elements, sixteen bytes at a time
 #if SCALAR == 0
     for (int i = 0; i < 8; i += 4) *(float4*)(at + i) = make_float4(values[i], values[i + 1], values[i + 2], values[i + 3]);
 #else
@@ -55,7 +55,7 @@ DEVICE void store(scalar* at, const float* values) {  // eight numbers, sixteen 
 }
 
 // A vector in shared memory: groups of eight, their halves apart, so that a warp reads without conflicts. Unsigned, so
-// that what is known of a place when this is compiled need not be computed.
+// that what is known of an index at compile time need not be computed.
 DEVICE u32 place(u32 feature) {
     const u32 group = feature / 8, in_group = feature % 8;
     return (group / 32) * 256 + (in_group / 4) * 128 + (group % 32) * 4 + in_group % 4;
@@ -63,8 +63,8 @@ DEVICE u32 place(u32 feature) {
 
 DEVICE constexpr int padded(int size) { return (size + 255) / 256 * 256; }
 
-// Add w · x for eight features: w as it came from memory, x laid out by `place`. In sums of their own first, which need not
-// wait for each other.
+// Add w · x for eight features: w as it came from memory, x laid out by `place`. In separate sums first, which do not
+// depend on each other.
 DEVICE void add_product(float& sum, const float* w, const float* x, u32 group) {
     const float* mine = x + (group / 32) * 256 + (group % 32) * 4;
     float low = 0.0f, high = 0.0f;
