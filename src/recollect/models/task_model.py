@@ -9,8 +9,10 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from typing_extensions import Unpack
 
 from recollect.core.layer import SequenceLayer
+from recollect.core.types import TensorOptions
 from recollect.core.validate import ContractError, fill_invalid
 from recollect.layers.attention.attend import Attend
 from recollect.layers.attention.multi_head import MultiHead, MultiHop
@@ -61,7 +63,7 @@ class LastStep(nn.Module):
 class LearnedQuery(nn.Module):
     """Ask the same of every sequence: `rows` learned queries, (B, rows, D)."""
 
-    def __init__(self, width: int, rows: int = 1, **factory: Any) -> None:
+    def __init__(self, width: int, rows: int = 1, **factory: Unpack[TensorOptions]) -> None:
         super().__init__()
         self.queries = nn.Parameter(nn.init.normal_(torch.empty(rows, width, **factory), std=width**-0.5))
 
