@@ -83,6 +83,6 @@ class Attend(nn.Module):
 
 
 def home_of(module: nn.Module) -> tuple[torch.dtype | None, torch.device | None]:
-    """Give dtype and device of a module's parameters; None where it has none."""
+    """Return dtype and device of a module's parameters; None where it has none."""
     first = next(module.parameters(), None)
     return (None, None) if first is None else (first.dtype, first.device)
