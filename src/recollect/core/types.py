@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, TypeAlias
 
 import torch
@@ -11,6 +12,7 @@ from recollect.core.layer import SequenceLayer
 
 AnyLayer: TypeAlias = SequenceLayer[Any]  # a layer, whatever its memory
 JsonObject: TypeAlias = dict[str, Any]  # an object as JSON holds it
+JsonMapping: TypeAlias = Mapping[str, Any]  # one that is only read
 
 
 class TensorOptions(TypedDict, total=False):
