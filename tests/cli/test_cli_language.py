@@ -79,7 +79,7 @@ def test_a_run_goes_on_with_the_text_it_was_begun_on(tmp_path, monkeypatch):
     text.write_text("something else " * 100, encoding="utf-8")
     assert "Next" in run("resume", out).stderr  # the cache has the old text
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "elsewhere"))
-    assert f"not the text that {out} was begun on" in ask("resume", out, code=2).stderr
+    assert f"not the data that {out} was started on" in ask("resume", out, code=2).stderr
     piped = str(tmp_path / "piped")
     ask("train", "-", "--out", piped, *options, given="abc abd " * 100)
     ask("resume", piped)
@@ -159,7 +159,7 @@ def test_two_processes_on_one_run_are_refused(tmp_path):
 
 def test_a_run_is_not_overwritten(tmp_path):
     begin(small("markov"), Run(tmp_path / "run"), lambda row: None)
-    with pytest.raises(FileError, match="there is a run already; resume it with: recollect resume"):
+    with pytest.raises(FileError, match="a run already exists; resume it with: recollect resume"):
         begin(small("markov"), Run(tmp_path / "run"), lambda row: None)
 
 
