@@ -218,7 +218,7 @@ def test_nothing_of_the_users_is_overwritten(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "README.md").write_text("mine", encoding="utf-8")
     done = ask("train", FEW, "--budget", "1steps", "--out", ".", code=2)
-    assert "holds 'README.md' and is no run" in done.stderr
+    assert "holds 'README.md' and is not a run" in done.stderr
     assert (tmp_path / "README.md").read_text(encoding="utf-8") == "mine"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["README.md"]
 
@@ -250,7 +250,7 @@ def test_a_result_that_is_missing_or_damaged_is_taken_from_a_checkpoint(tmp_path
     result.unlink()
     done = ask(*words)
     assert done.stdout == wanted
-    assert f"not finished, these are the weights of step-00000012. Train on with: recollect resume {out}" in done.stderr
+    assert f"not finished, these are the weights of step-00000012. Resume with: recollect resume {out}" in done.stderr
     result.write_bytes(whole[: len(whole) // 2])
     done = ask(*words)
     assert done.stdout == wanted
