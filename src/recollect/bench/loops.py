@@ -145,7 +145,8 @@ def attention_step(model: LanguageModel) -> Step:
 
 
 def _block_step(block: Any, h: Tensor, kept: Any) -> tuple[Tensor, Any]:
-    mixer, wide = block.mixer, block.feed_forward
+    mixer = block.mixer
+    wide = block.feed_forward
     parts = mixer.qkv(block.mixer_norm.norm(h)).unflatten(2, (3, mixer.heads, mixer.head_width))
     q, k, v = parts.permute(2, 0, 3, 1, 4)  # (B, N, T, H)
     if kept is not None:
@@ -161,7 +162,8 @@ def _block_step(block: Any, h: Tensor, kept: Any) -> tuple[Tensor, Any]:
 def their_model(model: LanguageModel) -> Any:
     """Return transformers' GPT-2 with our weights."""
     library: Any = import_module("transformers")  # optional
-    of, size = model.config, model.config.max_length
+    of = model.config
+    size = model.config.max_length
     shape = {"vocab_size": VOCAB, "n_embd": of.width, "n_layer": of.depth, "n_head": of.heads, "n_positions": size}
     quiet = {"bos_token_id": None, "eos_token_id": None, "pad_token_id": None, "tie_word_embeddings": False}
     theirs = library.GPT2LMHeadModel(library.GPT2Config(activation_function="gelu", **shape, **quiet)).eval()

@@ -51,7 +51,7 @@ def is_whole(folder: Path) -> bool:
 
 
 def is_sound(folder: Path, name: str) -> bool:
-    """Whether a folder is whole and one of its files is as it was built: its record has the file's "sha256"."""
+    """Return whether a folder is complete and one of its files is unchanged: its record has the file's "sha256"."""
     return is_whole(folder) and digest(folder / name) == read_record(folder).get("sha256")
 
 

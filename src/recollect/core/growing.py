@@ -67,7 +67,8 @@ class Growing(Memory):
         return self._extend_ragged(seen, new, valid)
 
     def _extend_even(self, seen: dict[str, Tensor], new: dict[str, Tensor]) -> tuple[dict[str, Tensor], Tensor, Self]:
-        steps, slots = _steps(new), self.slots
+        steps = _steps(new)
+        slots = self.slots
         offsets = torch.arange(-slots, steps, device=self.length.device)[None]  # (1, S)
         kept = seen
         if self.limit is not None or slots == 0:
@@ -81,7 +82,9 @@ class Growing(Memory):
     def _extend_ragged(
         self, seen: dict[str, Tensor], new: dict[str, Tensor], valid: Tensor | None
     ) -> tuple[dict[str, Tensor], Tensor, Self]:
-        steps, slots, device = _steps(new), self.slots, self.length.device
+        steps = _steps(new)
+        slots = self.slots
+        device = self.length.device
         kept = self.kept[:, None]  # (B, 1)
         count = steps if valid is None else valid.sum(1)
         old = torch.arange(slots, device=device)
@@ -96,7 +99,8 @@ class Growing(Memory):
         return seen, offsets, self._with(**lists, length=self.length + count, even=False)
 
     def _write(self, new: dict[str, Tensor], valid: Tensor | None) -> tuple[dict[str, Tensor], Tensor, Self]:
-        steps, device = _steps(new), self.length.device
+        steps = _steps(new)
+        device = self.length.device
         slot = self.length[:, None] + torch.arange(steps, device=device)  # (B, T)
         row = torch.arange(len(self.length), device=device)[:, None].expand_as(slot)
         write = Tensor.index_put_ if self.in_place else Tensor.index_put

@@ -37,7 +37,8 @@ class WriteFailed(RuntimeError, OSError):
 
 def save_memory(memory: Memory, path: str | Path) -> None:
     """Write a memory of any kind to one file; `load_memory` reads it back."""
-    tensors, tree = memory.tensors(), json.dumps(_describe(memory))
+    tensors = memory.tensors()
+    tree = json.dumps(_describe(memory))
     header = {
         "format": FORMAT,
         "version": str(VERSION),

@@ -68,7 +68,8 @@ def long_examples(layer: Layer, x: Tensor, memory: Memory | None, draw: random.R
     if available > max([LONGEST_SMALL + SMALL[-1][2], *(length.total for length in lengths)]):
         lengths.append(Length(available, 0))
     for length in lengths:
-        rows, steps = min(ROWS, len(x)), length.steps
+        rows = min(ROWS, len(x))
+        steps = length.steps
         cuts = tuple(sorted({*draw.sample(range(1, steps), 2), *length.borders}))
         ragged = (steps, *(draw.randint(1, steps) for _ in range(rows - 1)))[:rows]
         valid = ragged if length.past else (steps,) * rows

@@ -70,7 +70,8 @@ def padding(layer: Layer, trial: Trial) -> None:
     A mask that is True everywhere changes nothing.
     """
     example = trial.example
-    memory, valid = example.start(layer), example.valid
+    memory = example.start(layer)
+    valid = example.valid
     y, after = layer(poisoned(example.x, valid), memory, valid=valid)
     if example.mask is None:
         y_bare, after_bare = layer(example.x, memory)
@@ -88,7 +89,8 @@ def padding(layer: Layer, trial: Trial) -> None:
 def rows(layer: Layer, trial: Trial) -> None:
     """`select` commutes with reading, `cat` of `select`s is the identity, `reorder` is `select` inside a source."""
     example = trial.example
-    memory, mask = example.start(layer), example.mask
+    memory = example.start(layer)
+    mask = example.mask
     y, after = layer(example.x, memory, valid=mask)
     size = len(example.x)
     chosen = [(3 * i + 1) % size for i in range(size)] + [0] if size else []
@@ -130,7 +132,9 @@ def purity(layer: Layer, trial: Trial) -> None:
     The returned memory shares no storage with the inputs, which their owner may write to.
     """
     example = trial.example
-    memory, mask, x = example.start(layer), example.mask, example.x.clone()
+    memory = example.start(layer)
+    mask = example.mask
+    x = example.x.clone()
     before = {name: t.clone() for name, t in memory.tensors().items()}
     y, after = layer(x, memory, valid=mask)
     kept = copied(after)
@@ -159,7 +163,9 @@ def gradients_law(layer: Layer, trial: Trial) -> None:
     example = trial.example
     if not example.thorough:
         return
-    memory, valid, mask = example.start(layer), example.valid, example.mask
+    memory = example.start(layer)
+    valid = example.valid
+    mask = example.mask
     _cut_by_detach(trial, memory)  # first: all below relies on it
     clean = gradients(layer, whole, example.x, memory, mask)
     if not clean:
@@ -223,7 +229,8 @@ def reference(layer: Layer, trial: Trial, naive: Read = in_readable_form) -> Non
     Neither grad mode nor training mode nor omitting the initial memory changes the results.
     """
     example = trial.example
-    memory, mask = example.start(layer), example.mask
+    memory = example.start(layer)
+    mask = example.mask
     y, after = layer(example.x, memory, valid=mask)
     _same_reading(trial, "of the layer and the reference", naive(layer, example.x, memory, mask), (y, after))
     with torch.set_grad_enabled(not torch.is_grad_enabled()):
@@ -253,7 +260,8 @@ def _same_reading(trial: Trial, how: str, a: tuple[Tensor, Memory], b: tuple[Ten
 def keep(layer: Layer, trial: Trial) -> None:
     """Saved and loaded memory and weights are the same, and reading continues from them with the same results."""
     example = trial.example
-    memory, mask = example.start(layer), example.mask
+    memory = example.start(layer)
+    mask = example.mask
     y, after = layer(example.x, memory, valid=mask)
     with tempfile.TemporaryDirectory() as folder:
         save_memory(memory, Path(folder) / "memory")

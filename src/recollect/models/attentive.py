@@ -109,7 +109,8 @@ class BahdanauDecoder(AttentiveDecoder):
     def __init__(
         self, embedding: Embedding, cells: RecurrentStack, attend: Attend, *, maxout: bool, dropout: float = 0.0
     ) -> None:
-        width, context = embedding.width_out, attend.width_out
+        width = embedding.width_out
+        context = attend.width_out
         super().__init__(embedding, cells, attend, width, context, dropout)
         self.bridge = Bridge(context // 2, cells)
         self.readout = Readout(cells.width_out + width + context, width, maxout=maxout)

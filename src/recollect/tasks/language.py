@@ -139,7 +139,8 @@ class LanguageTask:
 
     def evaluate(self, model: LanguageModel, dataset: Corpus, assets: Assets, steps: int | None = None) -> Scores:
         """Return every score of the test part, with a carried memory and in cold windows, and the loss by position."""
-        ids, ends = np.asarray(dataset.test), dataset.ends["test"]
+        ids = np.asarray(dataset.test)
+        ends = dataset.ends["test"]
         if len(ids) == len(ends):
             raise DataError(f"{dataset.name}: got {len(ids)} symbols, expected at least 2 to predict one")
         steps = steps or self.options.steps

@@ -43,8 +43,10 @@ class Attend(nn.Module):
         **factory: Unpack[TensorOptions],
     ) -> None:
         super().__init__()
-        self.score, self.alignment = score, alignment or Soft()
-        self.query_width, self.source_width = score.query_width, score.key_width
+        self.score = score
+        self.alignment = alignment or Soft()
+        self.query_width = score.query_width
+        self.source_width = score.key_width
         self.width_out = value_width or score.key_width
         self.value = None if value_width is None else nn.Linear(score.key_width, value_width, bias=False, **factory)
         if score.features not in (None, self.width_out):

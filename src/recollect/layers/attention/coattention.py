@@ -101,7 +101,8 @@ class RotatoryAttention(nn.Module):
 
     def __init__(self, width: int, **factory: Unpack[TensorOptions]) -> None:
         super().__init__()
-        self.width, self.width_out = width, 4 * width
+        self.width = width
+        self.width_out = 4 * width
         self.left, self.right, self.from_left, self.from_right = (
             Attend(BiasedGeneral(width, width, **factory)) for _ in range(4)
         )

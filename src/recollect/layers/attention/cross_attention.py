@@ -49,8 +49,11 @@ class CrossAttention(SequenceLayer[Source]):
         if width % heads:
             raise ValueError(f"heads: got {heads}, expected a divisor of the width {width}")
         self.width = self.width_out = width
-        self.source_width, self.heads, self.head_width = source_width or width, heads, width // heads
-        self.scale, self.dropout = 1 / math.sqrt(self.head_width) if scaled else 1.0, dropout
+        self.source_width = source_width or width
+        self.heads = heads
+        self.head_width = width // heads
+        self.scale = 1 / math.sqrt(self.head_width) if scaled else 1.0
+        self.dropout = dropout
         self.query = nn.Linear(width, width, bias=bias, **factory)
         self.key_value = nn.Linear(self.source_width, 2 * width, bias=bias, **factory)
         self.out = nn.Linear(width, width, bias=bias, **factory)

@@ -62,7 +62,9 @@ class LinearAttention(SequenceLayer[Associations]):
         if normalised and feature == "identity":
             raise ValueError("normalised: got True with the identity feature, expected False: its sums may be negative")
         self.width = self.width_out = width
-        self.heads, self.head_width, self.feature = heads, width // heads, feature
+        self.heads = heads
+        self.head_width = width // heads
+        self.feature = feature
         self.normalised = feature == "elu" if normalised is None else normalised
         slopes = torch.tensor(alibi_slopes(heads) if decay else [0.0] * heads, **factory)
         self.register_buffer("slopes", slopes, persistent=False)
@@ -78,7 +80,9 @@ class LinearAttention(SequenceLayer[Associations]):
     def read(self, x: Tensor, memory: Associations, valid: Tensor | None) -> tuple[Tensor, Associations]:
         """Add one association at a time, in a loop over time."""
         q, k, v = self._project(x, valid)
-        S, z, contexts = memory.sum, memory.total, [q[:, :0]]
+        S = memory.sum
+        z = memory.total
+        contexts = [q[:, :0]]
         moves = torch.ones(x.shape[:2], dtype=torch.long, device=x.device) if valid is None else valid.long()
         for t in range(x.shape[1]):
             kept = self._faded(moves[:, t])[..., None]  # (B, N, 1)
@@ -94,7 +98,9 @@ class LinearAttention(SequenceLayer[Associations]):
     def fast(self, x: Tensor, memory: Associations, valid: Tensor | None) -> tuple[Tensor, Associations]:
         """Read chunk by chunk: within a chunk as masked attention, across chunks through the sums."""
         q, k, v = (t.transpose(1, 2) for t in self._project(x, valid))  # (B, N, T, H)
-        S, z, contexts = memory.sum, memory.total, [q[:, :, :0]]
+        S = memory.sum
+        z = memory.total
+        contexts = [q[:, :, :0]]
         for start in range(0, x.shape[1], CHUNK):
             part = slice(start, start + CHUNK)
             real = None if valid is None else valid[:, part]

@@ -27,8 +27,11 @@ class MultiHop(nn.Module):
         super().__init__()
         if hops < 1:
             raise ValueError(f"hops: got {hops}, expected at least 1")
-        self.attend, self.hops = attend, hops
-        self.query_width, self.source_width, self.width_out = attend.query_width, attend.source_width, attend.width_out
+        self.attend = attend
+        self.hops = hops
+        self.query_width = attend.query_width
+        self.source_width = attend.source_width
+        self.width_out = attend.width_out
         self.again = nn.Linear(attend.query_width, attend.query_width, bias=False, **factory)
         self.seen = nn.Linear(attend.width_out, attend.query_width, bias=False, **factory)
 
@@ -67,7 +70,8 @@ class MultiHead(nn.Module):
         if not heads or width % len(heads):
             raise ValueError(f"heads: got {len(heads)}, expected a number that divides the width {width}")
         self.query_width = self.width_out = width
-        self.source_width, self.head_width = source_width or width, width // len(heads)
+        self.source_width = source_width or width
+        self.head_width = width // len(heads)
         for n, head in enumerate(heads):
             got = (head.query_width, head.source_width, head.width_out, head.score.width)
             expected = (self.head_width, self.head_width, self.head_width, heads[0].score.width)

@@ -23,7 +23,8 @@ class TanhDot(Dot):
         self, query_width: int, key_width: int, *, bias: bool = True, **factory: Unpack[TensorOptions]
     ) -> None:
         super().__init__(query_width, query_width)
-        self.key_width, self.width = key_width, query_width
+        self.key_width = key_width
+        self.width = query_width
         self.key = nn.Linear(key_width, query_width, bias=bias, **factory)
 
     def keys(self, source: Tensor) -> Tensor:
@@ -53,7 +54,9 @@ class SelfAttentive(nn.Module):
         if score is None:
             score = TanhDot(hidden or width, width, **factory)
         self.attend = Attend(score)
-        self.width, self.rows, self.width_out = width, rows, self.attend.width_out
+        self.width = width
+        self.rows = rows
+        self.width_out = self.attend.width_out
         queries = torch.empty(rows, score.query_width, **factory)
         self.queries = nn.Parameter(nn.init.normal_(queries, std=score.query_width**-0.5))
 

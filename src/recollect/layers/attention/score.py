@@ -29,7 +29,9 @@ class Score(nn.Module):
 
     def __init__(self, query_width: int, key_width: int) -> None:
         super().__init__()
-        self.query_width, self.key_width, self.width = query_width, key_width, key_width
+        self.query_width = query_width
+        self.key_width = key_width
+        self.width = key_width
 
     def keys(self, source: Tensor) -> Tensor:
         """Return the keys of a source's features: (B, S, D) to (B, S, K)."""
@@ -59,7 +61,8 @@ class Additive(Score):
         **factory: Unpack[TensorOptions],
     ) -> None:
         super().__init__(query_width, key_width)
-        self.features, self.width = features, hidden or key_width
+        self.features = features
+        self.width = hidden or key_width
         self.query = nn.Linear(query_width, self.width, bias=bias, **factory)
         self.key = nn.Linear(key_width, self.width, bias=False, **factory)
         self.out = nn.Linear(self.width, features or 1, bias=False, **factory)

@@ -95,7 +95,10 @@ class Attention(SequenceLayer[Memory]):
         if window is not None and window < 1:
             raise ValueError(f"window: got {window}, expected at least 1 step, the step itself")
         self.width = self.width_out = width
-        self.heads, self.causal, self.window, self.scale = heads, causal, window, scale
+        self.heads = heads
+        self.causal = causal
+        self.window = window
+        self.scale = scale
         self.alibi: tuple[float, ...] | None = None
         self.dropout = 0.0
         if not causal:
@@ -247,7 +250,9 @@ class SelfAttention(Attention):
         if positions == "rotary" and self.head_width % 2:
             raise ValueError(f"heads: got a head width of {self.head_width}, expected an even one for rotary positions")
         super().__init__(width, heads, causal, window, 1 / math.sqrt(self.head_width) if scaled else 1.0)
-        self.kv_heads, self.positions, self.dropout = kv_heads, positions, dropout
+        self.kv_heads = kv_heads
+        self.positions = positions
+        self.dropout = dropout
         self.alibi = tuple(alibi_slopes(heads)) if positions == "alibi" else None
         self.qkv = nn.Linear(width, (heads + 2 * kv_heads) * self.head_width, bias=bias, **factory)
         self.out = nn.Linear(width, width, bias=bias, **factory)

@@ -105,9 +105,14 @@ class TTT(SequenceLayer[FastWeights]):
         if mini_batch is not None and mini_batch < 1:
             raise ValueError(f"mini_batch: got {mini_batch}, expected at least 1, or None for the whole sequence")
         self.width = self.width_out = width
-        self.heads, self.head_width, self.mini_batch = heads, width // heads, mini_batch
+        self.heads = heads
+        self.head_width = width // heads
+        self.mini_batch = mini_batch
         self.chunk_sizes = (mini_batch or CHUNK,)
-        self.rate, self.base_rate, self.residual, self.average = rate, base_rate, residual, average
+        self.rate = rate
+        self.base_rate = base_rate
+        self.residual = residual
+        self.average = average
         self.rotary = rotary
         self.kvq = nn.Linear(width, 3 * width, bias=False, **factory)
         self.out = nn.Linear(width, width, bias=False, **factory)
