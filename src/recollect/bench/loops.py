@@ -27,7 +27,9 @@ DEPTH = 2
 TOLERANCE = 1e-3  # of log-probabilities
 FAMILIES = ("rnn", "gru", "lstm", "transformer")
 
-Step: TypeAlias = Callable[[Tensor, Any], tuple[Tensor, Any]]  # ids (1, T), memory to logits (1, V), memory
+KeyValue: TypeAlias = tuple[Tensor, Tensor]  # (1, N, T, H) each
+States: TypeAlias = list[Any]  # one for each layer: a KeyValue, or what nn.RNN, nn.GRU or nn.LSTM returns
+Step: TypeAlias = Callable[[Tensor, States | None], tuple[Tensor, States]]  # ids (1, T) to logits (1, V)
 
 
 class Generated(NamedTuple):
@@ -117,7 +119,7 @@ def recurrent_step(model: LanguageModel) -> Step:
     embedding, *layers, top = parts_of(model)
     inside = [layer.to_torch().eval() for layer in layers]
 
-    def step(x: Tensor, memory: Any) -> tuple[Tensor, Any]:
+    def step(x: Tensor, memory: States | None) -> tuple[Tensor, States]:
         h = embedding.table(x)
         after = []
         for layer, state in zip(inside, memory or [None] * len(inside), strict=True):
@@ -132,7 +134,7 @@ def attention_step(model: LanguageModel) -> Step:
     """Return a straightforward step with the model's weights: keys and values are kept and concatenated."""
     embedding, places, *blocks, norm, top = parts_of(model)
 
-    def step(x: Tensor, memory: Any) -> tuple[Tensor, Any]:
+    def step(x: Tensor, memory: States | None) -> tuple[Tensor, States]:
         start = 0 if memory is None else memory[0][0].shape[2]
         h = embedding.table(x) + places.table[start : start + x.shape[1]]
         after = []
@@ -144,7 +146,7 @@ def attention_step(model: LanguageModel) -> Step:
     return step
 
 
-def _block_step(block: Any, h: Tensor, kept: Any) -> tuple[Tensor, Any]:
+def _block_step(block: Any, h: Tensor, kept: KeyValue | None) -> tuple[Tensor, KeyValue]:
     mixer = block.mixer
     wide = block.feed_forward
     parts = mixer.qkv(block.mixer_norm.norm(h)).unflatten(2, (3, mixer.heads, mixer.head_width))

@@ -68,11 +68,7 @@ def _guarded(check: Callable[[], list[Diagnosis]]) -> list[Diagnosis]:
         return check()
     except Exception as error:
         name = check.__name__.removeprefix("check_")
-        return [Diagnosis(name, "absent", f"the check failed: {_in_words(error)}")]
-
-
-def _in_words(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}"
+        return [Diagnosis(name, "absent", f"the check failed: {type(error).__name__}: {error}")]
 
 
 # ---- without torch -----------------------------------------------------------------------------------

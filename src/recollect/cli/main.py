@@ -179,7 +179,7 @@ def plan(
 
 @app.command("settings")
 def list_settings(task: TaskName = None, model: Family = None, as_json: AsJson = False) -> None:
-    """List what --set takes: every name with its default, range and meaning. 列出 --set 可用的全部设置。"""
+    """List the settings for --set: name, default, range, meaning. 列出 --set 可用的设置：名称、默认值、范围和含义。"""
     from recollect.runs.config import list_settings as settings_of
 
     rows = settings_of(task or "language", model)
