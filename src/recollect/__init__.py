@@ -1,7 +1,7 @@
 """recollect: every sequence model is a way of remembering, behind one contract `y, memory = layer(x, memory)`.
 
-The public names are those of `__init__.pyi`. Each is looked up when first used, so that importing the package, and with
-it the command line, does not wait for torch.
+The public names are those of `__init__.pyi`. Each is imported on first use, so that importing the package, and with it
+the command line, does not import torch.
 """
 
 import ast

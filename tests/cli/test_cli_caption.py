@@ -68,7 +68,7 @@ def test_the_whole_way(tmp_path):
     assert [row["read"] for row in result["rows"]] == ["captions given", "greedy", "beam 5"]
     assert result["rows"][1]["exact"] == right / 100
     assert Run(out).evaluate().details["pairs"] == 5
-    assert "A captioner" in (tmp_path / "run" / "README.md").read_text(encoding="utf-8")
+    assert "An image captioner" in (tmp_path / "run" / "README.md").read_text(encoding="utf-8")
 
 
 def test_a_captioner_goes_on_bit_equal(tmp_path):

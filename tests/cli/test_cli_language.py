@@ -79,7 +79,7 @@ def test_a_run_goes_on_with_the_text_it_was_begun_on(tmp_path, monkeypatch):
     text.write_text("something else " * 100, encoding="utf-8")
     assert "Next" in run("resume", out).stderr  # the cache has the old text
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "elsewhere"))
-    assert f"not the text that {out} was begun on" in ask("resume", out, code=2).stderr
+    assert f"not the data that {out} was started on" in ask("resume", out, code=2).stderr
     piped = str(tmp_path / "piped")
     ask("train", "-", "--out", piped, *options, given="abc abd " * 100)
     ask("resume", piped)
@@ -159,7 +159,7 @@ def test_two_processes_on_one_run_are_refused(tmp_path):
 
 def test_a_run_is_not_overwritten(tmp_path):
     begin(small("markov"), Run(tmp_path / "run"), lambda row: None)
-    with pytest.raises(FileError, match="there is a run already; resume it with: recollect resume"):
+    with pytest.raises(FileError, match="a run already exists; resume it with: recollect resume"):
         begin(small("markov"), Run(tmp_path / "run"), lambda row: None)
 
 
@@ -218,7 +218,7 @@ def test_nothing_of_the_users_is_overwritten(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "README.md").write_text("mine", encoding="utf-8")
     done = ask("train", FEW, "--budget", "1steps", "--out", ".", code=2)
-    assert "holds 'README.md' and is no run" in done.stderr
+    assert "holds 'README.md' and is not a run" in done.stderr
     assert (tmp_path / "README.md").read_text(encoding="utf-8") == "mine"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["README.md"]
 
@@ -250,7 +250,7 @@ def test_a_result_that_is_missing_or_damaged_is_taken_from_a_checkpoint(tmp_path
     result.unlink()
     done = ask(*words)
     assert done.stdout == wanted
-    assert f"not finished, these are the weights of step-00000012. Train on with: recollect resume {out}" in done.stderr
+    assert f"not finished, these are the weights of step-00000012. Resume with: recollect resume {out}" in done.stderr
     result.write_bytes(whole[: len(whole) // 2])
     done = ask(*words)
     assert done.stdout == wanted

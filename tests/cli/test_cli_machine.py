@@ -12,7 +12,7 @@ import pytest
 
 from command_line import ask, run
 from recollect.cli import doctor
-from recollect.cli.doctor import Finding, is_supported
+from recollect.cli.doctor import Diagnosis, is_supported
 from recollect.core import dispatch
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -74,7 +74,7 @@ def test_doctor_asks_dispatch_why_forms_are_not_used(monkeypatch):
     monkeypatch.setattr(dispatch, "_forms", {("reasons", "cpu"): lambda: ["recurrent layers, float64: planted"]})
     monkeypatch.setattr(dispatch, "_tried", {"cpu", "cuda"})
     monkeypatch.setattr(dispatch, "_missing", {})
-    assert Finding("cpu forms", "absent", "recurrent layers, float64: planted") in doctor.check_fast_forms()
+    assert Diagnosis("cpu forms", "absent", "recurrent layers, float64: planted") in doctor.check_fast_forms()
     with dispatch.without_accel():
         assert "RECOLLECT_ACCEL=off" in doctor.check_fast_forms()[0].says
         assert "RECOLLECT_ACCEL=off" in doctor.check_compiler()[0].says
@@ -87,17 +87,17 @@ def test_doctor_says_that_device_code_is_not_installed(monkeypatch):
     monkeypatch.setattr(dispatch, "_missing", {})
     monkeypatch.setitem(sys.modules, "recollect.accel.cpu", None)
     assert doctor.check_compiler()[0].says == "not used: recollect.accel.cpu is not installed"
-    assert Finding("cpu forms", "absent", "recollect.accel.cpu is not installed") in doctor.check_fast_forms()
+    assert Diagnosis("cpu forms", "absent", "recollect.accel.cpu is not installed") in doctor.check_fast_forms()
 
 
 def test_a_check_that_fails_keeps_no_other_from_being_made(monkeypatch):
-    def check_planted() -> list[Finding]:
+    def check_planted() -> list[Diagnosis]:
         raise OSError("planted")
 
     monkeypatch.setattr(doctor, "PLAIN", (check_planted, doctor.check_extras))
     monkeypatch.setattr(doctor, "WITH_TORCH", ())
     found = {finding.name: finding for finding in doctor.examine()}
-    assert found["planted"] == Finding("planted", "absent", "cannot be told: OSError: planted")
+    assert found["planted"] == Diagnosis("planted", "absent", "the check failed: OSError: planted")
     assert found["browser"].state == "ok"
 
 

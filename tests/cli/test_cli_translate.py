@@ -137,7 +137,7 @@ def test_summaries_are_pairs_too(tmp_path):
     ask("train", "reversed:count=200", "--task", "summarise", "-m", "luong", "--budget", "2steps", "--out", out)
     assert ask("predict", out, "abc").stdout.count("\n") == 1
     assert "rouge_l" in ask("evaluate", out, "--json").stdout
-    assert "A model of summaries" in (tmp_path / "run" / "README.md").read_text(encoding="utf-8")
+    assert "A summariser" in (tmp_path / "run" / "README.md").read_text(encoding="utf-8")
 
 
 def test_each_kind_of_run_names_the_verb_of_the_other(tmp_path):

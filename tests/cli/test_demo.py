@@ -16,7 +16,7 @@ import pytest
 from rich.console import Console
 
 from command_line import ask
-from recollect.cli.demo import STEPS, Demo, Finding, Outcome, make_room, page, station
+from recollect.cli.demo import STEPS, Demo, Finding, Outcome, clear_folder, page, station
 from recollect.cli.demo_table import LiveTable, final_tables, next_steps
 from recollect.core.serialize import FileError
 from recollect.models.language import FAMILIES
@@ -45,7 +45,7 @@ def test_an_earlier_demo_is_removed(tmp_path):
     rnn.mkdir()
     (rnn / ".lock").touch()  # a demo that was killed as it began
     (tmp_path / "report.html").touch()
-    make_room(Demo(tmp_path))
+    clear_folder(Demo(tmp_path))
     assert [entry.name for entry in tmp_path.iterdir()] == [".lock"]
 
 
@@ -59,7 +59,7 @@ def test_a_folder_with_anything_else_is_refused_and_left_alone(name, tmp_path):
         config = {"version": 1, "training": {"data": "my-text.txt"}}
         (tmp_path / name / "config.json").write_text(json.dumps(config))
     with pytest.raises(FileError, match=f"holds '{name}', which is not of a demo.*recollect demo --out"):
-        make_room(Demo(tmp_path))
+        clear_folder(Demo(tmp_path))
     assert (tmp_path / name).exists()
     assert (tmp_path / "report.html").exists()
 
@@ -69,12 +69,12 @@ def test_a_link_is_not_followed(tmp_path):
     (tmp_path / "demo").mkdir()
     (tmp_path / "demo" / "lstm").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(FileError, match="'lstm', which is not of a demo"):
-        make_room(Demo(tmp_path / "demo"))
+        clear_folder(Demo(tmp_path / "demo"))
 
 
 def test_two_demos_in_one_folder_are_refused(tmp_path):
     with Run(tmp_path).lock(), pytest.raises(FileError, match="another process is training here"):
-        make_room(Demo(tmp_path))
+        clear_folder(Demo(tmp_path))
 
 
 def test_a_file_is_refused_with_the_next_command(tmp_path):
@@ -109,7 +109,7 @@ def test_ctrl_c_stops_it_and_says_how_to_begin_again(tmp_path):
         process.send_signal(signal.SIGINT)
         _, words = process.communicate()
     assert process.returncode == 130
-    assert f"stopped. Begin again with: recollect demo --out {tmp_path / 'demo'}" in words
+    assert f"stopped. Start again with: recollect demo --out {tmp_path / 'demo'}" in words
 
 
 # ---- figures -------------------------------------------------------------------------------------------

@@ -46,7 +46,7 @@ class WrongFromStep34(Shift):
         return torch.cat([y[:, :33], 2 * y[:, 33:]], dim=1), after
 
 
-@breaks("split", "outputs read in pieces and at once differ first at (0, 64, 0)")
+@breaks("split", "outputs read in chunks and at once differ first at (0, 64, 0)")
 class ForgetsBetweenChunks(Plain):
     """Bug: the fast form reads chunks of 64 and begins each anew (fla)."""
 
@@ -81,7 +81,7 @@ class WrongAtLatePositions(Shift):
         return torch.where(late, y + 1, y), after
 
 
-@breaks("gradients", "pieces and whole")
+@breaks("gradients", "chunks and at once")
 class CutsGradientsOfLongReadings(Plain):
     """Bug: a reading of more than 64 steps back-propagates through its last 64 only."""
 

@@ -73,7 +73,7 @@ def test_queries_and_keys_may_differ_in_width(name):
 
 @pytest.mark.parametrize("name", ["dot", "scaled", "cosine", "distance"])
 def test_scores_without_a_matrix_refuse_unequal_widths(name):
-    with pytest.raises(ValueError, match="expected 5, the key_width; score 'general'"):
+    with pytest.raises(ValueError, match="expected 5, the key_width; or use score 'general'"):
         make_score(name, 3, 5)
 
 

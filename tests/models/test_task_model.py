@@ -83,5 +83,5 @@ def test_it_learns_to_classify_a_sequence_by_one_of_its_symbols():
 
 
 def test_features_of_another_width_are_refused():
-    with pytest.raises(ValueError, match="attend: got source_width 8, expected 5, what the feature model gives"):
+    with pytest.raises(ValueError, match="attend: got source_width 8, expected 5, the feature model's width_out"):
         TaskModel(Embedding(SYMBOLS, 5), LastStep(), ATTENTIONS["single"](), nn.Linear(WIDTH, CLASSES))

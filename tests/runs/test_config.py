@@ -93,7 +93,7 @@ def test_settings_reach_the_plan():
         ("precision=bf61", r'precision: got "bf61".*did you mean bf16'),
         ("truncation=regulr", r'truncation: got "regulr".*did you mean regular'),
         ("optimiser=adam", r'optimiser: got "adam".*did you mean adamw'),
-        ("heads=2", "heads: lstm does not use it; of the task language these do: .*transformer"),
+        ("heads=2", "heads: lstm does not use it; in the task language these do: .*transformer"),
         ("lowercase=true", "lowercase: no such setting of the task language with the model lstm"),
         ("joint=true", "joint: no such setting of the task language"),
         ("rate", "--set: got 'rate', expected NAME=VALUE"),

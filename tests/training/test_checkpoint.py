@@ -88,9 +88,9 @@ def test_another_version_and_an_empty_folder_are_refused(tmp_path):
     path = save(tmp_path, 1)
     state = json.loads((path / "state.json").read_text())
     (path / "state.json").write_text(json.dumps(state | {"version": 99}))
-    with pytest.raises(FileError, match=r"no whole checkpoint; train again .*version 99"):
+    with pytest.raises(FileError, match=r"no intact checkpoint; train again .*version 99"):
         newest_checkpoint(tmp_path)
-    with pytest.raises(FileError, match="no whole checkpoint"):
+    with pytest.raises(FileError, match="no intact checkpoint"):
         newest_checkpoint(tmp_path / "nothing")
 
 

@@ -61,7 +61,7 @@ def test_a_disk_that_fills_up_leaves_the_last_checkpoint_whole(text, tmp_path):
     assert process.returncode == 1
     assert "Traceback" not in words
     assert "model.safetensors: cannot be written (File too large)" in words
-    assert f"The last checkpoint, {good}, is whole. Go on with: recollect resume {halted}" in words
+    assert f"The last checkpoint, {good}, is intact. Resume with: recollect resume {halted}" in words
     assert not notices
     assert not list(halted.rglob("*.new"))
 
@@ -89,7 +89,7 @@ def test_any_call_that_finds_the_disk_full_says_what_is_left(step, tmp_path, mon
         if words is None:
             break
         assert "No space left on device" in words
-        assert f"The last checkpoint, {before}, is whole. Go on with: recollect resume {tmp_path / 'run'}" in words
+        assert f"The last checkpoint, {before}, is intact. Resume with: recollect resume {tmp_path / 'run'}" in words
         assert sorted(p.name for p in folder.iterdir()) == ["step-00000001"]
         assert newest_checkpoint(folder) == (before, [])
     assert failing >= 12, "fewer places to fail than a save has"

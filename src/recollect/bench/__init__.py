@@ -1,1 +1,1 @@
-"""What `recollect bench` does: ours and torch.nn in turn, on this machine."""
+"""`recollect bench`: our layers and torch.nn's timed on this machine, interleaved."""

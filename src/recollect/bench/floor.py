@@ -1,4 +1,4 @@
-"""The floor: what the machine itself can do, measured in the same run by the plainest work there is."""
+"""The floor: the machine's peak speed, measured in the same run by a large matmul and by memory bandwidth."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from recollect.bench.contests import Contest
 from recollect.bench.timing import Work, clock_of, interleave
 
 ROUNDS = 10
-SIDES = {"cpu": 1024, "cuda": 8192}  # of the product
+SIDES = {"cpu": 1024, "cuda": 8192}  # of the matrices
 COPIED = 2**30  # bytes
 
 
 @dataclass(frozen=True)
 class Floor:
-    """A machine's best: operations a second in large products."""
+    """A machine's peak: operations per second in large matmuls."""
 
     device: torch.device
     operations: float
@@ -27,16 +27,16 @@ class Floor:
 
 
 def measure_floor(device: torch.device, dtype: torch.dtype) -> Floor:
-    """Time a large product; the best round counts."""
+    """Time a large matmul; the best round counts."""
     side = SIDES[device.type]
     a, b = (torch.randn(side, side, device=device).to(dtype) for _ in range(2))
     return Floor(device, 2 * side**3 / _best(device, lambda: a @ b))
 
 
 def bytes_per_second(device: torch.device, size: int) -> float:
-    """Measure how fast memory is: on a GPU copying, on a CPU a product of a vector with so many bytes of weights.
+    """Return the memory bandwidth: on a GPU of a copy, on a CPU of a product of a vector and a matrix of `size` bytes.
 
-    What fits in a cache is read many times faster than what does not; so the size matters.
+    What fits in a cache is read many times faster than what does not, so the size matters.
     """
     if device.type == "cuda":
         held = torch.empty(COPIED, dtype=torch.uint8, device=device)

@@ -1,6 +1,6 @@
-"""Timing that can be believed: contenders take turns in one process, and must give the same results.
+"""Interleaved timing: contenders alternate in one process, and must compute the same results.
 
-What disturbs a machine then disturbs them all alike, so that ratios hold where seconds do not.
+A disturbance of the machine then affects all of them, so that ratios are reliable where seconds are not.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 Work: TypeAlias = Callable[[], Any]
-Clock: TypeAlias = Callable[[Work], float]  # does the work, and gives the seconds it took
+Clock: TypeAlias = Callable[[Work], float]  # does the work, and returns its seconds
 
 K = TypeVar("K", bound=Hashable)
 
@@ -23,18 +23,18 @@ FORWARD, BOTH = PASSES = ("forward", "forward + backward")
 
 
 class Differs(RuntimeError):
-    """Two contenders do not give the same: their times mean nothing."""
+    """Two contenders compute different results, so that their times cannot be compared."""
 
 
 def wall(work: Work) -> float:
-    """Take the time of work on the CPU."""
+    """Return the seconds of work on the CPU."""
     begun = time.perf_counter()
     work()
     return time.perf_counter() - begun
 
 
 def events(work: Work) -> float:
-    """Take the time of work on the GPU, from its first kernel to its last."""
+    """Return the seconds of work on the GPU, from its first kernel to its last."""
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     torch.cuda.synchronize()
     begin.record()
@@ -45,14 +45,14 @@ def events(work: Work) -> float:
 
 
 def clock_of(device: torch.device) -> Clock:
-    """Return the clock that a device's work is timed by."""
+    """Return the clock for a device's work."""
     return events if device.type == "cuda" else wall
 
 
 def interleave(
     contenders: Mapping[K, Work], rounds: int = 30, warmup: int = 3, clock: Clock = wall
 ) -> dict[K, list[float]]:
-    """Time the contenders in turn, ABAB…, so that what disturbs the machine disturbs them all. Seconds by name."""
+    """Time the contenders interleaved, ABAB…, and return the seconds of each round by name."""
     times: dict[K, list[float]] = {name: [] for name in contenders}
     for i in range(-warmup, rounds):
         for name, work in contenders.items():
@@ -70,7 +70,7 @@ def summary(times: list[float]) -> tuple[float, float]:
 
 @dataclass(frozen=True)
 class Steady:
-    """What was timed: the medians in seconds by name, the widest spread, and how often it was tried."""
+    """The medians in seconds by name, the widest spread, and the number of attempts."""
 
     medians: dict[str, float]
     spread: float
@@ -86,7 +86,7 @@ def time_steadily(
     warmup: int = 3,
     clock: Clock = wall,
 ) -> Steady:
-    """Time again while the spread is wider than the limit; the narrowest attempt counts, whatever its ratio."""
+    """Time again while the spread exceeds the limit; return the attempt of the smallest spread, whatever its ratio."""
     tries: list[Steady] = []
     while len(tries) < attempts and all(one.spread > limit for one in tries):
         found = {name: summary(times) for name, times in interleave(contenders, rounds, warmup, clock).items()}
@@ -99,7 +99,7 @@ def time_steadily(
 
 
 def one_pass(name: str, module: nn.Module, read: Callable[[Tensor], Tensor], x: Tensor) -> Work:
-    """Return the work to time: outputs alone, or outputs and the gradients of inputs and weights."""
+    """Return the work to time: outputs only, or outputs and the gradients of inputs and weights."""
     module.train(name != FORWARD)
 
     def forward() -> tuple[Tensor, ...]:
@@ -117,9 +117,9 @@ def one_pass(name: str, module: nn.Module, read: Callable[[Tensor], Tensor], x: 
 
 
 def largest_difference(ours: tuple[Tensor, ...], theirs: tuple[Tensor, ...], tolerance: float) -> float:
-    """Return the largest difference, relative to the largest value of each tensor; refuse what is not the same."""
+    """Return the largest difference, relative to each tensor's largest value; raise `Differs` beyond `tolerance`."""
     pairs = [(a.detach().double(), b.detach().double()) for a, b in zip(ours, theirs, strict=True)]
     difference = max(float((a - b).abs().max() / b.abs().max()) for a, b in pairs)
     if not difference <= tolerance:
-        raise Differs(f"the two give different results: got a difference of {difference:.1e}, expected {tolerance}")
+        raise Differs(f"results: got a relative difference of {difference:.1e}, expected at most {tolerance}")
     return difference

@@ -1,4 +1,4 @@
-"""The demo: every family of the line learns the same text for the same time, and what came of it is measured."""
+"""The demo: every family of the line is trained on the same text for the same time, and measured."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from recollect.core.layer import SequenceLayer
 from recollect.core.machine import choose_device, describe
 from recollect.core.serialize import FileError, write_file
+from recollect.core.types import AnyLayer, JsonObject
 from recollect.data.text.corpus import Corpus
 from recollect.evaluation.likelihood import validation_scores
 from recollect.models.language import FAMILIES, LanguageConfig, LanguageModel
@@ -30,16 +30,15 @@ from recollect.runs.run import Run
 from recollect.runs.train import begin
 from recollect.tasks.language import count_symbols
 
-STEPS = (1, 16, 256, 1024, 4096, 16384)  # symbols read, after which the memory is weighed
-EVALUATIONS = 6  # while a family learns
-BATCH = 8  # rows read side by side: few, since in so short a time many small updates teach more than few large ones
-PROBE = 0.3  # seconds in which a family's speed is found
-SPEECH: dict[str, Any] = {"tokens": 60, "temperature": 0.8, "seed": 0}
+STEPS = (1, 16, 256, 1024, 4096, 16384)  # numbers of symbols after which the memory's bytes are measured
+EVALUATIONS = 6  # during the training of a family
+BATCH = 8  # rows in a batch: few, since in so short a time many small updates reach a lower loss than few large ones
+PROBE = 0.3  # seconds in which a family's speed is measured
 
 
 @dataclass(frozen=True)
 class Demo:
-    """What is asked for: the text, the learning seconds of each family, and where it all goes."""
+    """The settings of a demo: the output folder, the training seconds of each family, the text and the prompt."""
 
     out: Path
     seconds: float = 15.0
@@ -51,39 +50,40 @@ class Demo:
             raise ValueError(f"--seconds: got {self.seconds:g}, expected more than 0; try: recollect demo --seconds 15")
 
     def config(self, family: str, **settings: Any) -> RunConfig:
-        """Return how a family is trained."""
-        given: dict[str, Any] = {"tokenizer": "char", "max_seconds": self.seconds, "batch_size": BATCH}
-        return RunConfig.make(self.data, family, **given, **settings)
+        """Return the config of a family's run."""
+        return RunConfig.make(
+            self.data, family, tokenizer="char", max_seconds=self.seconds, batch_size=BATCH, **settings
+        )
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What came of one family."""
+    """The results of one family."""
 
     family: str
     loss: float  # nats per character of the test part
     bits: float  # the same in bits
     parameters: int
-    speed: float  # characters learned from in a second
+    speed: float  # characters trained on per second
     bytes: dict[int, int]  # of the memory, by characters read
-    said: str  # the prompt and what followed, on one line
-    curve: tuple[tuple[float, float], ...]  # learning seconds, and the loss on the validation part then
+    said: str  # the prompt and its continuation, on one line
+    curve: tuple[tuple[float, float], ...]  # training seconds, and the loss on the validation part then
 
     @property
     def station(self) -> Station:
-        """Where the family stands in the line."""
+        """The family's station in the line."""
         return station(self.family)
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of the whole line."""
+    """The results of the whole line."""
 
     demo: Demo
     characters: dict[str, int]  # of each part of the text
     unigram: float  # the test loss of the order-0 Markov model, which remembers nothing
     findings: tuple[Finding, ...]
-    seconds: float  # that all of it took
+    seconds: float  # in total
     machine: str
 
     @property
@@ -98,19 +98,19 @@ class Outcome:
 
 
 class Watcher(Protocol):
-    """Who looks on while the line learns."""
+    """Receives the progress of a demo."""
 
     def learning(self, family: str, seconds: float, losses: list[float]) -> None:
-        """See how far a family is: its learning seconds, and its validation losses so far."""
+        """Receive a family's training seconds and validation losses so far."""
 
     def finished(self, finding: Finding) -> None:
-        """See what came of a family."""
+        """Receive a family's results."""
 
 
 def run_demo(demo: Demo, watcher: Watcher) -> Outcome:
     """Train and measure the whole line, in the order of history, and write the page."""
     begun = time.perf_counter()
-    make_room(demo)
+    clear_folder(demo)
     with Run(demo.out).lock(), one_thread():
         corpus = demo.config("markov").make_task().open(demo.data)
         findings = []
@@ -127,7 +127,7 @@ def run_demo(demo: Demo, watcher: Watcher) -> Outcome:
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Compute with one thread: on cores that others use too, a second is waited for far longer than it helps."""
+    """Compute with one thread: on shared cores, waiting for a second thread takes longer than it saves."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -137,14 +137,14 @@ def one_thread() -> Iterator[None]:
 
 
 def station(family: str) -> Station:
-    """Return a family's place in the line."""
+    """Return a family's station in the line."""
     found = station_of(family)
     assert found is not None
     return found
 
 
 def page(outcome: Outcome) -> str:
-    """Make the HTML page."""
+    """Return the HTML page."""
     from recollect.views.figures import loss_curves, memory_growth
     from recollect.views.page import render
 
@@ -159,14 +159,14 @@ def page(outcome: Outcome) -> str:
 # ---- the folder ----------------------------------------------------------------------------------------
 
 
-def make_room(demo: Demo) -> None:
-    """Remove what an earlier demo left in the folder; refuse a folder that holds anything else."""
+def clear_folder(demo: Demo) -> None:
+    """Delete the files of an earlier demo; raise a `FileError` for a folder that holds anything else."""
     if demo.out.exists() and not demo.out.is_dir():
         raise FileError(f"{demo.out}: a file, expected a folder; try: recollect demo --out {demo.out}-2")
     entries = sorted(demo.out.iterdir()) if demo.out.exists() else []
     for entry in entries:
         if not _is_of_a_demo(entry, demo.data):
-            problem = f"holds {entry.name!r}, which is not of a demo, and nothing is removed"
+            problem = f"holds {entry.name!r}, which is not of a demo; nothing was deleted"
             raise FileError(f"{demo.out}: {problem}; try: recollect demo --out {demo.out}-2")
     with Run(demo.out).lock():
         for entry in entries:
@@ -181,8 +181,8 @@ def _is_of_a_demo(entry: Path, data: str) -> bool:
         return entry.name in ("report.html", ".lock")
     config = entry / "config.json"
     if entry.name not in FAMILIES or not config.exists():
-        return entry.name in FAMILIES and not list(entry.glob("[!.]*"))  # stopped before it began
-    try:  # whatever its version: an old demo may go
+        return entry.name in FAMILIES and not list(entry.glob("[!.]*"))  # stopped before its first file
+    try:  # of any version: an old demo may be deleted
         return json.loads(config.read_text(encoding="utf-8"))["run"]["data"] == data
     except (ValueError, KeyError, TypeError):
         return False
@@ -192,18 +192,20 @@ def _is_of_a_demo(entry: Path, data: str) -> bool:
 
 
 def find(demo: Demo, family: str, corpus: Corpus, watcher: Watcher) -> Finding:
-    """Train one family as a run of its own, and measure what it became."""
-    config, run = demo.config(family), Run(demo.out / family, "cpu")
+    """Train one family as a run of its own, and measure it."""
+    config = demo.config(family)
+    run = Run(demo.out / family, "cpu")
     log = _Log(family, watcher)
     if family == "markov":
-        log.seconds, log.tokens = counting_seconds(corpus), len(corpus.train)
+        log.seconds = counting_seconds(corpus)
+        log.tokens = len(corpus.train)
     else:
         config = demo.config(family, evaluate_every=updates_between(config))
     if not begin(config, run, log):
         raise KeyboardInterrupt
     model = run.model
-    text = torch.from_numpy(np.resize(corpus.train, max(STEPS)).astype(np.int64))[None]  # a short one comes again
-    said = run.generate(demo.prompt, **SPEECH)
+    text = torch.from_numpy(np.resize(corpus.train, max(STEPS)).astype(np.int64))[None]  # a short one is repeated
+    said = run.generate(demo.prompt, tokens=60, temperature=0.8, seed=0)
     loss = run.task.measure(model, corpus, "test").value
     return Finding(
         family=family,
@@ -218,27 +220,30 @@ def find(demo: Demo, family: str, corpus: Corpus, watcher: Watcher) -> Finding:
 
 
 class _Log:
-    """Takes what training reports, and shows it to the watcher."""
+    """Receives the rows of a training, and passes its progress to the watcher."""
 
     def __init__(self, family: str, watcher: Watcher) -> None:
-        self.family, self.watcher = family, watcher
-        self.seconds, self.tokens = 0.0, 0
+        self.family = family
+        self.watcher = watcher
+        self.seconds = 0.0
+        self.tokens = 0
         self.curve: list[tuple[float, float]] = []
 
-    def __call__(self, row: dict[str, Any]) -> None:
-        self.seconds, self.tokens = row.get("seconds", self.seconds), row.get("tokens", self.tokens)
+    def __call__(self, row: JsonObject) -> None:
+        self.seconds = row.get("seconds", self.seconds)
+        self.tokens = row.get("tokens", self.tokens)
         if "valid_loss" in row:
             self.curve.append((self.seconds, row["valid_loss"]))
         self.watcher.learning(self.family, self.seconds, [loss for _, loss in self.curve])
 
 
 def updates_between(config: RunConfig) -> int:
-    """Try a few updates, so that every family is evaluated equally often, however fast it learns."""
+    """Return the updates between two evaluations with which every family is evaluated equally often."""
     return max(1, forecast(config, seconds=PROBE)["updates"] // EVALUATIONS)
 
 
 def counting_seconds(corpus: Corpus) -> float:
-    """Time how long a Markov model takes to count the text: all the learning that it does."""
+    """Return the seconds that a Markov model takes to count the text, which is all of its training."""
     model = LanguageModel(sized("markov", corpus.tokenizer.vocab_size))
     begun = time.perf_counter()
     count_symbols(model, corpus.train, ends=corpus.ends["train"])
@@ -246,24 +251,26 @@ def counting_seconds(corpus: Corpus) -> float:
 
 
 def unigram_loss(corpus: Corpus) -> float:
-    """Give the test loss of knowing nothing but how often each symbol comes."""
+    """Return the test loss of the unigram model."""
     model = LanguageModel(LanguageConfig("markov", corpus.tokenizer.vocab_size, order=0))
     count_symbols(model, corpus.train, ends=corpus.ends["train"])
     return validation_scores(model, corpus.test, 256, corpus.ends["test"]).value
 
 
 def learned_numbers(model: LanguageModel) -> int:
-    """Count the parameters; of a model that counts, the n-grams."""
+    """Return the number of parameters; of a Markov model, the number of n-grams."""
     counts = [t.numel() for name, t in model.body.state_dict().items() if name.startswith("counts_")]
     return sum(p.numel() for p in model.parameters()) + sum(counts)
 
 
 @torch.no_grad()
-def bytes_after(layer: SequenceLayer[Any], x: Tensor, steps: tuple[int, ...], piece: int = 256) -> Iterator[int]:
-    """Really read so many steps of x (1, T, …), and give the memory's bytes at each."""
-    memory, done = layer.initial_memory(1), 0
+def bytes_after(layer: AnyLayer, x: Tensor, steps: tuple[int, ...], chunk: int = 256) -> Iterator[int]:
+    """Read x (1, T, …), and yield the memory's bytes after each of these numbers of steps."""
+    memory = layer.initial_memory(1)
+    done = 0
     for stop in steps:
         while done < stop:
-            size = min(piece, stop - done)
-            memory, done = layer(x[:, done : done + size], memory)[1], done + size
+            size = min(chunk, stop - done)
+            memory = layer(x[:, done : done + size], memory)[1]
+            done += size
         yield memory.nbytes

@@ -32,7 +32,9 @@ class LiveTable:
     """Shows every family's held-out loss during training; without a terminal, one line for each when it is finished."""
 
     def __init__(self, console: Console, budget: float, clock: Callable[[], float] = time.monotonic) -> None:
-        self.console, self.budget, self.clock = console, budget, clock
+        self.console = console
+        self.budget = budget
+        self.clock = clock
         self.rows: dict[str, FamilyProgress] = {}
         self.shown = -REFRESH
         # Drawn between two updates only: a drawing thread would take time from training.

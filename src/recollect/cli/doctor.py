@@ -1,6 +1,6 @@
-"""What `recollect doctor` does: say what this machine has, what of it is used, and where not, why not.
+"""The checks of `recollect doctor`: what this machine has, what of it is used, and why the rest is not.
 
-Each check is a small function that gives findings. Nothing here needs torch to be sound: that is one of the findings.
+Each check is a small function that returns diagnoses. No check depends on a working torch: that is one of the checks.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from contextlib import suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from recollect.core.cache import cache_folder
 from recollect.core.dispatch import ask, why_not
 from recollect.core.processor import processor
 
-TORCH = ((2, 8), (2, 14))  # from the first, below the second, as the package's metadata say
+TORCH = ((2, 8), (2, 14))  # from the first, below the second, as in the package's metadata
 TORCH_WANTED = ">=2.8,<2.14"
 AGAIN = "recollect doctor"
-FLAGS = {  # a feature: what /proc/cpuinfo calls it, and what goes without it
-    "AVX-512": (("avx512f",), "products take shorter vectors"),
-    "AMX": (("amx_tile",), "products in bfloat16 have no unit of their own"),
+FLAGS = {  # a feature: its names in /proc/cpuinfo, and the consequence of its absence
+    "AVX-512": (("avx512f",), "matmuls use shorter vectors"),
+    "AMX": (("amx_tile",), "matmuls in bfloat16 have no dedicated unit"),
     "bf16": (("avx512_bf16", "amx_bf16", "bf16"), "bfloat16 on this processor is slower than float32"),
 }
-EXTRAS = {  # a library: what it is for, and the extra that brings it
+EXTRAS = {  # a library: its use, and the extra that installs it
     "matplotlib": ("pictures of the benchmarks", "plots"),
     "tensorboard": ("curves in TensorBoard", "tensorboard"),
     "transformers": ("a peer in recollect bench", "peers"),
@@ -38,10 +38,10 @@ EXTRAS = {  # a library: what it is for, and the extra that brings it
 
 
 @dataclass(frozen=True)
-class Finding:
-    """What was found of one thing; `next` is the command that mends it, where one does.
+class Diagnosis:
+    """The state of one thing; `next` is the command that fixes it, where there is one.
 
-    "absent": it can be done without. "broken": it is needed.
+    "absent": it is optional. "broken": it is required.
     """
 
     name: str
@@ -50,59 +50,55 @@ class Finding:
     next: str | None = None
 
 
-def examine() -> Iterator[Finding]:
-    """Give all findings, one after the other."""
+def examine() -> Iterator[Diagnosis]:
+    """Yield all diagnoses."""
     yield check_python()
     torch = check_torch()
     yield torch
     for check in PLAIN:
-        yield from _unharmed(check)
+        yield from _guarded(check)
     if torch.state == "ok":
         for check in WITH_TORCH:
-            yield from _unharmed(check)
+            yield from _guarded(check)
 
 
-def _unharmed(check: Callable[[], list[Finding]]) -> list[Finding]:
-    """Let no check keep the others from being made."""
+def _guarded(check: Callable[[], list[Diagnosis]]) -> list[Diagnosis]:
+    """Run a check; an exception in it does not stop the others."""
     try:
         return check()
     except Exception as error:
         name = check.__name__.removeprefix("check_")
-        return [Finding(name, "absent", f"cannot be told: {_in_words(error)}")]
+        return [Diagnosis(name, "absent", f"the check failed: {type(error).__name__}: {error}")]
 
 
-def _in_words(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}"
+# ---- without torch -----------------------------------------------------------------------------------
 
 
-# ---- what everything stands on -----------------------------------------------------------------------
+def check_python() -> Diagnosis:
+    """Return the version and path of the interpreter."""
+    return Diagnosis("python", "ok", f"{platform.python_version()}, {sys.executable}")
 
 
-def check_python() -> Finding:
-    """Name the interpreter."""
-    return Finding("python", "ok", f"{platform.python_version()}, {sys.executable}")
-
-
-def check_torch() -> Finding:
-    """See that torch can be imported, and has a version that the package was tried with."""
-    mend = f'pip install "torch{TORCH_WANTED}"'
+def check_torch() -> Diagnosis:
+    """Check that torch can be imported, and that its version is supported."""
+    fix = f'pip install "torch{TORCH_WANTED}"'
     try:
         import torch
-    except Exception as error:  # a torch that is broken fails in many ways
-        return Finding("torch", "broken", f"cannot be imported: {error}", mend)
+    except Exception as error:  # a broken torch fails in many ways
+        return Diagnosis("torch", "broken", f"cannot be imported: {error}", fix)
     if not is_supported(torch.__version__):
-        return Finding("torch", "broken", f"{torch.__version__}, expected {TORCH_WANTED}", mend)
-    return Finding("torch", "ok", f"{torch.__version__}, expected {TORCH_WANTED}")
+        return Diagnosis("torch", "broken", f"{torch.__version__}, expected {TORCH_WANTED}", fix)
+    return Diagnosis("torch", "ok", f"{torch.__version__}, expected {TORCH_WANTED}")
 
 
 def is_supported(version: str) -> bool:
-    """Whether a torch of this version is one that the package was tried with."""
+    """Return whether this version of torch is supported."""
     major, minor = version.split(".")[:2]
     return TORCH[0] <= (int(major), int(minor)) < TORCH[1]
 
 
-def check_cache() -> list[Finding]:
-    """See where tokenised texts and compiled kernels are kept, how large it is, and that it can be written to."""
+def check_cache() -> list[Diagnosis]:
+    """Check the cache of tokenised texts and compiled kernels: its path, its size, and that it can be written to."""
     folder = cache_folder(None)
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -110,38 +106,34 @@ def check_cache() -> list[Finding]:
             file.write(b"recollect")
     except OSError as error:
         says = f"{folder} cannot be written to: {error.strerror or error}"
-        return [Finding("cache", "broken", says, f"XDG_CACHE_HOME=~/recollect-cache {AGAIN}")]
-    return [Finding("cache", "ok", f"{folder}, {_size(folder) / 2**20:.1f} MiB")]
-
-
-def _size(folder: Path) -> int:
+        return [Diagnosis("cache", "broken", says, f"XDG_CACHE_HOME=~/recollect-cache {AGAIN}")]
     size = 0
     for path in folder.rglob("*"):
-        with suppress(OSError):  # another process may have taken it away
+        with suppress(OSError):  # another process may have deleted it
             size += path.stat().st_size
-    return size
+    return [Diagnosis("cache", "ok", f"{folder}, {size / 2**20:.1f} MiB")]
 
 
-def check_compiler() -> list[Finding]:
-    """Compile a tiny function and call it, or say why not."""
+def check_compiler() -> list[Diagnosis]:
+    """Compile a small function and call it."""
     name = "C compiler"
     try:
         found = ask("compiler", "cpu")
     except OSError as error:
         if error.strerror:  # of the cache's disk
-            return [Finding(name, "absent", f"what it compiles cannot be kept: {error.strerror}")]
-        mend = f"CC=gcc {AGAIN}" if "CC" in os.environ else _install("gcc")
-        return [Finding(name, "absent", f"{error}; plain forms are used", mend)]
+            return [Diagnosis(name, "absent", f"its output cannot be saved: {error.strerror}")]
+        fix = f"CC=gcc {AGAIN}" if "CC" in os.environ else _install_command("gcc")
+        return [Diagnosis(name, "absent", f"{error}; torch is used instead of C kernels", fix)]
     if found is None:
-        return [Finding(name, "absent", f"not used: {'; '.join(why_not('cpu'))}")]
+        return [Diagnosis(name, "absent", f"not used: {'; '.join(why_not('cpu'))}")]
     command, is_right = found
     if not is_right:
-        return [Finding(name, "absent", f"{command} compiles a tiny function wrongly", f"CC= {AGAIN}")]
-    return [Finding(name, "ok", f"{command} compiles, and what it compiles runs")]
+        return [Diagnosis(name, "absent", f"{command} compiles a small function wrongly", f"CC= {AGAIN}")]
+    return [Diagnosis(name, "ok", f"{command} compiles, and the result runs")]
 
 
-def _install(name: str) -> str:
-    """Give the command by which this system gets a program."""
+def _install_command(name: str) -> str:
+    """Return the command that installs a program on this system."""
     managers = {"apt-get": "apt-get install -y", "dnf": "dnf install", "pacman": "pacman -S", "apk": "apk add"}
     found = next((words for tool, words in managers.items() if shutil.which(tool)), None)
     if found is None:
@@ -149,32 +141,34 @@ def _install(name: str) -> str:
     return f"sudo {found} {name}"
 
 
-def check_processor() -> list[Finding]:
-    """Say which of the units that make products fast this processor has."""
+def check_processor() -> list[Diagnosis]:
+    """Return which of the processor's units for fast matmuls are present."""
     flags = set(processor().replace("\n", " ").split())
     findings = []
     for name, (spellings, without) in FLAGS.items():
-        has = sorted(flags.intersection(spellings))
-        state: Any = "ok" if has else "absent"
-        findings.append(Finding(name, state, ", ".join(has) if has else f"this processor has none: {without}"))
+        found = sorted(flags.intersection(spellings))
+        if found:
+            findings.append(Diagnosis(name, "ok", ", ".join(found)))
+        else:
+            findings.append(Diagnosis(name, "absent", f"this processor has none: {without}"))
     return findings
 
 
-def check_extras() -> list[Finding]:
-    """Say which libraries that are not needed are there."""
+def check_extras() -> list[Diagnosis]:
+    """Return which optional libraries are installed."""
     findings = []
     for name, (use, extra) in EXTRAS.items():
         if find_spec(name):
-            findings.append(Finding(name, "ok", use))
+            findings.append(Diagnosis(name, "ok", use))
         else:
-            findings.append(Finding(name, "absent", f"for {use}", f"pip install 'recollect[{extra}]'"))
-    return [*findings, Finding("browser", "ok", "not needed: pages are files with all they show inside")]
+            findings.append(Diagnosis(name, "absent", f"for {use}", f"pip install 'recollect[{extra}]'"))
+    return [*findings, Diagnosis("browser", "ok", "any: pages are self-contained files")]
 
 
 # ---- with torch --------------------------------------------------------------------------------------
 
 
-def check_threads() -> list[Finding]:
+def check_threads() -> list[Diagnosis]:
     """Compare torch's threads with the cores that this process may use."""
     import torch
 
@@ -182,52 +176,46 @@ def check_threads() -> list[Finding]:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     says = f"{threads} for {cores} cores"
     if threads > cores:
-        return [Finding("threads", "ok", f"{says}: they wait for each other", f"OMP_NUM_THREADS={cores} {AGAIN}")]
-    return [Finding("threads", "ok", says)]
+        return [Diagnosis("threads", "ok", f"{says}: more threads than cores", f"OMP_NUM_THREADS={cores} {AGAIN}")]
+    return [Diagnosis("threads", "ok", says)]
 
 
-def check_memory() -> list[Finding]:
-    """Say how much memory is left."""
+def check_memory() -> list[Diagnosis]:
+    """Return the available memory."""
     import torch
 
     from recollect.core.machine import available_memory
 
-    return [Finding("memory", "ok", f"{available_memory(torch.device('cpu')) / 2**30:.1f} GiB available")]
+    return [Diagnosis("memory", "ok", f"{available_memory(torch.device('cpu')) / 2**30:.1f} GiB available")]
 
 
-def check_gpus() -> list[Finding]:
-    """Name every GPU, or say why there is none."""
+def check_gpus() -> list[Diagnosis]:
+    """Return every GPU, or why torch has none: it is built without CUDA, or it finds none."""
     import torch
 
     if not torch.cuda.is_available():
-        return [_no_gpu(torch.version.cuda)]
+        if torch.version.cuda is not None:
+            says = f"torch is built for CUDA {torch.version.cuda}, but finds no GPU; the CPU is used"
+            return [Diagnosis("GPU", "absent", says, "nvidia-smi")]
+        has_gpu = Path("/dev/nvidia0").exists()
+        fix = f'pip install --force-reinstall "torch{TORCH_WANTED}"' if has_gpu else None
+        found = "there is a GPU, but" if has_gpu else "no GPU is found here, and"
+        return [Diagnosis("GPU", "absent", f"{found} this torch is built without CUDA; the CPU is used", fix)]
     findings = []
     for i in range(torch.cuda.device_count()):
-        found = torch.cuda.get_device_properties(i)
-        capability = f"capability {found.major}.{found.minor}"
-        findings.append(Finding(f"GPU {i}", "ok", f"{found.name}, {capability}, {found.total_memory / 2**30:.0f} GiB"))
+        gpu = torch.cuda.get_device_properties(i)
+        size = f"{gpu.total_memory / 2**30:.0f} GiB"
+        findings.append(Diagnosis(f"GPU {i}", "ok", f"{gpu.name}, capability {gpu.major}.{gpu.minor}, {size}"))
     return findings
 
 
-def _no_gpu(built_for: str | None) -> Finding:
-    """Say why torch has no GPU: it is built without CUDA, or it finds none."""
-    is_there = Path("/dev/nvidia0").exists()
-    if built_for is None:
-        mend = f'pip install --force-reinstall "torch{TORCH_WANTED}"' if is_there else None
-        seen = "there is a GPU, but" if is_there else "no GPU is seen here, and"
-        return Finding("GPU", "absent", f"{seen} this torch is built without CUDA; the CPU is used", mend)
-    return Finding(
-        "GPU", "absent", f"torch is built for CUDA {built_for}, but finds no GPU; the CPU is used", "nvidia-smi"
-    )
-
-
-def check_graphs() -> list[Finding]:
-    """Capture a tiny update as training does, and replay it."""
+def check_graphs() -> list[Diagnosis]:
+    """Capture a small update as training does, and replay it."""
     import torch
 
     name = "CUDA graphs"
     if not torch.cuda.is_available():
-        return [Finding(name, "absent", "they need a GPU; updates are made plainly")]
+        return [Diagnosis(name, "absent", "they need a GPU; updates are not captured")]
     from recollect.core.capture import Captured
 
     layer = torch.nn.Linear(2, 1).cuda()
@@ -236,24 +224,24 @@ def check_graphs() -> list[Finding]:
         loss, _ = captured(torch.zeros(1, 2))
         is_right = float(loss) == float(layer.bias)
     except RuntimeError as error:
-        return [Finding(name, "absent", f"{str(error).splitlines()[0]}; updates are made plainly")]
-    says = "updates of training are captured and replayed" if is_right else "a replayed update differs from a plain one"
-    return [Finding(name, "ok" if is_right else "broken", says, None if is_right else AGAIN)]
+        return [Diagnosis(name, "absent", f"{str(error).splitlines()[0]}; updates are not captured")]
+    says = "updates are captured and replayed" if is_right else "a replayed update differs from one without a graph"
+    return [Diagnosis(name, "ok" if is_right else "broken", says, None if is_right else AGAIN)]
 
 
-def check_nvrtc() -> list[Finding]:
-    """Look for the library that compiles CUDA kernels at run time."""
+def check_nvrtc() -> list[Diagnosis]:
+    """Check for the library that compiles CUDA kernels at run time."""
     import torch
 
     found = find_nvrtc()
     if found:
-        return [Finding("NVRTC", "ok", found)]
-    mend = "pip install nvidia-cuda-nvrtc" if torch.cuda.is_available() else None
-    return [Finding("NVRTC", "absent", "libnvrtc is not found: no CUDA kernel can be compiled here", mend)]
+        return [Diagnosis("NVRTC", "ok", found)]
+    fix = "pip install nvidia-cuda-nvrtc" if torch.cuda.is_available() else None
+    return [Diagnosis("NVRTC", "absent", "libnvrtc is not found: no CUDA kernel can be compiled here", fix)]
 
 
 def find_nvrtc() -> str | None:
-    """Give libnvrtc: beside torch's own libraries, or the system's."""
+    """Return the path of libnvrtc, among torch's libraries or the system's."""
     import torch
 
     home = Path(torch.__file__).parent
@@ -262,8 +250,8 @@ def find_nvrtc() -> str | None:
     return str(files[0]) if files else ctypes.util.find_library("nvrtc")
 
 
-def check_layers() -> list[Finding]:
-    """Let the recurrent layers read and go back, so that fast forms are met: on the CPU, and in bf16 on a GPU."""
+def check_layers() -> list[Diagnosis]:
+    """Run the recurrent layers forward and backward, which loads their fast forms: on the CPU, and in bf16 on a GPU."""
     import torch
 
     from recollect.models.language import RECURRENT
@@ -273,11 +261,11 @@ def check_layers() -> list[Finding]:
         x = torch.randn(8, 32, 128, device=device, dtype=dtype)
         for kind in RECURRENT.values():
             kind(128, 128, device=device, dtype=dtype)(x)[0].sum().backward()
-    return [Finding("layers", "ok", f"read and are differentiated on {' and '.join(places)}")]
+    return [Diagnosis("layers", "ok", f"forward and backward pass run on {' and '.join(places)}")]
 
 
-def check_generation() -> list[Finding]:
-    """Let a tiny model generate, and see whether its decode step is compiled."""
+def check_generation() -> list[Diagnosis]:
+    """Generate with a small model, and check whether its decode step is compiled."""
     from recollect.generation.sampling import generate
     from recollect.generation.settings import Settings, compiled
     from recollect.models.language import LanguageConfig, LanguageModel
@@ -287,25 +275,25 @@ def check_generation() -> list[Finding]:
         generate(model, [[0]], Settings(tokens=32, greedy=True))
     reason = ask("decode_refusal", "cpu", model)
     if reason == "":
-        return [Finding("generation", "ok", "on the CPU decode steps are recorded and compiled")]
-    return [Finding("generation", "absent", f"decode steps are not compiled: {reason or 'no device code'}")]
+        return [Diagnosis("generation", "ok", "on the CPU decode steps are recorded and compiled")]
+    return [Diagnosis("generation", "absent", f"decode steps are not compiled: {reason or 'no device code'}")]
 
 
-def check_fast_forms() -> list[Finding]:
+def check_fast_forms() -> list[Diagnosis]:
     """Return why fast forms were not used by the checks before this one, by type of device."""
     devices = ["cpu", "cuda"] if is_cuda_here() else ["cpu"]
-    return [Finding(f"{device} forms", "absent", why) for device in devices for why in why_not(device)]
+    return [Diagnosis(f"{device} forms", "absent", why) for device in devices for why in why_not(device)]
 
 
 def is_cuda_here() -> bool:
-    """Whether torch sees a GPU."""
+    """Return whether torch finds a GPU."""
     import torch
 
     return torch.cuda.is_available()
 
 
-PLAIN: tuple[Callable[[], list[Finding]], ...] = (check_cache, check_processor, check_extras)
-WITH_TORCH: tuple[Callable[[], list[Finding]], ...] = (
+PLAIN: tuple[Callable[[], list[Diagnosis]], ...] = (check_cache, check_processor, check_extras)
+WITH_TORCH: tuple[Callable[[], list[Diagnosis]], ...] = (
     check_threads,
     check_memory,
     check_compiler,

@@ -48,11 +48,13 @@ def _root(
 def models(
     lang: Annotated[str, typer.Option(help="The language of the ideas: en or zh.")] = "en", as_json: AsJson = False
 ) -> None:
-    """Show the line: year, idea, memory, cost. 展示整条发展线。"""
+    """List the models: year, idea, memory, cost. 列出所有模型：年份、核心思想、记忆与代价。"""
     if lang not in ("en", "zh"):
         _refuse(f"--lang: got {lang!r}, expected en or zh", "recollect models --lang zh")
     if as_json:
-        typer.echo(json.dumps([_station(s) for s in LINE], ensure_ascii=False, indent=2))
+        names = ("name", "year", "layer", "paper", "memory", "growth", "step", "idea", "tasks")
+        stations = [{name: getattr(station, name) for name in names} for station in LINE]
+        typer.echo(json.dumps(stations, ensure_ascii=False, indent=2))
         return
     table = Table(box=None, header_style="bold")
     for column in ("year", "model", "idea", "memory", "bytes grow", "a step costs", "-m for"):
@@ -62,18 +64,13 @@ def models(
     console.print(table)
 
 
-def _station(s: Any) -> dict[str, Any]:
-    names = ("name", "year", "layer", "paper", "memory", "growth", "step", "idea", "tasks")
-    return {name: getattr(s, name) for name in names}
-
-
 @app.command()
 def demo(
-    seconds: Annotated[float, typer.Option(help="Learning seconds of each family.")] = 15.0,
-    out: Annotated[str, typer.Option(help="The folder of the page and the runs.")] = "demo",
+    seconds: Annotated[float, typer.Option(help="Training seconds for each family.")] = 15.0,
+    out: Annotated[str, typer.Option(help="The folder for the page and the runs.")] = "demo",
     as_json: AsJson = False,
 ) -> None:
-    """Train the whole line on the same text for equal time, and compare. 让整条线学同一段文字，再作比较。"""
+    """Train all models on the same text for the same time, and compare. 用同一文本、相同时长训练所有模型并对比。"""
     from dataclasses import asdict
     from pathlib import Path
 
@@ -100,21 +97,23 @@ RunFolder = Annotated[str, typer.Argument(metavar="RUN", help="A run's folder.")
 Family = Annotated[
     str | None, typer.Option("-m", "--model", help="A name of recollect models, or path/to/file.py:Name.")
 ]
-Size = Annotated[str, typer.Option(help="tiny, small or base: equal parameters for every family.")]
+Size = Annotated[str, typer.Option(help="tiny, small or base: the same number of parameters for every family.")]
 BudgetWords = Annotated[str, typer.Option(help="30s, 5m, 2000steps, 1000000tokens or 3epochs.")]
-Seed = Annotated[int, typer.Option(help="Fixes weights and order.")]
-Kind = Annotated[str | None, typer.Option(help="char, byte, word, space or bpe; by default chosen.")]
+Seed = Annotated[int, typer.Option(help="Of weights and of the order of the data.")]
+Kind = Annotated[str | None, typer.Option(help="char, byte, word, space or bpe; by default chosen by the text.")]
 TaskName = Annotated[
     str | None,
-    typer.Option(help="language, translate, summarise, caption or path/to/file.py:Name; by default what DATA ask for."),
+    typer.Option(help="language, translate, summarise, caption or path/to/file.py:Name; by default chosen by DATA."),
 ]
-Batch = Annotated[int | None, typer.Option(help="Rows read side by side.")]
-Steps = Annotated[int | None, typer.Option(help="Symbols to a row of a batch.")]
-Device = Annotated[str, typer.Option(help="cpu or cuda; auto takes a GPU where there is one.")]
-SetOptions = Annotated[list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="All else: rate, dropout …")]
+Batch = Annotated[int | None, typer.Option(help="Rows in a batch.")]
+Steps = Annotated[int | None, typer.Option(help="Symbols in a row of a batch.")]
+Device = Annotated[str, typer.Option(help="cpu or cuda; auto selects a GPU where there is one.")]
+SetOptions = Annotated[
+    list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Any other setting: rate, dropout …")
+]
 
 
-def _settings(settings: list[str] | None, **flags: Any) -> dict[str, Any]:
+def _settings(settings: list[str] | None, **flags: object) -> dict[str, Any]:
     """Return the settings given by flags and by --set."""
     from recollect.core.settings import parse
 
@@ -164,7 +163,7 @@ def plan(
     settings: SetOptions = None,
     as_json: AsJson = False,
 ) -> None:
-    """Estimate whether a training fits, and how long it takes. 预估训练能否进行、需要多久。"""
+    """Estimate whether a training fits in memory, and how long it takes. 估计显存/内存是否够用、训练需要多久。"""
     from recollect.runs.plan import as_table, forecast
     from recollect.runs.train import configure
 
@@ -180,7 +179,7 @@ def plan(
 
 @app.command("settings")
 def list_settings(task: TaskName = None, model: Family = None, as_json: AsJson = False) -> None:
-    """List what --set takes: every name with its default, range and meaning. 列出 --set 可用的全部设置。"""
+    """List the settings for --set: name, default, range, meaning. 列出 --set 可用的设置：名称、默认值、范围和含义。"""
     from recollect.runs.config import list_settings as settings_of
 
     rows = settings_of(task or "language", model)
@@ -196,13 +195,13 @@ def list_settings(task: TaskName = None, model: Family = None, as_json: AsJson =
 
 
 Code = Annotated[
-    str | None, typer.Option("-m", "--model", help="The file of a run on one's own layer: path/to/file.py:Name.")
+    str | None, typer.Option("-m", "--model", help="For a run of a user-defined layer: path/to/file.py:Name.")
 ]
-TaskCode = Annotated[str | None, typer.Option("--task", help="The file of a run on one's own task, likewise.")]
+TaskCode = Annotated[str | None, typer.Option("--task", help="For a run of a user-defined task: path/to/file.py:Name.")]
 
 
 def _open(run: str, device: str, model: str | None, task: str | None) -> Run:
-    """Load a run, with code of one's own only where it is named."""
+    """Load a run, with user code only where it is given."""
     from recollect.models.own import load_name
     from recollect.runs.run import load
 
@@ -219,7 +218,7 @@ def resume(
     task: TaskCode = None,
     as_json: AsJson = False,
 ) -> None:
-    """Resume a run where it stopped. 从停下的地方继续训练。"""
+    """Resume a run where it stopped. 从断点继续训练。"""
     from recollect.runs.progress import reporter
     from recollect.runs.train import resume as resume_training
 
@@ -233,13 +232,13 @@ def resume(
 def evaluate(
     run: RunFolder,
     data: Annotated[str | None, typer.Argument(metavar="DATA", help="By default the run's own test part.")] = None,
-    steps: Annotated[int | None, typer.Option(help="Symbols to a cold window, or to a target.")] = None,
+    steps: Annotated[int | None, typer.Option(help="Symbols in a cold window, or in a target at most.")] = None,
     device: Device = "auto",
     model: Code = None,
     task: TaskCode = None,
     as_json: AsJson = False,
 ) -> None:
-    """Measure how well a run does on DATA. 衡量模型的表现。"""
+    """Evaluate a run on DATA. 评估模型。"""
     scores = _open(run, device, model, task).evaluate(data, steps)
     if as_json:
         typer.echo(json.dumps({"run": run, **scores.as_json()}, ensure_ascii=False))
@@ -254,19 +253,21 @@ def generate(
     run: RunFolder,
     prompt: Annotated[str, typer.Argument(help="What to continue.")],
     tokens: Annotated[int, typer.Option(help="Symbols to add.")] = 200,
-    greedy: Annotated[bool, typer.Option("--greedy", help="Always the likeliest.")] = False,
-    temperature: Annotated[float, typer.Option(help="Below 1 surer, above 1 wilder.")] = 0.8,
-    top_k: Annotated[int | None, typer.Option(help="Among the k likeliest.")] = None,
-    top_p: Annotated[float | None, typer.Option(help="Among the likeliest that make up p.")] = None,
-    min_p: Annotated[float | None, typer.Option(help="Among those p times as likely as the likeliest.")] = None,
-    repetition_penalty: Annotated[float, typer.Option(help="Above 1 repeats less.")] = 1.0,
+    greedy: Annotated[bool, typer.Option("--greedy", help="Always select the most likely symbol.")] = False,
+    temperature: Annotated[float, typer.Option(help="Divides the logits: lower is less random.")] = 0.8,
+    top_k: Annotated[int | None, typer.Option(help="Sample from the k most likely symbols.")] = None,
+    top_p: Annotated[float | None, typer.Option(help="Sample from the most likely, of total probability p.")] = None,
+    min_p: Annotated[
+        float | None, typer.Option(help="Sample from those at least p times as likely as the top.")
+    ] = None,
+    repetition_penalty: Annotated[float, typer.Option(help="Above 1: repeated symbols are less likely.")] = 1.0,
     stop: Annotated[list[str] | None, typer.Option(help="Stop before this text.")] = None,
-    seed: Annotated[int, typer.Option(help="Fixes the draws.")] = 0,
+    seed: Annotated[int, typer.Option(help="Of the sampling.")] = 0,
     device: Device = "auto",
     model: Code = None,
     as_json: AsJson = False,
 ) -> None:
-    """Continue a prompt with a run. 让模型续写。"""
+    """Continue a prompt with a run. 续写一段文字。"""
     settings: dict[str, Any] = {"tokens": tokens, "greedy": greedy, "temperature": temperature, "seed": seed}
     settings |= {"top_k": top_k, "top_p": top_p, "min_p": min_p, "repetition_penalty": repetition_penalty}
     chunks = _open(run, device, model, None).stream(prompt, stop or [], **settings)
@@ -284,19 +285,20 @@ def generate(
 def predict(
     run: RunFolder,
     words: Annotated[str, typer.Argument(metavar="INPUT", help="A line, a file of lines, -, a picture or a folder.")],
-    beam: Annotated[int | None, typer.Option(help="Hypotheses kept open, by default 5; 1 is greedy.")] = None,
+    beam: Annotated[int | None, typer.Option(help="Beam width, by default 5; 1 is greedy.")] = None,
     nbest: Annotated[int | None, typer.Option(help="Answers for each input, by default 1.")] = None,
-    maps: Annotated[str | None, typer.Option(help="Also write a page of where it looked.")] = None,
+    maps: Annotated[str | None, typer.Option(help="Also write a page of attention maps.")] = None,
     device: Device = "auto",
     model: Code = None,
     task: TaskCode = None,
     as_json: AsJson = False,
 ) -> None:
-    """Translate, summarise, caption with a run. 用训练好的模型翻译、摘要、看图说话。"""
+    """Translate, summarise or caption with a run. 用训练好的模型做翻译、摘要或图像描述。"""
     opened = _open(run, device, model, task)
     if maps is not None and not hasattr(opened.task, "attention"):
         _refuse(
-            f"--maps: a run of the task {opened.task.name} has none", f"recollect predict {run} {shlex.quote(words)}"
+            f"--maps: the task {opened.task.name} has no attention maps",
+            f"recollect predict {run} {shlex.quote(words)}",
         )
     rows = opened.predict(words, **_settings(None, beam=beam, nbest=nbest))
     if maps is not None:
@@ -304,9 +306,9 @@ def predict(
         from recollect.views.maps import write_maps
 
         pairs = [(row.source, row.targets[0].text) for row in rows]
-        looks = [opened.attention(*pair) for pair in pairs]
+        weights = [opened.attention(*pair) for pair in pairs]
         machine = describe(next(opened.model.parameters()).device)
-        write_maps(maps, pairs, looks, run=run, family=opened.config().family, machine=machine)
+        write_maps(maps, pairs, weights, run=run, family=opened.config().family, machine=machine)
     for row in rows:
         if as_json:
             typer.echo(json.dumps(row.as_json(), ensure_ascii=False))
@@ -318,7 +320,7 @@ def predict(
 
 @app.command()
 def doctor(as_json: AsJson = False) -> None:
-    """Say what this machine has, and what of it is used. 检查本机有什么、用上了什么。"""
+    """Check what this machine has, and what of it is used. 检查本机环境，以及哪些加速已启用。"""
     from dataclasses import asdict
 
     from recollect.cli.doctor import examine
@@ -334,18 +336,18 @@ def doctor(as_json: AsJson = False) -> None:
     if as_json:
         typer.echo(json.dumps({"ok": not broken, "findings": [asdict(f) for f in findings]}, ensure_ascii=False))
     if broken:
-        _notice(f"{', '.join(f.name for f in broken)}: needed, and broken. Try: {broken[0].next}")
+        _notice(f"{', '.join(f.name for f in broken)}: required, but broken. Try: {broken[0].next}")
         raise typer.Exit(1)
 
 
 @app.command()
 def bench(
     gpu: Annotated[bool, typer.Option("--gpu", help="Time the GPU: bf16, batch 64, 1024 steps.")] = False,
-    quick: Annotated[bool, typer.Option("--quick", help="A small look at the way; its figures say little.")] = False,
-    out: Annotated[str | None, typer.Option(help="Also keep the record in this .json file.")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Small sizes and few rounds, to try the command.")] = False,
+    out: Annotated[str | None, typer.Option(help="Also save the record in this .json file.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Time ours beside torch.nn, in turn, on this machine. 在本机上与 torch.nn 轮流计时。"""
+    """Time our layers and torch.nn's, interleaved, on this machine. 在本机上与 torch.nn 交替计时对比。"""
     from pathlib import Path
 
     words = ["recollect bench", *(["--gpu"] if gpu else []), *(["--quick"] if quick else [])]
@@ -385,7 +387,7 @@ def _refuse(problem: str, next_command: str) -> None:
 
 
 def main() -> None:
-    """Run the command line: 2 for bad input, 1 for a failed run, 130 for Ctrl-C."""
+    """Run the command line; exit with 2 for bad input, 1 for a failed run, 130 for Ctrl-C."""
     try:
         app(prog_name="recollect")
     except (ValueError, AssertionError) as error:  # a LawBroken is an AssertionError

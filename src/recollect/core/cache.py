@@ -1,4 +1,4 @@
-"""Folders that are built once and found again: whole or not there, whoever else builds the same at the same time."""
+"""Folders that are built once and reused: complete or absent, also when several processes build the same one."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-RECORD = "parts.json"  # written last: the sizes of the other files, and what else is to be known
+RECORD = "parts.json"  # written last: the sizes of the other files, and what the builder adds
 
 
 def cache_folder(given: str | Path | None) -> Path:
-    """Return the cache: the one given, or the user's."""
+    """Return the cache's folder: the given one, or the user's."""
     return Path(given or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "recollect")
 
 
-def build_folder(folder: Path, fill: Callable[[Path], dict[str, Any]]) -> None:
-    """Fill a folder beside, write its record, and rename it when whole."""
+def build_folder(folder: Path, fill: Callable[[Path], Mapping[str, object]]) -> None:
+    """Fill a temporary folder, write its record, and rename it when complete."""
     beside = folder.with_name(f"{folder.name}.{os.getpid()}.new")
     shutil.rmtree(beside, ignore_errors=True)
     beside.mkdir(parents=True)
@@ -37,13 +37,13 @@ def build_folder(folder: Path, fill: Callable[[Path], dict[str, Any]]) -> None:
 
 
 def read_record(folder: Path) -> dict[str, Any]:
-    """Return what was written last."""
+    """Read the record."""
     record: dict[str, Any] = json.loads((folder / RECORD).read_text(encoding="utf-8"))
     return record
 
 
 def is_whole(folder: Path) -> bool:
-    """Whether a folder is there with every file at its size."""
+    """Return whether a folder exists with every file at its recorded size."""
     try:
         return all((folder / name).stat().st_size == size for name, size in read_record(folder)["bytes"].items())
     except (OSError, ValueError, KeyError):
@@ -51,7 +51,7 @@ def is_whole(folder: Path) -> bool:
 
 
 def is_sound(folder: Path, name: str) -> bool:
-    """Whether a folder is whole and one of its files is as it was built: its record has the file's "sha256"."""
+    """Return whether a folder is complete and one of its files is unchanged: its record has the file's "sha256"."""
     return is_whole(folder) and digest(folder / name) == read_record(folder).get("sha256")
 
 

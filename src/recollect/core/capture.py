@@ -1,14 +1,14 @@
-"""Work on a GPU without waiting for launches: reading and back-propagation as one CUDA graph, replayed.
+"""Forward and backward pass as one CUDA graph, replayed without launch overhead.
 
-A small model's update is thousands of short kernels, and starting each takes the CPU longer than running it takes the
+A small model's update is thousands of short kernels, and launching each takes the CPU longer than running it takes the
 GPU. Captured once and replayed, they follow each other at once. A graph is for one layout: the structure, shapes and
-dtypes of its inputs. It reads copies of its own, into which every call writes.
+dtypes of its inputs. It reads buffers of its own, into which every call copies its inputs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -16,15 +16,16 @@ from torch.utils._pytree import TreeSpec, tree_flatten, tree_leaves, tree_map
 
 from recollect.core.memory import Memory
 
-WARM_UP = 3  # runs before a capture, as libraries choose their kernels and allocate then; one, beside another capture
+WARM_UP = 3  # runs before a capture, in which libraries choose kernels and allocate; one suffices after another capture
 
-Read: TypeAlias = Callable[[Any], tuple[Tensor, Memory | None]]  # inputs to a loss, and what is remembered after it
+T = TypeVar("T")
+Read: TypeAlias = Callable[[Any], tuple[Tensor, Memory | None]]  # inputs to a loss and the memory after it
 Leaf: TypeAlias = tuple[torch.Size, torch.dtype] | None
 Layout: TypeAlias = tuple[tuple[Leaf, ...], TreeSpec]
 
 
-def warm_up(work: Callable[[], Any], times: int = WARM_UP) -> None:
-    """Do work some times on a stream of its own, as a capture asks for."""
+def warm_up(work: Callable[[], object], times: int = WARM_UP) -> None:
+    """Run some work on a side stream, which a capture requires."""
     beside = torch.cuda.Stream()
     beside.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(beside):
@@ -33,14 +34,14 @@ def warm_up(work: Callable[[], Any], times: int = WARM_UP) -> None:
     torch.cuda.current_stream().wait_stream(beside)
 
 
-def as_graph(work: Callable[[], Any]) -> Callable[[], Any]:
-    """Return work as a CUDA graph: each call replays it and returns the tensors that the work returned, overwritten."""
+def as_graph(work: Callable[[], T]) -> Callable[[], T]:
+    """Capture work as a CUDA graph; each call of the result replays it and returns the same tensors, updated."""
     warm_up(work)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         given = work()
 
-    def replay() -> Any:
+    def replay() -> T:
         graph.replay()
         return given
 
@@ -50,20 +51,26 @@ def as_graph(work: Callable[[], Any]) -> Callable[[], Any]:
 class Captured:
     """The loss of inputs of one layout, its gradients in the parameters, and the memory after it.
 
-    `inputs` is any pytree of tensors and Nones, on any device. `read` may not wait for the GPU, and gives a memory that
-    is cut from the graph. `beside` is another graph of the same model, with which this one shares its pool of memory
-    and its gradients: they are never replayed at the same time.
+    `inputs` is any pytree of tensors and Nones, on any device. `read` may not wait for the GPU, and returns a detached
+    memory. `beside` is another graph of the same model, with which this one shares its memory pool and its gradients:
+    they are never replayed at the same time.
     """
 
-    pool: Any
+    pool: Any  # the handle of the memory pool, of a type private to torch
     gradients: list[Tensor | None]  # of the parameters; None: the loss does not depend on it
 
     def __init__(
         self, read: Read, inputs: Any, parameters: Iterable[nn.Parameter], beside: Captured | None = None
     ) -> None:
-        self.read, self.parameters, self.layout = read, list(parameters), layout_of(inputs)
-        home = self.parameters[0].device
-        self.inputs = tree_map(lambda leaf: None if leaf is None else _copy(leaf, home), inputs)
+        self.read = read
+        self.parameters = list(parameters)
+        self.layout = layout_of(inputs)
+        device = self.parameters[0].device
+
+        def copy(leaf: Tensor | None) -> Tensor | None:
+            return None if leaf is None else leaf.detach().to(device, copy=True, memory_format=torch.contiguous_format)
+
+        self.inputs = tree_map(copy, inputs)
         self._clear_gradients()
         self._capture(beside)
 
@@ -75,7 +82,7 @@ class Captured:
         with torch.cuda.graph(self.graph, pool=self.pool):
             self.loss, self.after = self._update()
             own = [p.grad for p in self.parameters]
-            self.gradients = own if beside is None else _move(own, beside.gradients)
+            self.gradients = own if beside is None else _share(own, beside.gradients)
 
     def _clear_gradients(self) -> None:
         for p in self.parameters:
@@ -86,13 +93,13 @@ class Captured:
         loss.backward()
         return loss.detach(), after
 
-    def fits(self, inputs: Any) -> bool:
-        """Whether inputs have the layout of the captured ones."""
+    def fits(self, inputs: object) -> bool:
+        """Return whether inputs have the layout of the captured ones."""
         return layout_of(inputs) == self.layout
 
-    def __call__(self, inputs: Any) -> tuple[Tensor, Memory | None]:
-        """Replay on new values; loss, gradients and memory stand until the next replay."""
-        assert self.fits(inputs), "a copy into another shape could go unseen: it would be spread over it"
+    def __call__(self, inputs: object) -> tuple[Tensor, Memory | None]:
+        """Replay on new values; loss, gradients and memory are valid until the next replay."""
+        assert self.fits(inputs), "a copy into another shape could broadcast without an error"
         for mine, given in zip(tree_leaves(self.inputs), tree_leaves(inputs), strict=True):
             if mine is not None:
                 mine.copy_(given)
@@ -102,25 +109,21 @@ class Captured:
         return self.loss, self.after
 
 
-def layout_of(inputs: Any) -> Layout:
-    """Return all that tells inputs apart but their values; it can be a key."""
+def layout_of(inputs: object) -> Layout:
+    """Return the structure, shapes and dtypes of inputs, as a hashable key."""
     leaves, structure = tree_flatten(inputs)
     return tuple(None if leaf is None else (leaf.shape, leaf.dtype) for leaf in leaves), structure
 
 
-def _copy(t: Tensor, home: torch.device) -> Tensor:
-    return t.detach().to(home, copy=True, memory_format=torch.contiguous_format)
-
-
-def _move(own: list[Tensor | None], shared: list[Tensor | None]) -> list[Tensor | None]:
-    """Write gradients into another graph's, and say where each stands: a set to every graph would be as many models."""
+def _share(own: list[Tensor | None], shared: list[Tensor | None]) -> list[Tensor | None]:
+    """Copy gradients into another graph's and return those: one set for each graph would take a model's memory each."""
     both = [(to, g) for to, g in zip(shared, own, strict=True) if to is not None and g is not None]
     copy_together([to for to, _ in both], [g for _, g in both])
     return [g if to is None or g is None else to for to, g in zip(shared, own, strict=True)]
 
 
 def copy_together(to: list[Tensor], new: list[Tensor]) -> None:
-    """Copy with a launch for each dtype; one pair of unlike strides among them would make it one for each tensor."""
+    """Copy with one launch for each dtype; one pair of unequal strides among them would make it one for each tensor."""
     alike: dict[torch.dtype, list[tuple[Tensor, Tensor]]] = {}
     for old, t in zip(to, new, strict=True):
         if old.stride() == t.stride():

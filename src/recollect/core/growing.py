@@ -1,8 +1,7 @@
 """Memories that lengthen with the sequence: left-aligned, with a length for each row.
 
-Rows of different age live in one batch without left padding: slot s of a row holds its s-th kept step, and
-what lies beyond a row's kept steps is blank. `length` counts all steps read; kept are the last
-min(length, limit) of them.
+Rows of different length share one batch without left padding: slot s of a row holds its s-th kept step, and the slots
+after a row's kept steps are blank. `length` counts all steps read, of which the last min(length, limit) are kept.
 """
 
 from __future__ import annotations
@@ -18,27 +17,27 @@ from recollect.core.memory import Memory, hint, pad_axis, static
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Growing(Memory):
-    """A list of steps per row. Subclasses add the lists: fields declared with `grows(1)`."""
+    """A list of steps for each row. Subclasses declare the lists, as fields with `grows(1)`."""
 
     length: Tensor  # (B,) steps read, kept or not
-    limit: int | None = static()  # keep at most so many steps; None keeps them all
-    even: bool = hint()  # no row has a blank slot: known without looking at `length`
-    reserved: bool = hint()  # slots beyond the rows' ends are room to write into
-    in_place: bool = hint()  # the owner allows writing into this very memory
+    limit: int | None = static()  # the number of steps to keep; None: all
+    even: bool = hint()  # no row has a blank slot: known without reading `length`
+    reserved: bool = hint()  # there are slots after the rows' last steps, to be written to
+    in_place: bool = hint()  # the owner allows writing into this memory itself
 
     @property
     def slots(self) -> int:
-        """Slots there are, S: the size of the growing axis."""
+        """The number of slots S: the size of the growing axis."""
         return self._lists()[0][1].shape[1]
 
     @property
     def kept(self) -> Tensor:
-        """(B,) steps that are still there."""
+        """The number of steps that each row still holds (B,)."""
         return self.length.clamp(max=self.slots)
 
     def settled(self) -> Self:
-        """Zero the blank slots and drop those that every row leaves blank."""
-        if self.even and not self.reserved:  # there are none, and nobody writes into it
+        """Zero the blank slots, and drop those that are blank in every row."""
+        if self.even and not self.reserved:  # there are none, and none will be written to
             return self
         longest = int(self.kept.max()) if len(self.length) else 0
         blank = torch.arange(longest, device=self.length.device) >= self.kept[:, None]  # (B, S)
@@ -46,33 +45,34 @@ class Growing(Memory):
         return self._with(**cut, reserved=False, in_place=False)
 
     def reserve(self, steps: int, *, in_place: bool = False) -> Self:
-        """Make room: `steps` more slots, or all the slots that a limit allows."""
+        """Allocate `steps` more slots, or all the slots that a limit allows."""
         size = self.slots + steps if self.limit is None else self.limit
-        room = {name: pad_axis(t, 1, size).clone() for name, t in self._lists()}
-        return self._with(**room, even=False, reserved=True, in_place=in_place)
+        padded = {name: pad_axis(t, 1, size).clone() for name, t in self._lists()}
+        return self._with(**padded, even=False, reserved=True, in_place=in_place)
 
     def extend(self, new: dict[str, Tensor], valid: Tensor | None) -> tuple[dict[str, Tensor], Tensor, Self]:
-        """Append new steps (B, T, …), of which each row's valid prefix counts.
+        """Append new steps (B, T, …), of each row its valid prefix.
 
         Returns the lists to read now (B, S, …), each slot's offset (B or 1, S) from the row's first new
-        step, and the memory afterwards. A new step t may look at the slots whose offset is at most t;
+        step, and the memory afterwards. New step t may attend to the slots whose offset is at most t;
         blank slots have an offset that no step reaches.
         """
         if self.reserved and self.limit is None:
             return self._write(new, valid)
         lists = self._lists()
-        is_first = lists[0][1].shape[1] == 0  # then what is new is all there is to read, as it stands
+        is_first = lists[0][1].shape[1] == 0  # then the new steps are all there is to read, without a copy
         seen = {name: new[name] if is_first else torch.cat([old, new[name]], dim=1) for name, old in lists}
         if self.even and valid is None:
             return self._extend_even(seen, new)
         return self._extend_ragged(seen, new, valid)
 
     def _extend_even(self, seen: dict[str, Tensor], new: dict[str, Tensor]) -> tuple[dict[str, Tensor], Tensor, Self]:
-        steps, slots = _steps(new), self.slots
+        steps = _steps(new)
+        slots = self.slots
         offsets = torch.arange(-slots, steps, device=self.length.device)[None]  # (1, S)
         kept = seen
         if self.limit is not None or slots == 0:
-            # clone: a part of a tensor would keep the storage of what is forgotten alive
+            # clone: a view would keep the storage of the dropped steps alive
             kept = {name: self._last(t).clone(memory_format=torch.contiguous_format) for name, t in seen.items()}
         return seen, offsets, self._with(**kept, length=self.length + steps)
 
@@ -82,7 +82,9 @@ class Growing(Memory):
     def _extend_ragged(
         self, seen: dict[str, Tensor], new: dict[str, Tensor], valid: Tensor | None
     ) -> tuple[dict[str, Tensor], Tensor, Self]:
-        steps, slots, device = _steps(new), self.slots, self.length.device
+        steps = _steps(new)
+        slots = self.slots
+        device = self.length.device
         kept = self.kept[:, None]  # (B, 1)
         count = steps if valid is None else valid.sum(1)
         old = torch.arange(slots, device=device)
@@ -97,7 +99,8 @@ class Growing(Memory):
         return seen, offsets, self._with(**lists, length=self.length + count, even=False)
 
     def _write(self, new: dict[str, Tensor], valid: Tensor | None) -> tuple[dict[str, Tensor], Tensor, Self]:
-        steps, device = _steps(new), self.length.device
+        steps = _steps(new)
+        device = self.length.device
         slot = self.length[:, None] + torch.arange(steps, device=device)  # (B, T)
         row = torch.arange(len(self.length), device=device)[:, None].expand_as(slot)
         write = Tensor.index_put_ if self.in_place else Tensor.index_put
@@ -111,7 +114,7 @@ class Growing(Memory):
 
 
 def newest(t: Tensor, limit: int) -> Tensor:
-    """Give the last `limit` slots, or all. Without a branch, so that compiled graphs serve both cases."""
+    """Return the last `limit` slots, or all. Without a branch, so that one compiled graph serves both cases."""
     first = torch.sym_max(0, t.shape[1] - limit)
     return t.narrow(1, first, t.shape[1] - first)
 
@@ -121,5 +124,5 @@ def _steps(new: dict[str, Tensor]) -> int:
 
 
 def _over_features(t: Tensor, like: Tensor) -> Tensor:
-    """View (B, S) as (B, S, 1, …) so that it reaches over the features of `like`."""
+    """View (B, S) as (B, S, 1, …), so that it broadcasts over the features of `like`."""
     return t.reshape(*t.shape, *[1] * (like.dim() - 2))

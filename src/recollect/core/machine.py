@@ -1,4 +1,4 @@
-"""The machine that a model learns on: its device, its memory, its name, and records of what was measured on it."""
+"""The machine that a model is trained on: its devices, its memory, its name, and records of measurements on it."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ CGROUP = Path("/sys/fs/cgroup")  # a container's limits
 
 
 def choose_device(name: str) -> torch.device:
-    """Give the device of this name; "auto" is the GPU where there is one."""
+    """Return the device of this name; "auto" is the GPU where there is one."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         device = torch.device(name)
     except RuntimeError:
-        device = torch.device("meta")  # no device to learn on
+        device = torch.device("meta")  # not a device to train on
     if device.type not in ("cpu", "cuda"):
         raise ValueError(f"--device: got {name!r}, expected auto, cpu, cuda or cuda:N")
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
@@ -37,7 +37,7 @@ def choose_device(name: str) -> torch.device:
 
 
 def describe(device: torch.device) -> str:
-    """Name the processor, the GPU where one is used, and the versions."""
+    """Return the names of the processor and of the GPU where one is used, and the versions."""
     where = f"{cpu_model()}, {os.cpu_count()} cores"
     if device.type == "cuda":
         where = f"{torch.cuda.get_device_name(device)}; {where}"
@@ -45,7 +45,7 @@ def describe(device: torch.device) -> str:
 
 
 def cpu_model() -> str:
-    """Name the processor."""
+    """Return the processor's name."""
     info = Path("/proc/cpuinfo")
     lines = info.read_text(encoding="utf-8").splitlines() if info.exists() else []
     models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
@@ -55,8 +55,10 @@ def cpu_model() -> str:
 # ---- records ----------------------------------------------------------------------------------------
 
 
-def record(name: str, rows: list[dict[str, Any]], command: str, commit: str = "none", **extra: Any) -> dict[str, Any]:
-    """Give rows of figures with what is needed to judge and repeat them."""
+def record(
+    name: str, rows: list[dict[str, Any]], command: str, commit: str = "none", **extra: object
+) -> dict[str, Any]:
+    """Return rows of measurements with what is needed to judge and repeat them."""
     return {
         "name": name,
         "date": datetime.now(timezone.utc).date().isoformat(),
@@ -69,17 +71,18 @@ def record(name: str, rows: list[dict[str, Any]], command: str, commit: str = "n
     }
 
 
-def facts() -> dict[str, Any]:
-    """Give the processor, its cores, the memory, and the GPU where there is one."""
+def facts() -> dict[str, str | float | None]:
+    """Return the processor, its cores, the memory, and the GPU where there is one."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    found: dict[str, Any] = {"cpu": cpu_model(), "cores": os.cpu_count(), "memory_gib": round(memory, 1)}
+    found: dict[str, str | float | None] = {"cpu": cpu_model(), "cores": os.cpu_count()}
+    found["memory_gib"] = round(memory, 1)
     if torch.cuda.is_available():
         found["gpu"] = torch.cuda.get_device_name()
     return found
 
 
 def versions() -> dict[str, str]:
-    """Give the versions of what figures hang on."""
+    """Return the versions of what measurements depend on."""
     return {
         "python": platform.python_version(),
         "torch": torch.__version__,
@@ -93,16 +96,16 @@ def versions() -> dict[str, str]:
 
 
 def forget_peak(device: torch.device) -> None:
-    """Begin to measure the peak anew, where the system can."""
+    """Reset the peak, where the system allows it."""
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
     elif PROCESS.exists():
-        with suppress(OSError):  # not everyone may; then the peak is that since the process began
+        with suppress(OSError):  # without the permission the peak is that since the process began
             (PROCESS / "clear_refs").write_text("5")  # resets VmHWM; see proc(5)
 
 
 def peak_memory(device: torch.device) -> int:
-    """Give the most bytes held since the peak was forgotten: of the GPU, or resident in this process."""
+    """Return the most bytes held since the peak was reset: on the GPU, or resident in this process."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
     if PROCESS.exists():
@@ -112,7 +115,7 @@ def peak_memory(device: torch.device) -> int:
 
 
 def available_memory(device: torch.device) -> int:
-    """Give the bytes that this process may hold: what is free, and what it holds already."""
+    """Return the bytes that this process may hold: what is free, and what it holds already."""
     if device.type == "cuda":
         return torch.cuda.mem_get_info(device)[0] + torch.cuda.memory_reserved(device)
     if not PROCESS.exists():
@@ -122,7 +125,7 @@ def available_memory(device: torch.device) -> int:
 
 
 def container_limit(folder: Path) -> int:
-    """Give the bytes that a container may hold (cgroup v2); without a limit, more than there are."""
+    """Return the bytes that a container may hold (cgroup v2); sys.maxsize where there is no limit."""
     try:
         return int((folder / "memory.max").read_text())
     except (OSError, ValueError):  # no such file, or "max"

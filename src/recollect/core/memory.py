@@ -8,16 +8,16 @@ fields and inherits them all:
     class Hidden(Memory):
         hidden: Tensor  # (B, H)
 
-A field's metadata says the rest: `grows(axis)` for an axis that lengthens with the sequence, `static()` for
-a plain value that belongs to the memory's identity, `hint(default)` for a plain value that only saves work
-and may always fall back to its default.
+Three functions declare fields of other kinds: `grows(axis)` a tensor with an axis that lengthens with the sequence,
+`static()` a plain value that belongs to the memory's identity, `hint(default)` a plain value that only saves work
+and may always be reset to its default.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import Field, dataclass, field, fields
-from typing import Any, ClassVar, TypeAlias, TypeVar
+from typing import Any, ClassVar, TypeAlias
 
 import torch
 import torch.nn.functional as F
@@ -34,23 +34,23 @@ def grows(axis: int = 1) -> Any:
     return field(metadata={"grows": axis})
 
 
-def static(default: Any = None) -> Any:
-    """Declare a plain value that is part of what the memory is (a window's limit)."""
+def static(default: object = None) -> Any:
+    """Declare a plain value that is part of the memory's identity, such as a window's limit."""
     return field(default=default, metadata={"static": True})
 
 
-def hint(default: Any = False) -> Any:
-    """Declare a plain value that only saves work; forgetting it is always legal."""
+def hint(default: object = False) -> Any:
+    """Declare a plain value that only saves work; resetting it to its default is always correct."""
     return field(default=default, metadata={"static": True, "hint": True})
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Memory:
-    """What is remembered of a batch of sequences. Immutable; every verb gives a new memory."""
+    """What is remembered of a batch of sequences. Immutable; every method returns a new memory."""
 
-    kinds: ClassVar[dict[str, type[Memory]]] = {}  # by name, so that files can name what they hold
+    kinds: ClassVar[dict[str, type[Memory]]] = {}  # by the name that files use
 
-    def __init_subclass__(cls, **kwargs: Any) -> None:
+    def __init_subclass__(cls, **kwargs: object) -> None:
         super().__init_subclass__(**kwargs)
         Memory.kinds[cls.kind()] = cls
         _pytree.register_pytree_node(
@@ -62,30 +62,30 @@ class Memory:
 
     @classmethod
     def kind(cls) -> str:
-        """Give the name that files know this kind by: our own are short, so that they may move between modules."""
+        """Return the name of this kind in files; the package's own omit the module, so that they may move."""
         is_ours = cls.__module__.partition(".")[0] == __name__.partition(".")[0]
         return cls.__qualname__ if is_ours else f"{cls.__module__}.{cls.__qualname__}"
 
-    # ---- the verbs -------------------------------------------------------------------------------
+    # ---- operations ------------------------------------------------------------------------------
 
     def select(self, rows: Rows) -> Self:
-        """Take any rows, in any order, with repeats; always a copy."""
+        """Return any rows, in any order, with repeats; always a copy."""
         index = self._index(rows)
         return self._map(lambda t: t.index_select(0, index), lambda m: m.select(index))
 
     def reorder(self, rows: Rows) -> Self:
-        """Select inside one source, for beam search: as many rows as before, `Fixed` parts stay put."""
+        """Select rows within one source, for beam search: as many rows as before; `Fixed` parts do not move."""
         index = self._index(rows)
         if self.tensors() and len(index) != self.batch_size:
             raise ValueError(f"rows: got {len(index)} rows, expected {self.batch_size}: reorder keeps the batch size")
         return self._map(lambda t: t.index_select(0, index), lambda m: m.reorder(index))
 
     def detach(self) -> Self:
-        """Cut the graph here: truncated back-propagation."""
+        """Cut the autograd graph here, for truncated back-propagation."""
         return self._map(Tensor.detach, lambda m: m.detach())
 
     def to(self, *args: torch.device | str | torch.dtype) -> Self:
-        """Move to a device, a dtype or both. A dtype spares integer and boolean tensors."""
+        """Move to a device, a dtype or both. A dtype applies to floating-point tensors only."""
 
         def move(t: Tensor) -> Tensor:
             for arg in args:
@@ -96,15 +96,15 @@ class Memory:
         return self._map(move, lambda m: m.to(*args))
 
     def reserve(self, steps: int, *, in_place: bool = False) -> Self:
-        """Make room for `steps` more steps, so that shapes stay fixed while they are read.
+        """Allocate capacity for `steps` more steps, so that shapes stay fixed while they are read.
 
-        With `in_place` later steps are written into this memory itself instead of a copy: only for a
-        caller that owns it alone, such as `generate`.
+        With `in_place`, later steps are written into this memory itself instead of a copy: only for its sole owner,
+        such as `generate`.
         """
         return self._map(lambda t: t, lambda m: m.reserve(steps, in_place=in_place))
 
     def equals(self, other: Memory, tol: float = 0.0) -> bool:
-        """Compare what is remembered, not how it is laid out: blank and surplus slots do not count."""
+        """Compare what is remembered, not how it is laid out: blank and surplus slots are ignored."""
         if type(self) is not type(other) or self._identity() != other._identity():
             return False
         mine, theirs = self.settled(), other.settled()
@@ -114,12 +114,12 @@ class Memory:
         )
 
     def settled(self) -> Self:
-        """Give the same memory with zeros where nothing is remembered."""
+        """Return the same memory with zeros where nothing is remembered."""
         return self._map(lambda t: t, lambda m: m.settled())
 
     @classmethod
     def cat(cls, memories: Sequence[Self]) -> Self:
-        """Join batches; a growing axis is padded to the longest."""
+        """Concatenate batches; a growing axis is padded to the longest."""
         first, *rest = memories
         if any(type(m) is not type(first) or m._identity() != first._identity() for m in rest):
             raise ValueError(
@@ -135,34 +135,34 @@ class Memory:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the tensors that are really there."""
+        """Bytes of all tensors."""
         return sum(t.nbytes for t in self.tensors().values())
 
-    # ---- looking inside --------------------------------------------------------------------------
+    # ---- contents --------------------------------------------------------------------------------
 
     @property
     def batch_size(self) -> int:
-        """Rows remembered (0 where nothing is)."""
+        """Number of rows; 0 where nothing is remembered."""
         return next((len(t) for t in self.tensors().values()), 0)
 
     def tensors(self) -> dict[str, Tensor]:
-        """All tensors by dotted name, in the order of the fields."""
+        """Return all tensors by dotted name, in the order of the fields."""
         return {name: t for field_name, part, _ in self._parts() for name, t in _named(field_name, part)}
 
     def leaves(self) -> list[Tensor]:
-        """All tensors, in the same order as by name and in a pytree."""
+        """Return all tensors, in the same order as by name and in a pytree."""
         return [t for _, part, _ in self._parts() for t in _tensors(part)]
 
     def within(self) -> Iterator[Memory]:
-        """All memories there are in this one, itself first."""
+        """Return all memories inside this one, itself first."""
         yield self
         for _, part, _ in self._parts():
             yield from _memories(part)
 
-    def _statics(self) -> list[Field[Any]]:
+    def _statics(self) -> list[Field[object]]:
         return _fields_of(self)[1]
 
-    def _identity(self) -> dict[str, Any]:
+    def _identity(self) -> dict[str, object]:
         return {name: getattr(self, name) for name in _fields_of(self)[2]}
 
     def _parts(self) -> Iterator[tuple[str, Any, int | None]]:
@@ -172,7 +172,7 @@ class Memory:
     def _map(self, on_tensor: Callable[[Tensor], Tensor], on_memory: Callable[[Memory], Memory]) -> Self:
         return self._with(**{name: _apply(part, on_tensor, on_memory) for name, part, _ in self._parts()})
 
-    def _with(self, **changes: Any) -> Self:
+    def _with(self, **changes: object) -> Self:
         parts, statics, _ = _fields_of(self)
         same = [name for name, _ in parts] + [f.name for f in statics]
         return type(self)(**{name: getattr(self, name) for name in same if name not in changes}, **changes)
@@ -191,10 +191,10 @@ class Memory:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Fixed(Memory):
-    """Written once, by an encoder, and read ever after: beam search leaves it where it is."""
+    """A memory that is written once, by an encoder, and then only read: beam search does not reorder it."""
 
     def reorder(self, rows: Rows) -> Self:
-        """Stay: the beams of one source share it."""
+        """Return this memory unchanged: the beams of one source share it."""
         return self
 
 
@@ -212,23 +212,20 @@ class Layers(Memory):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Both(Memory):
-    """Two directions: given, the two initial states; returned, the two final ones."""
+    """The memories of two directions: as an argument the two initial states, as a result the two final ones."""
 
     forward: Memory
     backward: Memory
 
 
-# ---- the walk over fields --------------------------------------------------------------------------
+# ---- fields ------------------------------------------------------------------------------------------
 
-P = TypeVar("P")
-
-
-Fields: TypeAlias = tuple[list[tuple[str, int | None]], list[Field[Any]], list[str]]
-_FIELDS: dict[type[Memory], Fields] = {}  # to go through a kind's fields takes longer than what is done with them
+Fields: TypeAlias = tuple[list[tuple[str, int | None]], list[Field[object]], list[str]]
+_FIELDS: dict[type[Memory], Fields] = {}  # cached: collecting a kind's fields takes longer than the work on them
 
 
 def _fields_of(memory: Memory) -> Fields:
-    """Give the parts of a kind of memory, each with the axis that grows, its plain values, and those it is known by."""
+    """Return a kind's parts, each with its growing axis, its plain fields, and the names of those in its identity."""
     found = None if torch.compiler.is_compiling() else _FIELDS.get(type(memory))
     if found is None:
         parts = [(f.name, f.metadata.get("grows")) for f in fields(memory) if "static" not in f.metadata]
@@ -282,14 +279,18 @@ def _cat_parts(parts: list[Any], axis: int | None) -> Any:
     return tuple(_cat_parts(list(column), axis) for column in zip(*parts, strict=True))
 
 
-def _parts_equal(a: Any, b: Any, axis: int | None, tol: float) -> bool:
+def _parts_equal(a: Part, b: Part, axis: int | None, tol: float) -> bool:
     if isinstance(a, Memory):
         return isinstance(b, Memory) and a.equals(b, tol)
     if isinstance(a, tuple):
-        return len(a) == len(b) and all(_parts_equal(x, y, axis, tol) for x, y in zip(a, b, strict=True))
+        if not isinstance(b, tuple) or len(a) != len(b):
+            return False
+        return all(_parts_equal(x, y, axis, tol) for x, y in zip(a, b, strict=True))
+    assert isinstance(b, Tensor)
     if axis is not None:
         longest = max(a.shape[axis], b.shape[axis])
-        a, b = pad_axis(a, axis, longest), pad_axis(b, axis, longest)
+        a = pad_axis(a, axis, longest)
+        b = pad_axis(b, axis, longest)
     if a.shape != b.shape or a.dtype != b.dtype:
         return False
     if not (a.is_floating_point() or a.is_complex()):
@@ -298,7 +299,7 @@ def _parts_equal(a: Any, b: Any, axis: int | None, tol: float) -> bool:
 
 
 def pad_axis(t: Tensor, axis: int, size: int) -> Tensor:
-    """Lengthen one axis with zeros at its end."""
+    """Pad one axis with zeros at its end."""
     missing = size - t.shape[axis]
     return F.pad(t, [0, 0] * (t.dim() - 1 - axis) + [0, missing]) if missing else t
 
@@ -306,14 +307,14 @@ def pad_axis(t: Tensor, axis: int, size: int) -> Tensor:
 # ---- pytrees: tensors are the leaves, plain values the context ------------------------------------
 
 
-def _flatten(memory: Memory) -> tuple[list[Any], tuple[tuple[str, ...], tuple[tuple[str, Any], ...]]]:
-    names, parts = [], []
-    for name, part, _ in memory._parts():
-        names.append(name)
-        parts.append(part)
-    return parts, (tuple(names), tuple((f.name, getattr(memory, f.name)) for f in memory._statics()))
+Context: TypeAlias = tuple[tuple[str, ...], tuple[tuple[str, object], ...]]  # names of the parts; plain values
 
 
-def _unflatten(cls: type[Memory], parts: Any, context: Any) -> Memory:
+def _flatten(memory: Memory) -> tuple[list[Part], Context]:
+    parts = {name: part for name, part, _ in memory._parts()}
+    return list(parts.values()), (tuple(parts), tuple((f.name, getattr(memory, f.name)) for f in memory._statics()))
+
+
+def _unflatten(cls: type[Memory], parts: Iterable[Part], context: Context) -> Memory:
     names, statics = context
     return cls(**dict(zip(names, parts, strict=True)), **dict(statics))

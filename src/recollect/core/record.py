@@ -1,19 +1,19 @@
-"""See inner values by name without changing a signature.
+"""Record inner values by name, without changing a signature.
 
     with record(model) as seen:
         model(x)
     seen["layers.0.weights"]
 
-Fused kernels show no gates and no attention weights, so recording switches to every layer's readable form,
+Fused kernels expose neither gates nor attention weights, so recording switches every layer to its readable form,
 `read`; the **reference** law proves that this form and the fast one agree.
 
-Where a module is called several times in one reading, as in a decoder that reads step by step, its values are joined
-along their time axis: `seen[name]` holds all steps. `seen.calls[name]` has the values of each call.
+Where a module is called several times for one sequence, as in a decoder that reads step by step, its values are
+concatenated along their time axis: `seen[name]` holds all steps. `seen.calls[name]` has the values of each call.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from threading import local
 
@@ -23,7 +23,7 @@ from torch.nn.modules.module import _has_any_global_hook
 
 
 class _Asked(local):
-    """What this thread asks of layers."""
+    """What this thread has switched on."""
 
     is_readable = False
     recording: Recording | None = None
@@ -35,9 +35,9 @@ _asked = _Asked()
 class Recording(Mapping[str, Tensor]):
     """Inner values by dotted name: the module's path, then the value's name.
 
-    The values of several calls are joined along the time axis, where they differ in no other. Else, and for values
-    without a time axis, the last call's is returned: attention weights over a list that grew between the calls, or
-    a state. `calls` has them all, in order; there the hops of one look are told apart from later steps too.
+    The values of several calls are concatenated along the time axis where they differ in no other axis. Otherwise, and
+    for values without a time axis, the last call's is returned: attention weights over a list that grew between the
+    calls, or a state. `calls` has them all, in order; there the hops of one step are separate from later steps too.
     """
 
     def __init__(self, root: nn.Module) -> None:
@@ -46,7 +46,7 @@ class Recording(Mapping[str, Tensor]):
         self.calls: dict[str, list[Tensor]] = {}
 
     def add(self, module: nn.Module, name: str, value: Tensor, time_axis: int | None) -> None:
-        """Keep one value; modules outside the recorded tree are passed over."""
+        """Keep one value; modules outside the recorded tree are ignored."""
         path = self._paths.get(id(module))
         if path is not None:
             name = f"{path}.{name}" if path else name
@@ -56,10 +56,12 @@ class Recording(Mapping[str, Tensor]):
     def __getitem__(self, name: str) -> Tensor:
         if name not in self.calls:
             raise KeyError(f"{name!r} was not recorded; recorded were: {', '.join(self.calls) or 'no values'}")
-        values, axis = self.calls[name], self._time_axes[name]
-        if len(values) == 1 or axis is None or len({_without_axis(value.shape, axis) for value in values}) > 1:
+        values = self.calls[name]
+        axis = self._time_axes[name]
+        if len(values) == 1 or axis is None:
             return values[-1]
-        return torch.cat(values, dim=axis)
+        other_axes = {(*value.shape[:axis], *value.shape[axis + 1 :]) for value in values}
+        return torch.cat(values, dim=axis) if len(other_axes) == 1 else values[-1]
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.calls)
@@ -68,14 +70,11 @@ class Recording(Mapping[str, Tensor]):
         return len(self.calls)
 
 
-def _without_axis(shape: Sequence[int], axis: int) -> tuple[int, ...]:
-    return (*shape[:axis], *shape[axis + 1 :])
-
-
 @contextmanager
 def readable() -> Iterator[None]:
-    """Let every layer use its readable form. For this thread alone."""
-    before, _asked.is_readable = _asked.is_readable, True
+    """Switch every layer to its readable form, for this thread only."""
+    before = _asked.is_readable
+    _asked.is_readable = True
     try:
         yield
     finally:
@@ -84,33 +83,35 @@ def readable() -> Iterator[None]:
 
 @contextmanager
 def record(root: nn.Module) -> Iterator[Recording]:
-    """Collect what the layers below `root` note while they read. For this thread alone.
+    """Record the inner values of the layers below `root`, for this thread only.
 
-    One `record` is for one reading: a sequence, in as many calls as it takes.
+    One `record` is for one sequence, read in any number of calls.
     """
-    before, _asked.recording = _asked.recording, Recording(root)
+    before = _asked.recording
+    recording = Recording(root)
+    _asked.recording = recording
     try:
         with readable():
-            yield _asked.recording
+            yield recording
     finally:
         _asked.recording = before
 
 
 def is_readable() -> bool:
-    """Whether layers are asked for their readable form."""
+    """Return whether layers are switched to their readable form."""
     return _asked.is_readable
 
 
 def is_watched(*modules: nn.Module) -> bool:
-    """Whether a hook is called when one of these is: then it must be called."""
+    """Return whether any of these modules has a hook: then it must be called, and not bypassed."""
     own = ((m._forward_hooks, m._forward_pre_hooks, m._backward_hooks, m._backward_pre_hooks) for m in modules)
     return any(map(any, own)) or _has_any_global_hook()
 
 
 def note(module: nn.Module, time_axis: int | None = 1, /, **values: Tensor) -> None:
-    """Offer inner values to whoever records; nothing happens when nobody does.
+    """Pass inner values to the active recording, if there is one.
 
-    `time_axis` is the axis of the new steps in all these values; None: they have none, as a state.
+    `time_axis` is the axis of the new steps in all these values; None: they have none, as for a state.
     """
     if _asked.recording is not None:
         for name, value in values.items():

@@ -1,6 +1,6 @@
 """Memories and weights to and from disk: safetensors and JSON only, nothing is ever unpickled.
 
-A file is written beside its place and renamed, so that a crash leaves the old one complete. A memory file names
+A file is written under a temporary name and renamed, so that a crash leaves the old one complete. A memory file holds
 its format, its version, the kinds of its memories and a checksum of these and its tensors. Equal tensors make equal
 files, byte for byte. safetensors has no complex numbers: they are written as pairs (…, 2) of real and imaginary
 parts, and the header entry `complex` lists their names.
@@ -19,7 +19,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
 
-from recollect.core.memory import Memory
+from recollect.core.memory import Memory, Part
 
 FORMAT = "recollect-memory"
 VERSION = 1
@@ -37,7 +37,8 @@ class WriteFailed(RuntimeError, OSError):
 
 def save_memory(memory: Memory, path: str | Path) -> None:
     """Write a memory of any kind to one file; `load_memory` reads it back."""
-    tensors, tree = memory.tensors(), json.dumps(_describe(memory))
+    tensors = memory.tensors()
+    tree = json.dumps(_describe(memory))
     header = {
         "format": FORMAT,
         "version": str(VERSION),
@@ -59,7 +60,7 @@ def load_memory(path: str | Path, device: str | torch.device = "cpu") -> Memory:
     if header.get("version") != str(VERSION):
         raise FileError(f"{path}: got memory format {header.get('version')}, expected {VERSION}; save it again")
     if header.get("checksum") != _checksum(tensors, header.get("tree", "")):
-        raise FileError(f"{path}: damaged, its checksum does not match; take another copy or save it again")
+        raise FileError(f"{path}: damaged, its checksum does not match; use another copy or save it again")
     try:
         return _build(json.loads(header["tree"]), tensors, "")
     except (AttributeError, KeyError, TypeError, ValueError) as error:
@@ -76,14 +77,14 @@ def load_weights(module: nn.Module, path: str | Path) -> None:
     """Read parameters and buffers back into a module of the same shape; raise `FileError` where they do not fit."""
     header, state = read_tensors(Path(path), "cpu")
     if header.get("checksum") not in (None, _checksum(state)):
-        raise FileError(f"{path}: damaged, its checksum does not match; take another copy or save it again")
+        raise FileError(f"{path}: damaged, its checksum does not match; use another copy or save it again")
     try:
         module.load_state_dict(state)
     except RuntimeError as error:
         raise FileError(f"{path}: does not fit this {type(module).__name__} ({error})") from error
 
 
-def _describe(part: Any) -> Any:
+def _describe(part: Part) -> object:
     """Return the tree of kinds and plain values; tensors are found by their dotted names."""
     if isinstance(part, Tensor):
         return "tensor"
@@ -107,7 +108,7 @@ def _build(tree: Any, tensors: dict[str, Tensor], name: str) -> Any:
     return Memory.kinds[tree["kind"]](**parts, **statics)
 
 
-def _hashable(value: Any) -> Any:
+def _hashable(value: object) -> object:
     """Return lists, as JSON writes tuples, as tuples again."""
     return tuple(_hashable(v) for v in value) if isinstance(value, list) else value
 
@@ -122,7 +123,7 @@ def _checksum(tensors: dict[str, Tensor], tree: str = "") -> str:
 
 
 def _plain(t: Tensor) -> Tensor:
-    """Return the values as they lie in memory: no graph, no gaps, no pending conjugation."""
+    """Return the values detached and contiguous, with no pending conjugation."""
     return t.detach().resolve_conj().resolve_neg().contiguous()
 
 
@@ -153,7 +154,7 @@ def _in_order(data: bytes) -> bytes:
 
 
 def write_file(path: Path, data: bytes) -> None:
-    """Write beside the place, to the disk, and rename: a crash leaves the old file complete."""
+    """Write to a temporary file, flush it to the disk, and rename it: a crash leaves the old file complete."""
     beside = path.with_name(f"{path.name}.{os.getpid()}.new")
     try:
         with beside.open("wb") as file:
@@ -162,7 +163,8 @@ def write_file(path: Path, data: bytes) -> None:
             os.fsync(file.fileno())
         os.replace(beside, path)
     except OSError as error:
-        raise WriteFailed(f"{path}: cannot be written ({error.strerror or error}); make room and try again") from error
+        problem = f"cannot be written ({error.strerror or error})"
+        raise WriteFailed(f"{path}: {problem}; free disk space and try again") from error
     finally:
         beside.unlink(missing_ok=True)
 
@@ -174,8 +176,8 @@ def read_tensors(path: Path, device: str | torch.device = "cpu") -> tuple[dict[s
     try:
         with safe_open(path, framework="pt", device=str(device)) as file:
             header = file.metadata() or {}
-            # clone: what safetensors returns lies in the file's own bytes, at any address, and torch takes a tensor's
-            # address to be a multiple of its element's size: view_as_complex of another one ends the process
+            # clone: safetensors returns views of the file's bytes, at any address, while torch assumes that a tensor's
+            # address is a multiple of its element size: view_as_complex of an unaligned one ends the process
             tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118 (no mapping)
         for name in json.loads(header.get(COMPLEX, "[]")):
             tensors[name] = torch.view_as_complex(tensors[name])

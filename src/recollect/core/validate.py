@@ -1,4 +1,4 @@
-"""The door of a layer: what may come in, and what is said when something else does.
+"""Checks of a layer's arguments, and the errors they raise.
 
 Shapes, dtypes and devices are checked in every `forward`. Values (ids in range, a mask that is a prefix) are
 checked where data enters, by `check_ids` and `check_prefix`. `forward` itself checks a mask's values only where that
@@ -12,7 +12,6 @@ import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from threading import local
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -21,14 +20,14 @@ from recollect.core.memory import Memory
 
 
 class ContractError(ValueError):
-    """Something that a layer cannot read: names the argument, what it got and what was expected."""
+    """An argument that a layer cannot read: the message names it, what it got and what was expected."""
 
     def __init__(self, argument: str, got: object, expected: object) -> None:
         super().__init__(f"{argument}: got {got}, expected {expected}")
         self.argument = argument
 
 
-def check_input(x: Any, width: int | None, dtype: torch.dtype | None, device: torch.device | None) -> None:
+def check_input(x: object, width: int | None, dtype: torch.dtype | None, device: torch.device | None) -> None:
     """Check x: (B, T, width) floats of the layer's dtype, or (B, T) ids where width is None."""
     if not isinstance(x, Tensor):
         raise ContractError("x", f"a {type(x).__name__}", "a Tensor")
@@ -48,7 +47,7 @@ def check_input(x: Any, width: int | None, dtype: torch.dtype | None, device: to
         raise ContractError("x", f"device {x.device}", f"{device}, where this layer is")
 
 
-def check_valid(valid: Any, x: Tensor) -> None:
+def check_valid(valid: object, x: Tensor) -> None:
     """Check the mask's shape, dtype and device against x."""
     if not isinstance(valid, Tensor):
         raise ContractError("valid", f"a {type(valid).__name__}", "a Tensor")
@@ -64,55 +63,53 @@ def check_memory(memory: Memory, template: Memory, batch_size: int, name: str = 
     """Check a memory against the layer's own empty one: kind, sizes, batch, dtype and device."""
     if type(memory) is not type(template):
         raise ContractError(name, type(memory).__name__, f"{type(template).__name__}: it is another layer's memory")
-    seen, wanted = memory._identity(), template._identity()
-    if seen != wanted:
-        raise ContractError(name, seen, f"{wanted}: it is another layer's memory")
+    if memory._identity() != template._identity():
+        raise ContractError(name, memory._identity(), f"{template._identity()}: it is another layer's memory")
     for (field, part, axis), (_, own, _) in zip(memory._parts(), template._parts(), strict=True):
         _check_part(part, own, axis, batch_size, f"{name}.{field}")
 
 
-def _check_part(part: object, wanted: object, axis: int | None, batch_size: int, name: str) -> None:
-    if isinstance(wanted, Tensor) and isinstance(part, Tensor):
-        _check_tensor(part, wanted, axis, batch_size, name)
-    elif isinstance(wanted, Memory) and isinstance(part, Memory):
-        check_memory(part, wanted, batch_size, name)
-    elif isinstance(wanted, tuple) and isinstance(part, tuple) and len(part) == len(wanted):
-        for i, (p, w) in enumerate(zip(part, wanted, strict=True)):
-            _check_part(p, w, axis, batch_size, f"{name}.{i}")
+def _check_part(part: object, template: object, axis: int | None, batch_size: int, name: str) -> None:
+    if isinstance(template, Tensor) and isinstance(part, Tensor):
+        _check_tensor(part, template, axis, batch_size, name)
+    elif isinstance(template, Memory) and isinstance(part, Memory):
+        check_memory(part, template, batch_size, name)
+    elif isinstance(template, tuple) and isinstance(part, tuple) and len(part) == len(template):
+        for i, (p, own) in enumerate(zip(part, template, strict=True)):
+            _check_part(p, own, axis, batch_size, f"{name}.{i}")
     else:
-        raise ContractError(name, _short(part), _short(wanted))
+        raise ContractError(name, _short(part), _short(template))
 
 
 def _short(part: object) -> str:
     return f"{len(part)} parts" if isinstance(part, tuple) else f"a {type(part).__name__}"
 
 
-def _check_tensor(t: Tensor, wanted: Tensor, axis: int | None, batch_size: int, name: str) -> None:
-    free = t.shape[axis] if axis is not None and t.dim() > axis else None
-    want = [batch_size, *wanted.shape[1:]]
-    if axis is not None and free is not None:
-        want[axis] = free
-    if list(t.shape) != want:
-        raise ContractError(name, f"shape {tuple(t.shape)}", f"{tuple(want)}; the batch of x has {batch_size} rows")
-    if t.device != wanted.device:
-        raise ContractError(name, f"device {t.device}", f"{wanted.device}, where x is")
-    if t.dtype != wanted.dtype and not torch.is_autocast_enabled(t.device.type):
-        raise ContractError(name, f"dtype {t.dtype}", f"{wanted.dtype}")
+def _check_tensor(t: Tensor, template: Tensor, axis: int | None, batch_size: int, name: str) -> None:
+    expected = [batch_size, *template.shape[1:]]
+    if axis is not None and t.dim() > axis:
+        expected[axis] = t.shape[axis]  # the growing axis may have any size
+    if list(t.shape) != expected:
+        raise ContractError(name, f"shape {tuple(t.shape)}", f"{tuple(expected)}; the batch of x has {batch_size} rows")
+    if t.device != template.device:
+        raise ContractError(name, f"device {t.device}", f"{template.device}, where x is")
+    if t.dtype != template.dtype and not torch.is_autocast_enabled(t.device.type):
+        raise ContractError(name, f"dtype {t.dtype}", f"{template.dtype}")
 
 
 class _Looks(local):
-    """Whether this thread looks at values, and the last mask that it found to be good."""
+    """Whether this thread checks values, and the last mask that passed the check."""
 
     at_values = True
     known: weakref.ref[Tensor] | None = None
     version = -1
 
     def is_known(self, valid: Tensor) -> bool:
-        """Whether this very tensor was remembered and has not been written to since."""
+        """Return whether this tensor passed the check and has not been written to since."""
         return self.known is not None and self.known() is valid and valid._version == self.version
 
     def remember(self, valid: Tensor) -> None:
-        """Remember a tensor; one made in inference mode does not count its changes and is looked at every time."""
+        """Remember a tensor; one made in inference mode has no version counter and is checked every time."""
         if not valid.is_inference():
             self.known = weakref.ref(valid)
             self.version = valid._version
@@ -123,8 +120,9 @@ _looks = _Looks()
 
 @contextmanager
 def without_looks() -> Iterator[None]:
-    """Do not look at values inside `forward`, for someone who has seen to them and records what is done."""
-    before, _looks.at_values = _looks.at_values, False
+    """Skip the checks of values inside `forward`, for a caller that has checked them and records the operations."""
+    before = _looks.at_values
+    _looks.at_values = False
     try:
         yield
     finally:
@@ -132,12 +130,12 @@ def without_looks() -> Iterator[None]:
 
 
 def may_look_at(t: Tensor) -> bool:
-    """Whether a look at values costs nothing: not a GPU's time, and not the wholeness of a graph."""
+    """Return whether reading values is free: no synchronisation with a GPU, no break in a compiled graph."""
     return not torch.compiler.is_compiling() and _looks.at_values and t.device.type == "cpu" and t.numel() > 0
 
 
 def check_ids(ids: Tensor, vocab_size: int, name: str = "ids") -> None:
-    """Check values, where data enters: every id names a symbol."""
+    """Check values where data enters: every id is in the vocabulary."""
     if ids.numel() == 0:
         return
     low, high = int(ids.min()), int(ids.max())
@@ -146,7 +144,7 @@ def check_ids(ids: Tensor, vocab_size: int, name: str = "ids") -> None:
 
 
 def check_prefix(valid: Tensor) -> None:
-    """Check values, where data enters: every row is valid first, padding after (right padding)."""
+    """Check values where data enters: in every row the valid steps come first, then the padding (right padding)."""
     begins_again = valid[:, 1:] > valid[:, :-1]  # (B, T - 1)
     if begins_again.any():
         row, before = begins_again.nonzero()[0].tolist()
@@ -155,9 +153,9 @@ def check_prefix(valid: Tensor) -> None:
 
 
 def check_padding(valid: Tensor) -> None:
-    """Check in `forward` that rows are prefixes, where a look costs little: on the CPU, outside compilation.
+    """Check in `forward` that rows are prefixes, where reading values is free: on the CPU, outside compilation.
 
-    A stack passes one mask to all its layers; the last mask found to be good is not looked at again.
+    A stack passes one mask to all its layers; the last mask that passed is not checked again.
     """
     if may_look_at(valid) and valid.shape[1] > 1 and not _looks.is_known(valid):
         check_prefix(valid)
@@ -165,20 +163,20 @@ def check_padding(valid: Tensor) -> None:
 
 
 def fill_invalid(t: Tensor, valid: Tensor | None) -> Tensor:
-    """Zero what is not valid. Never by a product: NaN times zero is NaN, also in backward."""
+    """Zero the invalid steps. Not by multiplication: NaN times zero is NaN, also in the backward pass."""
     if valid is None:
         return t
     return t.masked_fill(~valid.reshape(*valid.shape, *[1] * (t.dim() - 2)), 0)
 
 
 def check_choice(what: str, got: str, choices: Sequence[str]) -> None:
-    """Refuse a word that is not among the choices."""
+    """Raise a ValueError for a word that is not among the choices."""
     if got not in choices:
         raise ValueError(f"{what}: got {got!r}, expected one of {', '.join(choices)}{nearest(got, choices)}")
 
 
 def nearest(name: str, names: Iterable[str]) -> str:
-    """Give '; did you mean …?' for the known names closest to an unknown one, or nothing."""
+    """Return '; did you mean …?' with the known names closest to an unknown one, or an empty string."""
     close = difflib.get_close_matches(name, list(names), n=3, cutoff=0.5)
     return f"; did you mean {' or '.join(close)}?" if close else ""
 

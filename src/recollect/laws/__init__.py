@@ -1,1 +1,1 @@
-"""The nine laws that make a layer a layer, and `check_layer`."""
+"""The nine laws of the contract, and `check_layer`."""

@@ -1,4 +1,4 @@
-"""The examples that the laws are tried on: small ones first, then lengths beyond every chunk that a layer reads in."""
+"""The examples that the laws are checked on: small ones first, then lengths beyond every chunk size of a layer."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CHUNK_NAMES = ("chunk", "chunk_size", "chunk_length", "block_size", "mini_batch"
 
 @dataclass(frozen=True)
 class Length:
-    """A long example: new steps, past, and the borders of chunks to cut it at."""
+    """A long example: new steps, past, and the chunk borders at which it is cut."""
 
     steps: int
     past: int
@@ -30,11 +30,11 @@ class Length:
 
     @property
     def total(self) -> int:
-        """All steps that it needs."""
+        """All of its steps."""
         return self.steps + self.past
 
 
-LONG = [Length(65, 3, (64,)), Length(130, 0, (64, 128))]  # beyond chunks of 64 and 128, declared or not
+LONG = [Length(65, 3, (64,)), Length(130, 0, (64, 128))]  # beyond undeclared chunks of 64 and 128
 
 
 def draw_inputs(layer: Layer, seed: int, memory: Memory | None) -> Tensor:
@@ -50,7 +50,7 @@ def draw_inputs(layer: Layer, seed: int, memory: Memory | None) -> Tensor:
 
 
 def small_examples(x: Tensor, memory: Memory | None, draw: random.Random) -> Iterator[Example]:
-    """Cut examples out of the inputs: full rows, ragged rows and, where there are few steps, all rows empty."""
+    """Yield examples cut from the inputs: full rows, ragged rows and, where there are few steps, all rows empty."""
     for b, t, past in SMALL:
         b, past = min(b, len(x)), min(past, x.shape[1])
         t = min(t, x.shape[1] - past)
@@ -62,13 +62,14 @@ def small_examples(x: Tensor, memory: Memory | None, draw: random.Random) -> Ite
 
 
 def long_examples(layer: Layer, x: Tensor, memory: Memory | None, draw: random.Random) -> Iterator[Example]:
-    """Cut out few rows of many steps: beyond every chunk, and once all there is. The last is tried thoroughly."""
+    """Yield examples of few rows and many steps: beyond every chunk size, and the full inputs. The last is thorough."""
     available = x.shape[1]
     lengths = [length for length in _long_lengths(layer, memory) if length.total <= available]
     if available > max([LONGEST_SMALL + SMALL[-1][2], *(length.total for length in lengths)]):
         lengths.append(Length(available, 0))
     for length in lengths:
-        rows, steps = min(ROWS, len(x)), length.steps
+        rows = min(ROWS, len(x))
+        steps = length.steps
         cuts = tuple(sorted({*draw.sample(range(1, steps), 2), *length.borders}))
         ragged = (steps, *(draw.randint(1, steps) for _ in range(rows - 1)))[:rows]
         valid = ragged if length.past else (steps,) * rows
@@ -76,7 +77,7 @@ def long_examples(layer: Layer, x: Tensor, memory: Memory | None, draw: random.R
 
 
 def chunk_sizes(layer: Layer) -> set[int]:
-    """Return the sizes of the chunks that a layer and those inside it read in: declared, or found by their name."""
+    """Return the chunk sizes of a layer and its submodules: declared, or attributes with a known name."""
     sizes: set[int] = set()
     for module in layer.modules():
         declared = getattr(module, "chunk_sizes", ())
@@ -88,21 +89,17 @@ def chunk_sizes(layer: Layer) -> set[int]:
 def _long_lengths(layer: Layer, memory: Memory | None) -> list[Length]:
     """Return the long examples, shortest first.
 
-    Two chunks exactly, which a form may read as such; of chunks beyond 64 also a step more, begun in the middle of one.
+    Exactly two chunks, a case that may have its own path; for chunks beyond 64 also one step more, from within a chunk.
     """
     sizes = chunk_sizes(layer)
     lengths = [Length(2 * size, 0, (size,)) for size in sizes]
     lengths += [Length(2 * size + 1, size - 1, (1, size + 1)) for size in sizes if size > 64]
-    most = _most_steps(layer, memory)
-    return sorted((one for one in lengths + LONG if most is None or one.total <= most), key=lambda one: one.steps)
-
-
-def _most_steps(layer: Layer, memory: Memory | None) -> int | None:
-    """Return how many steps can be read at most: a table of positions or the slots of a given memory may end."""
+    # a table of positions, or the slots of a given memory, limits the number of steps
     tables = [size for m in layer.modules() if isinstance(size := vars(m).get("max_length"), int)]
     parts = [] if memory is None else [m for m in memory.within() if isinstance(m, Growing)]
     slots = [m.slots - int(m.length.max()) for m in parts if m.reserved and m.limit is None and len(m.length)]
-    return min([*tables, *slots], default=None)
+    most = min([*tables, *slots], default=None)
+    return sorted((one for one in lengths + LONG if most is None or one.total <= most), key=lambda one: one.steps)
 
 
 def _cut_out(

@@ -1,4 +1,4 @@
-"""The nine laws that make a layer a layer. Each is a function that raises `LawBroken`, or returns."""
+"""The nine laws of the contract. Each is a function that raises `LawBroken`, or returns."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from recollect.laws.trial import (
     Trial,
     from_initial,
     gradients,
-    in_pieces,
+    in_chunks,
     in_readable_form,
     in_training,
     noticed_draws,
@@ -48,31 +48,30 @@ def causality(layer: Layer, trial: Trial) -> None:
 
 
 def split(layer: Layer, trial: Trial) -> None:
-    """Reading in any pieces, single steps and no steps included, gives the same outputs and final memory."""
+    """Reading in chunks of any length, 0 and 1 included, gives the same outputs and final memory."""
     if not layer.streams:
         return
     example = trial.example
     memory = example.start(layer)
     trial.same_memory("memories before and after reading no steps", layer(example.x[:, :0], memory)[1], memory)
     y, after = layer(example.x, memory, valid=example.mask)
-    by_step = [("single steps", _by_scan)] if example.thorough else []
-    for how, read in [("pieces", in_pieces(example.cuts)), *by_step]:
+    variants = {"chunks": in_chunks(example.cuts)}
+    if example.thorough:
+        variants["single steps"] = lambda layer, x, memory, valid: scan(layer, x, memory, valid=valid)
+    for how, read in variants.items():
         y_split, after_split = read(layer, example.x, memory, example.mask)
         trial.same(f"outputs read in {how} and at once", y_split, y)
         trial.same_memory(f"memories read in {how} and at once", after_split, after)
 
 
-def _by_scan(layer: Layer, x: Tensor, memory: Memory, valid: Tensor | None) -> tuple[Tensor, Memory]:
-    return scan(layer, x, memory, valid=valid)
-
-
 def padding(layer: Layer, trial: Trial) -> None:
-    """NaN behind a row's end changes neither outputs nor memory; outputs there are zero; rows may be empty.
+    """NaN after a row's end changes neither outputs nor memory; outputs there are zero; rows may be empty.
 
     A mask that is True everywhere changes nothing.
     """
     example = trial.example
-    memory, valid = example.start(layer), example.valid
+    memory = example.start(layer)
+    valid = example.valid
     y, after = layer(poisoned(example.x, valid), memory, valid=valid)
     if example.mask is None:
         y_bare, after_bare = layer(example.x, memory)
@@ -90,7 +89,8 @@ def padding(layer: Layer, trial: Trial) -> None:
 def rows(layer: Layer, trial: Trial) -> None:
     """`select` commutes with reading, `cat` of `select`s is the identity, `reorder` is `select` inside a source."""
     example = trial.example
-    memory, mask = example.start(layer), example.mask
+    memory = example.start(layer)
+    mask = example.mask
     y, after = layer(example.x, memory, valid=mask)
     size = len(example.x)
     chosen = [(3 * i + 1) % size for i in range(size)] + [0] if size else []
@@ -106,7 +106,7 @@ def rows(layer: Layer, trial: Trial) -> None:
 
 
 def _cat_of_ages(layer: Layer, trial: Trial, memory: Memory) -> None:
-    """Rows that were read alone, to different ages, go on together as they would alone."""
+    """Rows of different lengths that were read alone continue in one batch as they would alone."""
     example = trial.example
     if not layer.streams:
         return
@@ -114,7 +114,7 @@ def _cat_of_ages(layer: Layer, trial: Trial, memory: Memory) -> None:
     y, after = layer(example.x, type(memory).cat(alone))
     for b, own in enumerate(alone):
         y_own, after_own = layer(example.x[b : b + 1], own)
-        trial.same(f"outputs of row {b} joined with rows of other ages and alone", y[b : b + 1], y_own)
+        trial.same(f"outputs of row {b} joined with rows of other lengths and alone", y[b : b + 1], y_own)
         trial.same_memory(f"memories of row {b} joined and alone", after.select([b]), after_own)
 
 
@@ -129,10 +129,12 @@ def _reorder(layer: Layer, trial: Trial, memory: Memory) -> None:
 def purity(layer: Layer, trial: Trial) -> None:
     """The memory and inputs passed in are unchanged and the module keeps nothing: reading again gives the same.
 
-    The memory that is returned shares no storage with the inputs, which their owner may write to.
+    The returned memory shares no storage with the inputs, which their owner may write to.
     """
     example = trial.example
-    memory, mask, x = example.start(layer), example.mask, example.x.clone()
+    memory = example.start(layer)
+    mask = example.mask
+    x = example.x.clone()
     before = {name: t.clone() for name, t in memory.tensors().items()}
     y, after = layer(x, memory, valid=mask)
     kept = copied(after)
@@ -144,7 +146,7 @@ def purity(layer: Layer, trial: Trial) -> None:
     for name, t in after.tensors().items():
         if t.numel() and t.untyped_storage().data_ptr() == x.untyped_storage().data_ptr():
             trial.fail(f"the memory returned is a view of the inputs: {name}; clone it")
-    layer(x, after, valid=mask)  # something else in between
+    layer(x, after, valid=mask)  # another call in between
     trial.same_memory("a returned memory, before and after reading on from it,", after, kept)
     y_again, after_again = layer(x, memory, valid=mask)
     trial.same("outputs read twice from one memory", y_again, y)
@@ -161,7 +163,9 @@ def gradients_law(layer: Layer, trial: Trial) -> None:
     example = trial.example
     if not example.thorough:
         return
-    memory, valid, mask = example.start(layer), example.valid, example.mask
+    memory = example.start(layer)
+    valid = example.valid
+    mask = example.mask
     _cut_by_detach(trial, memory)  # first: all below relies on it
     clean = gradients(layer, whole, example.x, memory, mask)
     if not clean:
@@ -172,8 +176,8 @@ def gradients_law(layer: Layer, trial: Trial) -> None:
             trial.fail(f"gradients of {name} are not finite with NaN in the padding")
     trial.same_gradients("NaN and zero in the padding", poison, clean)
     if layer.streams:
-        pieces = gradients(layer, in_pieces(example.cuts), example.x, memory, mask)
-        trial.same_gradients("pieces and whole", pieces, clean)
+        chunks = gradients(layer, in_chunks(example.cuts), example.x, memory, mask)
+        trial.same_gradients("chunks and at once", chunks, clean)
     attached = layer(example.x.clone().requires_grad_(example.x.is_floating_point()), memory, valid=valid)[1]
     _cut_by_detach(trial, attached)
 
@@ -186,7 +190,7 @@ def _cut_by_detach(trial: Trial, attached: Memory) -> None:
 
 
 def bytes_law(layer: Layer, trial: Trial) -> None:
-    """`nbytes` is what the tensors hold, and follows the layer's stated growth."""
+    """`nbytes` is the size of the tensors' storage, and follows the layer's stated growth."""
     example = trial.example
     sizes = []
     memory = example.start(layer)
@@ -200,7 +204,7 @@ def bytes_law(layer: Layer, trial: Trial) -> None:
             memory = layer(x, memory)[1]
         held = sum(t.untyped_storage().nbytes() for t in memory.tensors().values())
         if memory.nbytes != held:
-            trial.fail(f"nbytes says {memory.nbytes}, the tensors hold {held}")
+            trial.fail(f"nbytes is {memory.nbytes}, the tensors hold {held}")
         sizes.append(memory.nbytes)
     steps = [b - a for a, b in pairwise(sizes)]
     grown = {
@@ -210,7 +214,7 @@ def bytes_law(layer: Layer, trial: Trial) -> None:
         "linear": steps[0] == steps[1] > 0,
     }
     if not grown[layer.growth]:
-        trial.fail(f"bytes {sizes} after equal stretches do not follow the stated growth {layer.growth!r}")
+        trial.fail(f"bytes {sizes} after equal numbers of steps do not follow the stated growth {layer.growth!r}")
 
 
 def _limits(memory: Memory) -> list[int]:
@@ -220,12 +224,13 @@ def _limits(memory: Memory) -> list[int]:
 
 
 def reference(layer: Layer, trial: Trial, naive: Read = in_readable_form) -> None:
-    """The layer equals a naive version written for reading: outputs, memory and gradients.
+    """The layer equals a readable reference implementation: outputs, memory and gradients.
 
-    Neither grad mode nor training mode nor leaving out the initial memory changes what is computed.
+    Neither grad mode nor training mode nor omitting the initial memory changes the results.
     """
     example = trial.example
-    memory, mask = example.start(layer), example.mask
+    memory = example.start(layer)
+    mask = example.mask
     y, after = layer(example.x, memory, valid=mask)
     _same_reading(trial, "of the layer and the reference", naive(layer, example.x, memory, mask), (y, after))
     with torch.set_grad_enabled(not torch.is_grad_enabled()):
@@ -253,9 +258,10 @@ def _same_reading(trial: Trial, how: str, a: tuple[Tensor, Memory], b: tuple[Ten
 
 
 def keep(layer: Layer, trial: Trial) -> None:
-    """Memory and weights saved and loaded are the same, and reading goes on the same from them."""
+    """Saved and loaded memory and weights are the same, and reading continues from them with the same results."""
     example = trial.example
-    memory, mask = example.start(layer), example.mask
+    memory = example.start(layer)
+    mask = example.mask
     y, after = layer(example.x, memory, valid=mask)
     with tempfile.TemporaryDirectory() as folder:
         save_memory(memory, Path(folder) / "memory")
@@ -272,8 +278,8 @@ def keep(layer: Layer, trial: Trial) -> None:
     trial.same_memory("memories read from saved and loaded", after_loaded, after)
 
 
-# In the order they are tried, so that the nearest law is named: a layer that keeps state breaks most of them, one that
-# looks ahead breaks split too, one that mixes rows breaks padding too.
+# In the order in which they are checked, so that the nearest law is named: a layer that keeps state breaks most of
+# them, one that reads later steps breaks split too, one that mixes rows breaks padding too.
 LAWS: dict[str, Callable[[Layer, Trial], None]] = {
     "purity": purity,
     "causality": causality,

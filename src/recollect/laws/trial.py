@@ -1,4 +1,4 @@
-"""What a law is tried on, the ways of reading it, and what is said when it is broken."""
+"""The example that a law is checked on, the variants of reading it, and the error of a broken law."""
 
 from __future__ import annotations
 
@@ -6,32 +6,32 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import torch
 from torch import Tensor
 
-from recollect.core.layer import SequenceLayer
 from recollect.core.memory import Memory
 from recollect.core.record import readable
+from recollect.core.types import AnyLayer
 
-Layer: TypeAlias = SequenceLayer[Any]
+Layer: TypeAlias = AnyLayer
 
 
 @dataclass(frozen=True)
 class Example:
-    """One case to try a law on.
+    """One case to check a law on.
 
-    A past that was read before, so that memories are mid-stream; new steps; how many of them are valid in each row; and
-    where the reading is cut.
+    A past that is read first, so that memories are not initial ones; new steps; how many of them are valid in each row;
+    and where the sequence is cut into chunks.
     """
 
     past: Tensor  # (B, P, …) read first, all valid
     x: Tensor  # (B, T, …)
     lengths: tuple[int, ...]  # valid steps of each row of x
     cuts: tuple[int, ...] = ()  # 0 < cut < T, ascending
-    memory: Memory | None = None  # what the past is read from; None: from the beginning
-    thorough: bool = True  # False: of several long ones, where only the last is read step by step and differentiated
+    memory: Memory | None = None  # before the past; None: the initial one
+    thorough: bool = True  # False: not read step by step and differentiated, as all long examples but the last
 
     @property
     def valid(self) -> Tensor:
@@ -41,17 +41,17 @@ class Example:
 
     @property
     def mask(self) -> Tensor | None:
-        """What a caller would pass as `valid`: None where no row is padded, so that both ways of reading are tried."""
+        """What a caller would pass as `valid`: None where no row is padded, so that both variants are checked."""
         return None if all(n == self.x.shape[1] for n in self.lengths) else self.valid
 
     def start(self, layer: Layer) -> Memory:
-        """Give the memory after the past."""
+        """Return the memory after the past."""
         memory = self.memory if self.memory is not None else layer.initial_memory(len(self.x), like=self.x)
         after: Memory = layer(self.past, memory)[1]
         return after
 
     def row(self, b: int) -> Example:
-        """Give one row alone, cut to its valid steps."""
+        """Return the example of one row, cut to its valid steps."""
         memory = None if self.memory is None else self.memory.select([b])
         n = self.lengths[b]
         return replace(self, past=self.past[b : b + 1], x=self.x[b : b + 1, :n], lengths=(n,), cuts=(), memory=memory)
@@ -67,23 +67,25 @@ class LawBroken(AssertionError):
 
     def __init__(self, law: str, detail: str, example: Example) -> None:
         super().__init__(f"{law}: {detail}; smallest example: {example}")
-        self.law, self.detail, self.example = law, detail, example
+        self.law = law
+        self.detail = detail
+        self.example = example
 
 
 @dataclass(frozen=True)
 class Trial:
-    """A law's name, example and tolerance, with the ways to compare."""
+    """A law's name, example and tolerance, with the comparisons."""
 
     law: str
     example: Example
     tol: float
 
     def fail(self, detail: str) -> None:
-        """Say that the law is broken."""
+        """Raise `LawBroken`."""
         raise LawBroken(self.law, detail, self.example)
 
     def same(self, what: str, a: Tensor, b: Tensor, size: Tensor | None = None) -> None:
-        """Demand equal tensors, relative to 1 + `size`: each value's own unless given."""
+        """Require equal tensors, relative to 1 + `size`, by default the size of each value."""
         if a.shape != b.shape:
             self.fail(f"{what} have shapes {tuple(a.shape)} and {tuple(b.shape)}")
         good = (a == b) | ((a - b).abs() <= self.tol * (1 + (b.abs() if size is None else size)))
@@ -92,7 +94,7 @@ class Trial:
             self.fail(f"{what} differ first at {place}: {a[place].item():.6g} against {b[place].item():.6g}")
 
     def same_memory(self, what: str, a: Memory, b: Memory) -> None:
-        """Demand equal memories."""
+        """Require equal memories."""
         if not a.equals(b, self.tol):
             names = [
                 n for n, t in a.settled().tensors().items() if not _close(t, b.settled().tensors().get(n), self.tol)
@@ -100,7 +102,7 @@ class Trial:
             self.fail(f"{what} differ in {', '.join(names) or type(a).__name__}")
 
     def same_gradients(self, what: str, a: dict[str, Tensor], b: dict[str, Tensor]) -> None:
-        """Demand equal gradients, relative to the largest: the entries are sums whose terms may cancel."""
+        """Require equal gradients, relative to the largest: the entries are sums whose terms may cancel."""
         for name in a:
             size = b[name].abs().max() if b[name].numel() else None
             self.same(f"{what}, gradients of {name},", a[name], b[name], size)
@@ -123,7 +125,7 @@ def whole(layer: Layer, x: Tensor, memory: Memory, valid: Tensor | None) -> tupl
 
 
 def without_memory(layer: Layer, x: Tensor, memory: Memory, valid: Tensor | None) -> tuple[Tensor, Memory]:
-    """Read at once and from the beginning, and leave it to the layer to begin."""
+    """Read at once, without passing a memory."""
     return layer(x, valid=valid)
 
 
@@ -132,8 +134,8 @@ def from_initial(layer: Layer, x: Tensor, memory: Memory, valid: Tensor | None) 
     return layer(x, layer.initial_memory(len(x), like=x), valid=valid)
 
 
-def in_pieces(cuts: tuple[int, ...]) -> Read:
-    """Read up to each cut, carrying the memory."""
+def in_chunks(cuts: tuple[int, ...]) -> Read:
+    """Return a function that reads in chunks up to each cut, carrying the memory."""
 
     def read(layer: Layer, x: Tensor, memory: Memory, valid: Tensor | None) -> tuple[Tensor, Memory]:
         outputs = []
@@ -146,14 +148,14 @@ def in_pieces(cuts: tuple[int, ...]) -> Read:
 
 
 def in_readable_form(layer: Layer, x: Tensor, memory: Memory, valid: Tensor | None) -> tuple[Tensor, Memory]:
-    """Read at once, in the form written for reading."""
+    """Read at once, in the readable form."""
     with readable():
         return layer(x, memory, valid=valid)
 
 
 @contextmanager
 def in_training(layer: Layer) -> Iterator[dict[str, Tensor]]:
-    """Put a layer in training mode and yield its buffers as they are; buffers and mode return to this afterwards."""
+    """Set a layer to training mode and yield copies of its buffers; buffers and mode are restored afterwards."""
     was_training = layer.training
     buffers = {name: b.clone() for name, b in layer.named_buffers()}
     layer.train()
@@ -175,7 +177,7 @@ class Draws:
 
 @contextmanager
 def noticed_draws(device: torch.device) -> Iterator[Draws]:
-    """Notice whether random numbers are drawn inside, and leave the generators as they were."""
+    """Record whether random numbers are drawn in the block, and restore the generators."""
     draws = Draws()
     with torch.random.fork_rng([device] if device.type == "cuda" else []):
         before = _random_states(device)
@@ -189,14 +191,14 @@ def _random_states(device: torch.device) -> list[Tensor]:
 
 
 def poisoned(x: Tensor, valid: Tensor) -> Tensor:
-    """Put NaN (for ids: another id) where nothing may be read."""
+    """Return x with NaN (for ids: another id) where it is not valid."""
     if x.is_floating_point():
         return x.masked_fill(~valid.unsqueeze(-1), torch.nan)
     return torch.where(valid, x, 0 if x.numel() == 0 else x.max())
 
 
 def gradients(layer: Layer, read: Read, x: Tensor, memory: Memory, valid: Tensor | None) -> dict[str, Tensor]:
-    """Differentiate one fixed number made of outputs and memory by parameters, inputs and given memory."""
+    """Return the gradients of a fixed weighted sum of outputs and memory, by parameters, inputs and given memory."""
     memory = memory.detach()
     leaves: dict[str, Tensor] = {f"parameter {n}": p for n, p in layer.named_parameters() if p.requires_grad}
     leaves |= {f"memory.{n}": t.requires_grad_() for n, t in memory.tensors().items() if t.is_floating_point()}
@@ -205,13 +207,11 @@ def gradients(layer: Layer, read: Read, x: Tensor, memory: Memory, valid: Tensor
         leaves["x"] = x
     y, after = read(layer, x, memory, valid)
     results = [y, *(t for t in after.settled().tensors().values() if t.is_floating_point())]
-    total = sum(((t * _weights_like(t)).sum() for t in results), torch.zeros((), dtype=y.dtype, device=y.device))
+    total = torch.zeros((), dtype=y.dtype, device=y.device)
+    for t in results:  # with uneven weights, so that no two errors cancel
+        weights = torch.cos(torch.arange(t.numel(), dtype=t.dtype, device=t.device)).reshape(t.shape)
+        total = total + (t * weights).sum()
     if not total.requires_grad:
         return {}
     found = torch.autograd.grad(total, list(leaves.values()), allow_unused=True)
     return {n: torch.zeros_like(p) if g is None else g for (n, p), g in zip(leaves.items(), found, strict=True)}
-
-
-def _weights_like(t: Tensor) -> Tensor:
-    """Fixed uneven weights, so that no two errors cancel."""
-    return torch.cos(torch.arange(t.numel(), dtype=t.dtype, device=t.device)).reshape(t.shape)

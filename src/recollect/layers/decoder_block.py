@@ -1,15 +1,17 @@
-"""A decoder's block: look back at the target, look across at the source, then feed forward."""
+"""A decoder block: self-attention over the target, cross-attention to the source, feed-forward network."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import torch.nn.functional as F
 from torch import Tensor
+from typing_extensions import Unpack
 
 from recollect.core.layer import SequenceLayer
 from recollect.core.memory import Memory
+from recollect.core.types import AnyLayer, TensorOptions
 from recollect.core.validate import ContractError
 from recollect.layers.attention.cross_attention import CrossAttention, Source
 from recollect.layers.pointwise import FeedForward, LayerNorm, Pointwise
@@ -17,7 +19,7 @@ from recollect.layers.pointwise import FeedForward, LayerNorm, Pointwise
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Decoding(Memory):
-    """What a decoder's block remembers: the target so far, in its mixer's way, and the source."""
+    """What a decoder block remembers: its mixer's memory of the target, and the source."""
 
     target: Memory
     source: Source
@@ -29,19 +31,19 @@ class DecoderBlock(SequenceLayer[Decoding]):
     norm="post" (as published): x ← norm(x + mixer(x));  x ← norm(x + cross(x));  x ← norm(x + feed_forward(x))
     norm="pre" (Xiong et al. 2020): x ← x + mixer(norm x);  x ← x + cross(norm x);  x ← x + feed_forward(norm x)
 
-    The memory is written by `remember(source, valid)`.
+    `remember(source, valid)` returns the first memory.
     """
 
     def __init__(
         self,
-        mixer: SequenceLayer[Any],
+        mixer: AnyLayer,
         cross: CrossAttention,
         feed_forward: FeedForward,
         *,
         norm: Literal["pre", "post"] = "post",
         bias: bool = True,
         dropout: float = 0.0,
-        **factory: Any,
+        **factory: Unpack[TensorOptions],
     ) -> None:
         super().__init__()
         widths = [width for part in (mixer, cross, feed_forward) for width in (part.width, part.width_out)]
@@ -51,7 +53,8 @@ class DecoderBlock(SequenceLayer[Decoding]):
             raise ValueError(f"norm: got {norm!r}, expected 'pre' or 'post'")
         self.width = self.width_out = cross.width_out
         self.growth = "constant" if mixer.growth == "none" else mixer.growth
-        self.norm, self.dropout = norm, dropout
+        self.norm = norm
+        self.dropout = dropout
         self.mixer, self.cross, self.feed_forward = mixer, cross, feed_forward
         self.mixer_norm, self.cross_norm, self.feed_forward_norm = (
             LayerNorm(self.width_out, bias=bias, **factory) for _ in range(3)
@@ -59,21 +62,21 @@ class DecoderBlock(SequenceLayer[Decoding]):
 
     @property
     def streams(self) -> bool:
-        """As the mixer."""
+        """Whether a sequence may be read in chunks: as the mixer's."""
         return self.mixer.streams
 
     def remember(self, source: Tensor, valid: Tensor | None = None) -> Decoding:
-        """Write the memory from a source (B, S, source_width): nothing of the target is read yet."""
+        """Return the memory of a source (B, S, source_width), with no target steps read."""
         return Decoding(
             target=self.mixer.initial_memory(len(source), like=source), source=self.cross.remember(source, valid)
         )
 
     def initial_memory(self, batch_size: int, like: Tensor | None = None) -> Decoding:
-        """Refuse: without a source there is nothing to look at."""
+        """Raise a ContractError: there is no memory without a source."""
         raise ContractError("memory", "None", "a Decoding: write it first with remember(source, valid)")
 
     def read(self, x: Tensor, memory: Decoding, valid: Tensor | None) -> tuple[Tensor, Decoding]:
-        """Look back, look across, feed forward."""
+        """Apply the mixer, the cross-attention and the feed-forward network."""
         mixed, target = self.mixer(self._before(self.mixer_norm, x), memory.target, valid=valid)
         x = self._after(self.mixer_norm, x, mixed)
         seen, source = self.cross(self._before(self.cross_norm, x), memory.source, valid=valid)

@@ -1,32 +1,34 @@
-"""Where a step stands: sinusoidal and learned positions as a layer, rotary and linear-bias ones for attention."""
+"""Positions: sinusoidal and learned ones as a layer, rotary ones and linear biases for attention."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from typing_extensions import Unpack
 
 from recollect.core.layer import SequenceLayer
 from recollect.core.memory import Memory
+from recollect.core.types import TensorOptions
 from recollect.core.validate import ContractError, may_look_at
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Position(Memory):
-    """How many steps were read."""
+    """The number of steps read."""
 
     length: Tensor  # (B,)
 
 
 class Positions(SequenceLayer[Position]):
-    """x_t + p_t, with positions p going on where the memory left off.
+    """x_t + p_t, where t continues from the number of steps in the memory.
 
     "sinusoidal" (Vaswani et al. 2017): p_{t,2i} = sin(t / 10000^{2i/D}), p_{t,2i+1} = cos(t / 10000^{2i/D}).
-    "learned" (Gehring et al. 2017): a table of `max_length` vectors; there is nothing beyond it.
+    "learned" (Gehring et al. 2017): a table of `max_length` vectors; later steps raise a ContractError.
     """
 
     def __init__(
@@ -35,7 +37,7 @@ class Positions(SequenceLayer[Position]):
         kind: Literal["sinusoidal", "learned"] = "sinusoidal",
         *,
         max_length: int | None = None,
-        **factory: Any,
+        **factory: Unpack[TensorOptions],
     ) -> None:
         super().__init__()
         if kind not in ("sinusoidal", "learned"):
@@ -45,15 +47,16 @@ class Positions(SequenceLayer[Position]):
                 f"max_length: got {max_length}, expected a number for 'learned' positions and none otherwise"
             )
         self.width = self.width_out = width
-        self.kind, self.max_length = kind, max_length
+        self.kind = kind
+        self.max_length = max_length
         self.table = None if max_length is None else nn.Parameter(torch.randn(max_length, width, **factory) * 0.02)
 
     def initial_memory(self, batch_size: int, like: Tensor | None = None) -> Position:
-        """Begin at 0."""
+        """Return a length of 0."""
         return Position(length=torch.zeros(batch_size, dtype=torch.long, device=self._like(like)["device"]))
 
     def read(self, x: Tensor, memory: Position, valid: Tensor | None) -> tuple[Tensor, Position]:
-        """Add each step's position to it."""
+        """Add each step's position vector to it."""
         positions = positions_from(memory.length, x.shape[1])  # (B, T)
         added = sinusoids(positions, x.shape[2], x.dtype) if self.table is None else self._look_up(positions, valid)
         count = x.shape[1] if valid is None else valid.sum(1)
@@ -73,19 +76,19 @@ class Positions(SequenceLayer[Position]):
 
 
 def positions_from(length: Tensor, steps: int) -> Tensor:
-    """Give the positions (B, T) of the next steps."""
-    if steps == 1:  # on a GPU two launches less
+    """Return the positions (B, T) of the next steps."""
+    if steps == 1:  # two launches fewer on a GPU
         return length[:, None]
     return length[:, None] + torch.arange(steps, device=length.device)
 
 
 def _wide(dtype: torch.dtype) -> torch.dtype:
-    """Give a dtype in which positions in the millions are still apart."""
+    """Return a dtype in which positions in the millions are distinct."""
     return torch.float64 if dtype == torch.float64 else torch.float32
 
 
 def sinusoids(positions: Tensor, width: int, dtype: torch.dtype) -> Tensor:
-    """Give the sinusoidal vectors (B, T, D) of positions (B, T)."""
+    """Return the sinusoidal vectors (B, T, D) of positions (B, T)."""
     angles = _angles(positions, width + width % 2, 10000.0, dtype)  # (B, T, ⌈D/2⌉)
     return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(-2)[..., :width].to(dtype)
 
@@ -97,9 +100,9 @@ def _angles(positions: Tensor, width: int, base: float, dtype: torch.dtype) -> T
 
 
 def rotate(x: Tensor, positions: Tensor, base: float = 10000.0) -> Tensor:
-    """Turn the pairs (x_{2i}, x_{2i+1}) by the angle position / base^{2i/H} (RoFormer, Su et al. 2021).
+    """Rotate the pairs (x_{2i}, x_{2i+1}) by the angle position / base^{2i/H} (RoFormer, Su et al. 2021).
 
-    x is (B, T, N, H), positions (B, T). A product of two rotated vectors depends on their distance alone.
+    x is (B, T, N, H), positions (B, T). The dot product of two rotated vectors depends on their distance only.
     """
     angles = _angles(positions, x.shape[-1], base, x.dtype)[:, :, None]  # (B, T, 1, H/2)
     sin, cos = angles.sin().to(x.dtype), angles.cos().to(x.dtype)
@@ -108,9 +111,9 @@ def rotate(x: Tensor, positions: Tensor, base: float = 10000.0) -> Tensor:
 
 
 def alibi_slopes(heads: int) -> list[float]:
-    """Give the slopes m_n of the bias −m_n · distance (ALiBi, Press et al. 2022): 2^{−8n/N} for n = 1 … N.
+    """Return the slopes m_n of the bias −m_n · distance (ALiBi, Press et al. 2022): 2^{−8n/N} for n = 1 … N.
 
-    Where N is not a power of two: those of the power below, then every other one of the power above.
+    Where N is not a power of two: those of the next lower power, then every other one of the next higher.
     """
     power = 2 ** math.floor(math.log2(heads))
     slopes = [2 ** (-8 * n / power) for n in range(1, power + 1)]

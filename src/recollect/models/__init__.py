@@ -1,1 +1,1 @@
-"""Whole models, one per file: config, parts, whole."""
+"""Complete models, one per file: config, parts, model."""

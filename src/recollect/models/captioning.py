@@ -1,10 +1,10 @@
-"""The captioner: a picture into words, for the two families that look at it again at every word.
+"""The captioner: from a picture to words, for the two families that attend to it at every word.
 
     memory = model.remember(pictures)
     logits, memory = model(ids, memory)
 
-Convolutions turn a picture into a grid of features. Its cells are to the decoder what the steps of a sentence are to a
-translator's, and from there on nothing knows that they came from a picture.
+Convolutions turn a picture into a grid of features. The decoder reads its cells as a translator's decoder reads the
+steps of a source: no other code depends on pictures.
 """
 
 from __future__ import annotations
@@ -33,14 +33,13 @@ from recollect.layers.pointwise import Embedding, FeedForward
 from recollect.layers.positions import sinusoids
 from recollect.layers.recurrent.torch_bridge import RecurrentStack
 from recollect.models.attentive import Attending, BahdanauDecoder
-from recollect.models.decoders import Decoder
 from recollect.models.encoders import Bridge
 from recollect.models.transformer import ScaledEmbedding, TransformerDecoder, begin_evenly
-from recollect.models.translation import CELLS
+from recollect.models.translation import CELLS, AnyDecoder
 
 FAMILIES = ("show-attend-tell", "transformer")
 ALIGNMENTS = ("soft", "hard")
-USED_BY: dict[str, tuple[str, ...]] = {  # settings of the config that a user may choose, and the families that use them
+USED_BY: dict[str, tuple[str, ...]] = {  # the settings that a user may choose, and the families that use them
     **dict.fromkeys(("width", "hidden", "depth", "grid", "dropout", "tied"), FAMILIES),
     **dict.fromkeys(("heads", "norm", "activation"), ("transformer",)),
     **dict.fromkeys(("cell", "score", "alignment"), ("show-attend-tell",)),
@@ -54,10 +53,10 @@ def settings_of(family: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class CaptionConfig:
-    """What a captioner is built from; a family takes from it what it needs.
+    """The config of a captioner; each family uses some of the settings.
 
-    "show-attend-tell": a recurrent decoder looks at the grid before every word (Xu et al. 2015)
-    "transformer":      a Transformer's decoder does, in every block
+    "show-attend-tell": a recurrent decoder attends to the grid before every word (Xu et al. 2015)
+    "transformer":      a Transformer decoder attends to it in every block
     """
 
     family: str
@@ -88,7 +87,7 @@ class CaptionConfig:
 
     @property
     def size(self) -> tuple[int, int, int]:
-        """Height, breadth and channels of a picture."""
+        """Height, width and channels of a picture."""
         return self.height, self.breadth, self.channels
 
 
@@ -119,16 +118,17 @@ class Captioner(SequenceLayer[Memory]):
             config = CaptionConfig(config, target_vocab, *size, **options)
         self.config = config
         self.encoder = PictureEncoder(config)
-        self.decoder = (_transformer if config.family == "transformer" else _show_attend_tell)(config)
-        self.width, self.width_out, self.vocab_size = None, config.target_vocab, config.target_vocab
+        self.decoder = build_decoder(config)
+        self.width = None
+        self.width_out = self.vocab_size = config.target_vocab
         self.growth = self.decoder.growth
         if config.tied:
             self.decoder.out.weight = self.decoder.embedding.table.weight
 
     def remember(self, pictures: Tensor, valid: Tensor | None = None) -> Memory:
-        """Look at pictures (B, H, W, C), bytes or floats from 0 to 1, and write what the decoder remembers of them.
+        """Return the decoder's memory of pictures (B, H, W, C), bytes or floats from 0 to 1.
 
-        `valid` (B, S) says which cells of the grid, row after row, may be looked at; None: all.
+        `valid` (B, S) masks the cells of the grid, in row-major order; None: all may be attended to.
         """
         features = self.encoder(pictures)
         if valid is None:
@@ -136,15 +136,15 @@ class Captioner(SequenceLayer[Memory]):
         return self.decoder.begin(fill_invalid(features, valid), Layers(layers=()), valid)
 
     def initial_memory(self, batch_size: int, like: Tensor | None = None) -> Memory:
-        """Refuse: without a picture there is nothing to say."""
-        raise ContractError("memory", "None", "what a picture was remembered as: model.remember(pictures)")
+        """Raise a ContractError: there is no memory without a picture."""
+        raise ContractError("memory", "None", "the memory of a picture: model.remember(pictures)")
 
     def read(self, x: Tensor, memory: Memory, valid: Tensor | None) -> tuple[Tensor, Memory]:
-        """Give the logits of what comes after each id of a caption."""
+        """Return the logits of the symbol after each id of a caption."""
         return self.decoder(x, memory, valid=valid)
 
     def features(self, x: Tensor, memory: Memory, *, valid: Tensor | None = None) -> tuple[Tensor, Memory]:
-        """Return what the head reads (B, T, D), and the memory after: `model.head(features)` are the logits."""
+        """Return the inputs of the head (B, T, D), and the memory after: `model.head(features)` are the logits."""
         hidden, memory = self.decoder.features(self.decoder.enter(x, valid), memory, valid)
         return fill_invalid(hidden, valid), memory
 
@@ -158,11 +158,11 @@ class Captioner(SequenceLayer[Memory]):
 
 
 class PictureEncoder(nn.Module):
-    """Pictures (B, H, W, C) to a grid of features (B, S, D), its cells row after row.
+    """Pictures (B, H, W, C) to a grid of features (B, S, D), its cells in row-major order.
 
     x ← gelu(norm(conv(x))), 3×3 with stride 2 and more channels, until the grid is small enough; then once more with
-    stride 1, added to what it read. Each cell is told where it is: sinusoids of its row are added to half of its
-    features, of its column to the others. Norms are of one picture alone, so that none depends on its batch.
+    stride 1 and a residual connection. Positions: sinusoids of a cell's row are added to half of its features, those of
+    its column to the others. Norms are computed for each picture separately, so that no result depends on the batch.
     """
 
     def __init__(self, config: CaptionConfig) -> None:
@@ -175,23 +175,19 @@ class PictureEncoder(nn.Module):
         self.norm = nn.LayerNorm(config.width)
 
     def forward(self, pictures: Tensor) -> Tensor:
-        """Give the features."""
-        x = self._pixels(pictures)
-        for layer in self.halve:
-            x = layer(x)
-        x = self.refine(x) + x
-        features = self.norm(x.permute(0, 2, 3, 1))  # (B, rows, columns, D)
-        return (features + _places(features)).flatten(1, 2)
-
-    def _pixels(self, pictures: Tensor) -> Tensor:
-        """Give pixels from −1 to 1, channels first."""
+        """Return the features."""
         weight = self.norm.weight
         if pictures.dim() != 4 or tuple(pictures.shape[1:]) != self.size:
             raise ContractError("pictures", f"shape {tuple(pictures.shape)}", f"(B, {', '.join(map(str, self.size))})")
         if pictures.device != weight.device:
             raise ContractError("pictures", f"device {pictures.device}", f"{weight.device}, where this model is")
         most = 1 if pictures.is_floating_point() else 255
-        return (pictures.to(weight.dtype) * (2 / most) - 1).permute(0, 3, 1, 2)
+        x = (pictures.to(weight.dtype) * (2 / most) - 1).permute(0, 3, 1, 2)  # (B, C, H, W), from −1 to 1
+        for layer in self.halve:
+            x = layer(x)
+        x = self.refine(x) + x
+        features = self.norm(x.permute(0, 2, 3, 1))  # (B, rows, columns, D)
+        return (features + _grid_positions(features)).flatten(1, 2)
 
 
 class _Convolution(nn.Module):
@@ -204,8 +200,8 @@ class _Convolution(nn.Module):
         return F.gelu(self.norm(self.convolution(x)))
 
 
-def _places(features: Tensor) -> Tensor:
-    """Give each cell's place (rows, columns, D): sinusoids of its row beside those of its column."""
+def _grid_positions(features: Tensor) -> Tensor:
+    """Return each cell's position (rows, columns, D): sinusoids of its row and of its column."""
     _, rows, columns, width = features.shape
     half = width // 2
     down, along = (torch.arange(n, device=features.device)[None] for n in (rows, columns))
@@ -215,13 +211,13 @@ def _places(features: Tensor) -> Tensor:
 
 
 class ShowAttendTellDecoder(BahdanauDecoder):
-    """Bahdanau's decoder over a picture's cells, begun from their mean (Xu et al. 2015, section 3.1.2).
+    """Bahdanau's decoder over a picture's cells, with a first state from their mean (Xu et al. 2015, section 3.1.2).
 
     s_0 = tanh(W mean_i a_i + b), for hidden and cell states;  z_t = Σ_i α_ti a_i,  α_t = align(score(s_{t-1}, a_i))
     s_t = cell([e(y_{t-1}); z_t], s_{t-1});  logits_t = W tanh(O [s_t; e(y_{t-1}); z_t] + b_o) + b
 
-    "hard" draws one cell a step, and in eval takes the likeliest. The paper learns its drawing by REINFORCE with a
-    moving baseline; here the gradient passes straight through (`Hard`), which needs nothing but the loss. Where we
+    "hard" samples one cell a step, and in eval mode selects the likeliest. The paper trains the sampling by REINFORCE
+    with a moving baseline; here the straight-through estimator is used (`Hard`), which needs only the loss. Where we
     differ besides: no gate β_t on the context, and no penalty that makes a cell's weights sum to 1 over a caption.
     """
 
@@ -230,39 +226,40 @@ class ShowAttendTellDecoder(BahdanauDecoder):
         self.bridge = Bridge(attend.width_out, cells)
 
     def begin(self, features: Tensor, states: Layers, valid: Tensor) -> Attending:
-        """Begin from the mean of the cells; there are no states."""
+        """Return the first memory, from the mean of the cells; `states` is not used."""
         mean = features.sum(1) / valid.sum(1, keepdim=True).clamp(min=1)
         return self.start(features, self.bridge(mean, self.cells), valid)
 
 
-def _show_attend_tell(config: CaptionConfig) -> Decoder[Any]:
-    hidden = config.hidden or config.width
-    cells = CELLS[config.cell].stack(2 * config.width, hidden, config.depth, dropout=config.dropout)
-    options = {"estimator": "straight-through"} if config.alignment == "hard" else {}
-    score = make_score(config.score, cells.width_out, config.width)
-    attend = Attend(score, make_alignment(config.alignment, **options))
-    embedding = Embedding(config.target_vocab, config.width)
-    decoder = ShowAttendTellDecoder(embedding, cells, attend, dropout=config.dropout)
-    begin_evenly(decoder)  # small embeddings: else words drown the picture, and learning takes twice as long
-    return decoder
-
-
-def _transformer(config: CaptionConfig) -> Decoder[Any]:
+def build_decoder(config: CaptionConfig) -> AnyDecoder:
+    """Return a family's decoder, initialised."""
     width, heads, drop = config.width, config.heads, config.dropout
-
-    def block() -> DecoderBlock:
-        mixer, across = SelfAttention(width, heads, dropout=drop), CrossAttention(width, heads, dropout=drop)
-        feed_forward = FeedForward(width, config.hidden, activation=config.activation, dropout=drop)
-        return DecoderBlock(mixer, across, feed_forward, norm=config.norm, dropout=drop)
-
-    embedding = ScaledEmbedding(config.target_vocab, width)
-    decoder = TransformerDecoder(embedding, [block() for _ in range(config.depth)], drop)
-    begin_evenly(decoder)
+    decoder: AnyDecoder
+    if config.family == "transformer":
+        scaled = ScaledEmbedding(config.target_vocab, width)
+        blocks = [
+            DecoderBlock(
+                SelfAttention(width, heads, dropout=drop),
+                CrossAttention(width, heads, dropout=drop),
+                FeedForward(width, config.hidden, activation=config.activation, dropout=drop),
+                norm=config.norm,
+                dropout=drop,
+            )
+            for _ in range(config.depth)
+        ]
+        decoder = TransformerDecoder(scaled, blocks, drop)
+    else:
+        cells = CELLS[config.cell].stack(2 * width, config.hidden or width, config.depth, dropout=drop)
+        options = {"estimator": "straight-through"} if config.alignment == "hard" else {}
+        score = make_score(config.score, cells.width_out, width)
+        attend = Attend(score, make_alignment(config.alignment, **options))
+        decoder = ShowAttendTellDecoder(Embedding(config.target_vocab, width), cells, attend, dropout=drop)
+    begin_evenly(decoder)  # small embeddings: larger ones outweigh the picture, and training takes twice as long
     return decoder
 
 
-@lru_cache  # fitting a size asks for the same again and again
+@lru_cache  # the search for a size counts the same config several times
 def count_caption_parameters(config: CaptionConfig) -> int:
-    """Count a captioner's parameters, shared ones once, without making them."""
+    """Return the number of a captioner's parameters, shared ones counted once, without allocating them."""
     with torch.device("meta"):
         return sum(p.numel() for p in Captioner(config).parameters())

@@ -1,6 +1,6 @@
-"""Decoders whose source is one vector: as their first state alone, or at every step as well.
+"""Decoders whose source is one vector: as the first state only, or at every step as well.
 
-Nothing of the source depends on what the decoder does, so all target steps go through the fused kernels at once.
+The vector does not depend on the decoder's state, so that all target steps are computed by the fused kernels at once.
 """
 
 from __future__ import annotations
@@ -29,40 +29,42 @@ class Summary(Fixed):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Summarised(Memory):
-    """What a decoder with one context for all steps remembers: its state, and the source's summary."""
+    """The memory of a decoder with one context for all steps: its state, and the source's summary."""
 
     state: Layers
     source: Summary
 
 
 class Decoder(SequenceLayer[M]):
-    """Target ids (B, T) to logits (B, T, V), going on from what `begin` wrote of a source."""
+    """Target ids (B, T) to logits (B, T, V), from the memory of a source that `begin` returns."""
 
     def __init__(self, embedding: Embedding, width_in: int, dropout: float) -> None:
         super().__init__()
-        self.width, self.width_out, self.vocab_size = None, embedding.vocab_size, embedding.vocab_size
-        self.embedding, self.dropout = embedding, dropout
+        self.width = None
+        self.width_out = self.vocab_size = embedding.vocab_size
+        self.embedding = embedding
+        self.dropout = dropout
         self.out = nn.Linear(width_in, embedding.vocab_size)
 
     def begin(self, features: Tensor, states: Layers, valid: Tensor) -> M:
-        """Write the memory from an encoder's features (B, S, D), its final states, and which steps are real."""
+        """Return the first memory, from an encoder's features (B, S, D), its final states, and which steps are real."""
         raise NotImplementedError
 
     def initial_memory(self, batch_size: int, like: Tensor | None = None) -> M:
-        """Refuse: without a source there is nothing to say."""
-        raise ContractError("memory", "None", "what a source was remembered as: model.remember(source, valid)")
+        """Raise a ContractError: there is no memory without a source."""
+        raise ContractError("memory", "None", "the memory of a source: model.remember(source, valid)")
 
     def features(self, x: Tensor, memory: M, valid: Tensor | None) -> tuple[Tensor, M]:
-        """Return what the map to the vocabulary reads (B, T, D), and the memory after."""
+        """Return the inputs of the map to the vocabulary (B, T, D), and the memory after."""
         raise NotImplementedError
 
     def read(self, x: Tensor, memory: M, valid: Tensor | None) -> tuple[Tensor, M]:
-        """Return the logits of what comes after each target id."""
+        """Return the logits of the symbol after each target id."""
         hidden, memory = self.features(x, memory, valid)
         return self.out(hidden), memory
 
     def embed(self, ids: Tensor) -> Tensor:
-        """Give the ids' vectors (B, T, E)."""
+        """Return the ids' vectors (B, T, E), with dropout."""
         return self._drop(self.embedding.map(ids))
 
     def _drop(self, x: Tensor) -> Tensor:
@@ -74,7 +76,7 @@ class Decoder(SequenceLayer[M]):
 
 
 class StateDecoder(Decoder[Layers]):
-    """The source as the first state and nowhere else (Sutskever et al. 2014, section 2).
+    """The source is the first state, and enters nowhere else (Sutskever et al. 2014, section 2).
 
     h_0 = v, the encoder's last states, layer by layer;  h_t = cell(e(y_{t-1}), h_{t-1});  logits_t = W h_t + b
     """
@@ -84,11 +86,11 @@ class StateDecoder(Decoder[Layers]):
         self.cells = cells
 
     def begin(self, features: Tensor, states: Layers, valid: Tensor) -> Layers:
-        """The encoder's last states."""
+        """Return the encoder's last states."""
         return states
 
     def features(self, x: Tensor, memory: Layers, valid: Tensor | None) -> tuple[Tensor, Layers]:
-        """Read on from the state."""
+        """Continue from the state."""
         hidden, memory = self.cells(self.embed(x), memory, valid=valid)
         return self._drop(hidden), memory
 
@@ -97,7 +99,7 @@ class StateDecoder(Decoder[Layers]):
 
 
 class Readout(nn.Module):
-    """From several vectors to one of `width`: t = tanh(O [a; b; …] + b_o), or with maxout (Goodfellow et al. 2013)
+    """Maps several vectors to one of `width`: t = tanh(O [a; b; …] + b_o), or with maxout (Goodfellow et al. 2013)
 
     t_j = max(u_{2j}, u_{2j+1}),  u = O [a; b; …] + b_o.
     """
@@ -108,7 +110,7 @@ class Readout(nn.Module):
         self.map = nn.Linear(width_in, 2 * width if maxout else width)
 
     def forward(self, *vectors: Tensor) -> Tensor:
-        """Join the vectors (B, T, …) and squeeze them."""
+        """Concatenate the vectors (B, T, …) and apply the map."""
         joined = self.map(torch.cat(vectors, dim=2))
         return joined.unflatten(2, (-1, 2)).amax(3) if self.maxout else joined.tanh()
 
@@ -118,25 +120,27 @@ class ContextDecoder(Decoder[Summarised]):
 
     h_0 = tanh(V′ c);  h_t = cell([e(y_{t-1}); c], h_{t-1});  logits_t = W readout(h_t, e(y_{t-1}), c) + b
 
-    c comes from a `Pooling`. Differs from the paper: biases everywhere, and tanh in the readout unless `maxout` is on.
+    c is the result of a `Pooling`. Where we differ: biases everywhere, and tanh in the readout unless `maxout` is on.
     """
 
     def __init__(
         self, embedding: Embedding, cells: RecurrentStack, pooling: Pooling, *, maxout: bool, dropout: float = 0.0
     ) -> None:
-        width, context = embedding.width_out, cells.width_out
+        width = embedding.width_out
+        context = cells.width_out
         super().__init__(embedding, width, dropout)
-        self.cells, self.pooling = cells, pooling
+        self.cells = cells
+        self.pooling = pooling
         self.bridge = Bridge(context, cells)
         self.readout = Readout(cells.width_out + width + context, width, maxout=maxout)
 
     def begin(self, features: Tensor, states: Layers, valid: Tensor) -> Summarised:
-        """Sum the source up, and begin from the sum."""
+        """Return the first memory: the source's summary, and a state computed from it."""
         context = self.pooling(features, states, valid)
         return Summarised(state=self.bridge(context, self.cells), source=Summary(context=context))
 
     def features(self, x: Tensor, memory: Summarised, valid: Tensor | None) -> tuple[Tensor, Summarised]:
-        """Read on from the state, with the context beside every symbol."""
+        """Continue from the state; the context is concatenated to every symbol."""
         embedded = self.embed(x)
         context = memory.source.context[:, None].expand(-1, x.shape[1], -1)
         hidden, state = self.cells(torch.cat([embedded, context], dim=2), memory.state, valid=valid)
@@ -146,5 +150,5 @@ class ContextDecoder(Decoder[Summarised]):
     def _check_memory(self, memory: Summarised, x: Tensor) -> None:
         self._check_kind(memory, Summarised)  # the cells check the state
         if memory.source.context.shape != (len(x), self.cells.width_out):
-            seen = f"shape {tuple(memory.source.context.shape)}"
-            raise ContractError("memory.source.context", seen, f"{(len(x), self.cells.width_out)}")
+            got = f"shape {tuple(memory.source.context.shape)}"
+            raise ContractError("memory.source.context", got, f"{(len(x), self.cells.width_out)}")

@@ -1,9 +1,6 @@
-"""Encoders that read step by step, and the ways from what they say to one vector c and a decoder's first state."""
+"""Recurrent encoders, the poolings of their features into one vector c, and the map to a decoder's first state."""
 
 from __future__ import annotations
-
-from collections.abc import Callable
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -25,25 +22,29 @@ CONTEXTS = ("last", "projected", "mean", "max", "attention")
 class RecurrentEncoder(SequenceLayer[Layers]):
     """Embedding, then recurrent layers: source ids (B, S) to features (B, S, D), and the layers' final states.
 
-    `backwards` reads every row from its own end (Sutskever et al. 2014, section 3.3); the features are turned back, so
-    that step s of them is still about symbol s.
+    `backwards` reads every row from its own end (Sutskever et al. 2014, section 3.3); the features are reversed again,
+    so that feature s still belongs to symbol s.
     """
 
     def __init__(
         self, embedding: Embedding, cells: RecurrentStack, *, backwards: bool = False, dropout: float = 0.0
     ) -> None:
         super().__init__()
-        self.width, self.width_out, self.vocab_size = None, cells.width_out, embedding.vocab_size
-        self.embedding, self.cells = embedding, cells
-        self.backwards, self.dropout = backwards, dropout
+        self.width = None
+        self.width_out = cells.width_out
+        self.vocab_size = embedding.vocab_size
+        self.embedding = embedding
+        self.cells = cells
+        self.backwards = backwards
+        self.dropout = dropout
 
     @property
     def streams(self) -> bool:
-        """Only where the source is read from its beginning alone."""
+        """Whether a source may be read in chunks: only where it is read from its beginning."""
         return self.cells.streams and not self.backwards
 
     def initial_memory(self, batch_size: int, like: Tensor | None = None) -> Layers:
-        """As the recurrent layers."""
+        """Return the initial memory of the recurrent layers."""
         return self.cells.initial_memory(batch_size, like)
 
     def read(self, x: Tensor, memory: Layers, valid: Tensor | None) -> tuple[Tensor, Layers]:
@@ -55,14 +56,14 @@ class RecurrentEncoder(SequenceLayer[Layers]):
 
 
 class Pooling(nn.Module):
-    """One vector c (B, D) of a source: three ways to it, of which the last has three forms.
+    """One vector c (B, D) of a source, computed from its last state or from all of its states.
 
     "last":       c = h_m
     "projected":  c = q(h_m) = tanh(V h_m + b)               (Cho et al. 2014)
-    "mean", "max", "attention":  c = q(h_1 … h_m): over each row's own steps the mean, the largest of each feature, or
+    "mean", "max", "attention":  c = q(h_1 … h_m): over each row's own steps the mean, the maximum of each feature, or
                   Σ_s a_s h_s with a = softmax_s(wᵀ tanh(W h_s + b)) (Lin et al. 2017)
 
-    What is empty has c = 0 before any projection.
+    An empty source has c = 0 before any projection.
     """
 
     def __init__(self, way: str, width: int) -> None:
@@ -75,26 +76,23 @@ class Pooling(nn.Module):
             self.attentive = SelfAttentive(width)
 
     def forward(self, features: Tensor, states: Layers, valid: Tensor) -> Tensor:
-        """Give c from the features (B, S, D), zero where not valid, and the encoder's final states."""
-        ways: dict[str, Callable[[], Tensor]] = {
-            "last": lambda: top(states).hidden,
-            "projected": lambda: self.project(top(states).hidden).tanh(),
-            "mean": lambda: features.sum(1) / valid.sum(1, keepdim=True).clamp(min=1),
-            "max": lambda: _largest(features, valid),
-            "attention": lambda: self.attentive(features, valid)[:, 0],
-        }
-        return ways[self.way]()
-
-
-def _largest(features: Tensor, valid: Tensor) -> Tensor:
-    """Give the largest of each feature over a row's own steps; 0 where there are none."""
-    floor = torch.where(valid.any(1)[:, None], -torch.inf, 0.0).to(features.dtype)  # (B, 1)
-    seen = features.masked_fill(~valid[..., None], -torch.inf)
-    return torch.cat([seen, floor[..., None].expand(-1, -1, features.shape[2])], dim=1).amax(1)
+        """Return c from the features (B, S, D), zero where not valid, and the encoder's final states."""
+        if self.way == "last":
+            return top(states).hidden
+        if self.way == "projected":
+            return self.project(top(states).hidden).tanh()
+        if self.way == "mean":
+            return features.sum(1) / valid.sum(1, keepdim=True).clamp(min=1)
+        if self.way == "attention":
+            return self.attentive(features, valid)[:, 0]
+        # the maximum over each row's own steps; the appended step is 0 where there are none
+        floor = torch.where(valid.any(1)[:, None], -torch.inf, 0.0).to(features.dtype)  # (B, 1)
+        seen = features.masked_fill(~valid[..., None], -torch.inf)
+        return torch.cat([seen, floor[..., None].expand(-1, -1, features.shape[2])], dim=1).amax(1)
 
 
 class Bridge(nn.Module):
-    """A decoder's first state from one vector: tanh(V c + b), with a V for every vector of the state."""
+    """Maps one vector to a decoder's first state: tanh(V c + b), with a V for every vector of the state."""
 
     def __init__(self, width: int, cells: RecurrentStack) -> None:
         super().__init__()
@@ -102,15 +100,15 @@ class Bridge(nn.Module):
         self.maps = nn.ModuleList(nn.Linear(width, t.shape[1]) for t in held)
 
     def forward(self, vector: Tensor, cells: RecurrentStack) -> Layers:
-        """Give the layers' states for vectors (B, C)."""
+        """Return the layers' states for vectors (B, C)."""
         maps = iter(self.maps)
         begun: Layers = tree_map(lambda _: next(maps)(vector).tanh(), cells.initial_memory(len(vector), like=vector))
         return begun
 
 
 def top(states: Layers) -> Hidden:
-    """Give the state of a stack's last layer; of one that reads in both directions, the backward half's."""
-    last: Any = states.layers[-1]
+    """Return the state of a stack's last layer; of a bidirectional one, the backward half's."""
+    last = states.layers[-1]
     state = last.backward if isinstance(last, Both) else last
     assert isinstance(state, Hidden)
     return state

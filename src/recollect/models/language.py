@@ -2,8 +2,8 @@
 
     logits, memory = model(ids, memory)
 
-Recurrent families: embedding, then recurrent layers, then a linear map to the vocabulary (Zaremba et al. 2014). The
-others: embedding, pre-norm blocks, a norm, the map (GPT-2, Radford et al. 2019), with the family's mixer in the blocks.
+Recurrent families: embedding, recurrent layers, a linear map to the vocabulary (Zaremba et al. 2014). The others:
+embedding, pre-norm blocks, a norm, the map (GPT-2, Radford et al. 2019), with the family's mixer in the blocks.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from recollect.core.compose import Stack
 from recollect.core.layer import SequenceLayer
 from recollect.core.memory import Layers, Memory
 from recollect.core.settings import setting
+from recollect.core.types import AnyLayer
 from recollect.core.validate import ContractError, check_choice
 from recollect.layers.attention.linear_attention import LinearAttention
 from recollect.layers.attention.self_attention import SelfAttention
@@ -40,7 +41,7 @@ RECURRENT: dict[str, type[Recurrence[Any]]] = {"rnn": RNN, "gru": GRU, "lstm": L
 BLOCKS = ("linear-attention", "transformer", "ttt-linear", "ttt-mlp")
 FAMILIES = ("markov", "window", *RECURRENT, *BLOCKS)
 LEARNED = FAMILIES[1:]
-USED_BY: dict[str, tuple[str, ...]] = {  # settings of the config that a user may choose, and the families that use them
+USED_BY: dict[str, tuple[str, ...]] = {  # the settings that a user may choose, and the families that use them
     "width": LEARNED,
     "depth": (*RECURRENT, *BLOCKS),
     "heads": BLOCKS,
@@ -55,12 +56,12 @@ USED_BY: dict[str, tuple[str, ...]] = {  # settings of the config that a user ma
     "tied": LEARNED,
     "start": ("window", *RECURRENT),
 }
-OWN_USES = ("width", "depth", "dropout", "bias", "tied")  # by layers of one's own
+OWN_USES = ("width", "depth", "dropout", "bias", "tied")  # the settings that user-defined layers use
 
 
 @dataclass(frozen=True)
 class LanguageConfig:
-    """What a language model is built from; a family takes from it what it needs."""
+    """The config of a language model; each family uses some of the settings."""
 
     family: str
     vocab_size: int
@@ -68,11 +69,11 @@ class LanguageConfig:
     depth: int = setting(2, least=1)
     heads: int = setting(4, least=1)
     hidden: int | None = setting(None, least=1, help="of the feed-forward networks; None: 4 widths")
-    order: int = setting(4, least=0, help="symbols that markov and window remember")
+    order: int = setting(4, least=0, help="markov, window: the number of symbols remembered")
     max_length: int | None = setting(None, least=1, help="transformer: a table of learned positions; None: rotary")
-    window: int | None = setting(None, least=1, help="transformer: look at the nearest so many steps")
+    window: int | None = setting(None, least=1, help="transformer: attend to the nearest so many steps")
     mini_batch: int = setting(16, least=1, help="ttt: steps between two inner updates")
-    convolution: int = setting(4, least=1, help="linear attention, ttt: steps of the convolution before")
+    convolution: int = setting(4, least=1, help="linear attention, ttt: steps of the convolution before the mixer")
     dropout: float = setting(0.0, least=0.0, below=1.0)
     bias: bool = setting(True, help="of matrix products, norms and the map to the vocabulary")
     tied: bool = setting(False, help="embedding and output share their weights")
@@ -108,8 +109,9 @@ class LanguageModel(SequenceLayer[Memory]):
                 raise ContractError("vocab_size", None, f"the number of symbols, as in LanguageModel({config!r}, 65)")
             config = LanguageConfig(config, vocab_size, **options)
         self.config = config
-        self.body: SequenceLayer[Any] = build_body(config)
-        self.width, self.width_out, self.vocab_size = None, config.vocab_size, config.vocab_size
+        self.body: AnyLayer = build_body(config)
+        self.width = None
+        self.width_out = self.vocab_size = config.vocab_size
         self.growth = self.body.growth
         if config.tied:
             self._tie()
@@ -117,31 +119,33 @@ class LanguageModel(SequenceLayer[Memory]):
     def _tie(self) -> None:
         if not isinstance(self.body, Stack):
             raise ValueError(f"tied: got True with family {self.config.family!r}, which has no weights to share")
-        first, last = self.body[0], self.body[len(self.body) - 1]
+        first = self.body[0]
+        last = self.body[len(self.body) - 1]
         assert isinstance(first, Embedding)
         assert isinstance(last, Linear)
         last.linear.weight = first.table.weight
 
     @property
     def streams(self) -> bool:
-        """As the body."""
+        """Whether a sequence may be read in chunks: as the body's."""
         return self.body.streams
 
     def initial_memory(self, batch_size: int, like: Tensor | None = None) -> Memory:
-        """As the body."""
+        """Return the initial memory of the body."""
         memory: Memory = self.body.initial_memory(batch_size, like)
         return memory
 
     def read(self, x: Tensor, memory: Memory, valid: Tensor | None) -> tuple[Tensor, Memory]:
-        """Return the logits of what comes after each id."""
+        """Return the logits of the symbol after each id."""
         return self.body(x, memory, valid=valid)
 
     def features(
         self, x: Tensor, memory: Memory | None = None, *, valid: Tensor | None = None
     ) -> tuple[Tensor, Memory]:
-        """Return what the head reads (B, T, D), and the memory after: `model.head(features)` are the logits."""
+        """Return the inputs of the head (B, T, D), and the memory after: `model.head(features)` are the logits."""
         if not isinstance(self.body, Stack):
-            raise ContractError("features", f"the family {self.config.family!r}, which counts", "a family that learns")
+            got = f"the family {self.config.family!r}, which counts"
+            raise ContractError("features", got, "a family with trained layers")
         memory = self.initial_memory(len(x), like=x) if memory is None else memory
         if not isinstance(memory, Layers):
             raise ContractError("memory", type(memory).__name__, "Layers: it is another model's memory")
@@ -150,14 +154,15 @@ class LanguageModel(SequenceLayer[Memory]):
         return y, Layers(layers=(*after.layers, memory.layers[-1]))
 
     @property
-    def head(self) -> SequenceLayer[Any]:
+    def head(self) -> AnyLayer:
         """The map from features to logits; assign another to change what is predicted."""
         return self.body[len(self.body) - 1] if isinstance(self.body, Stack) else self.body
 
     @head.setter
-    def head(self, layer: SequenceLayer[Any]) -> None:
+    def head(self, layer: AnyLayer) -> None:
         if not isinstance(self.body, Stack):
-            raise ContractError("head", f"the family {self.config.family!r}, which counts", "a family that learns")
+            got = f"the family {self.config.family!r}, which counts"
+            raise ContractError("head", got, "a family with trained layers")
         self.body = Stack(*list(self.body)[:-1], layer)
         self.width_out = layer.width_out
 
@@ -165,44 +170,55 @@ class LanguageModel(SequenceLayer[Memory]):
         pass  # the body checks it
 
 
-def build_body(config: LanguageConfig) -> SequenceLayer[Any]:
-    """Put a family's layers together."""
+def build_body(config: LanguageConfig) -> AnyLayer:
+    """Return a family's layers, initialised."""
     if config.family == "markov":
         return Markov(config.vocab_size, config.order)
-    bottom, top = Embedding(config.vocab_size, config.width), Linear(config.width, config.vocab_size, bias=config.bias)
+    bottom = Embedding(config.vocab_size, config.width)
+    top = Linear(config.width, config.vocab_size, bias=config.bias)
     body = Stack(bottom, *_middle(config), top)
     if config.family in BLOCKS:
-        _begin_small(body, config.depth)
+        _initialise(body, config.depth)
     elif config.start is not None:
         for p in body.parameters():
             nn.init.uniform_(p, -config.start, config.start)
     return body
 
 
-def _middle(config: LanguageConfig) -> list[SequenceLayer[Any]]:
-    width, drop = config.width, [Dropout(config.width, config.dropout)] if config.dropout else []
+def _middle(config: LanguageConfig) -> list[AnyLayer]:
+    """Return the layers between embedding and output."""
+    width = config.width
+    drop = [Dropout(width, config.dropout)] if config.dropout else []
     if config.family == "window":
         return [*drop, Window(width, config.order, hidden=config.hidden), *drop]
     if config.family in RECURRENT or is_own(config.family):
         layers = [_mixer(config) for _ in range(config.depth)]
         return [*drop, *(part for layer in layers for part in (layer, *drop))]
-    places = [] if config.max_length is None else [Positions(width, "learned", max_length=config.max_length)]
-    shape: dict[str, Any] = {"bias": config.bias, "dropout": config.dropout}
-    blocks = [Block(_mixer(config), _feed_forward(config), **shape) for _ in range(config.depth)]
-    return [*places, *drop, *blocks, LayerNorm(width, bias=config.bias)]
+    positions = [] if config.max_length is None else [Positions(width, "learned", max_length=config.max_length)]
+    blocks = []
+    for _ in range(config.depth):
+        mixer = _mixer(config)
+        feed_forward = FeedForward(width, config.hidden, bias=config.bias, dropout=config.dropout)
+        blocks.append(Block(mixer, feed_forward, bias=config.bias, dropout=config.dropout))
+    return [*positions, *drop, *blocks, LayerNorm(width, bias=config.bias)]
 
 
-def _mixer(config: LanguageConfig) -> SequenceLayer[Any]:
+def _mixer(config: LanguageConfig) -> AnyLayer:
     width, heads = config.width, config.heads
     if is_own(config.family):
         return make_own(config.family, width)
     if config.family in RECURRENT:
         return RECURRENT[config.family](width, width)
     if config.family == "transformer":
-        places: Any = "rotary" if config.max_length is None else None
-        shape: dict[str, Any] = {"window": config.window, "positions": places, "bias": config.bias}
-        return SelfAttention(width, heads, **shape, dropout=config.dropout)
-    # A sum knows no order, and one without end buries what is near: neighbours are shown, old sums fade.
+        return SelfAttention(
+            width,
+            heads,
+            window=config.window,
+            positions="rotary" if config.max_length is None else None,
+            bias=config.bias,
+            dropout=config.dropout,
+        )
+    # A sum has no order: the convolution shows the neighbours. An endless sum outweighs recent steps: it decays.
     neighbours = Convolution(width, config.convolution)
     if config.family == "linear-attention":
         return Stack(neighbours, LinearAttention(width, heads, decay=True))
@@ -210,22 +226,18 @@ def _mixer(config: LanguageConfig) -> SequenceLayer[Any]:
     return Stack(neighbours, kind(width, heads, mini_batch=config.mini_batch, rotary=True))
 
 
-def _feed_forward(config: LanguageConfig) -> FeedForward:
-    return FeedForward(config.width, config.hidden, bias=config.bias, dropout=config.dropout)
-
-
-def _begin_small(body: Stack, depth: int) -> None:
-    """Draw weights from N(0, 0.02²), those that lead into a residual narrower by √(2 · depth), as GPT-2 does."""
+def _initialise(body: Stack, depth: int) -> None:
+    """Draw weights from N(0, 0.02²), those before a residual connection divided by √(2 · depth), as GPT-2 does."""
     for name, module in body.named_modules():
         if isinstance(module, nn.Linear | nn.Embedding):
-            leads_back = name.endswith((".out", "feed_forward.down"))
-            nn.init.normal_(module.weight, std=0.02 / math.sqrt(2 * depth) if leads_back else 0.02)
+            is_residual = name.endswith((".out", "feed_forward.down"))
+            nn.init.normal_(module.weight, std=0.02 / math.sqrt(2 * depth) if is_residual else 0.02)
             if isinstance(module, nn.Linear) and module.bias is not None:
                 nn.init.zeros_(module.bias)
 
 
-@lru_cache  # fitting a size asks for the same again and again
+@lru_cache  # the search for a size counts the same config several times
 def count_parameters(config: LanguageConfig) -> int:
-    """Count a model's parameters, shared ones once, without making them."""
+    """Return the number of a model's parameters, shared ones counted once, without allocating them."""
     with torch.device("meta"):
         return sum(p.numel() for p in LanguageModel(config).parameters())

@@ -1,16 +1,16 @@
-"""The line: every way of remembering that the package carries, in the order of history.
+"""The line: every way of remembering in the package, in the order of history.
 
-Plain data, read by the command line without torch. `Station.build` makes a small layer of a station.
+Plain data, which the command line reads without importing torch. `Station.build` returns a small layer of a station.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
-    from recollect.core.layer import SequenceLayer
+    from recollect.core.types import AnyLayer
 
 Language = Literal["en", "zh"]
 
@@ -25,13 +25,13 @@ class Station:
     paper: str
     memory: str  # the kind of its memory
     growth: Literal["none", "constant", "saturates", "linear"]  # of the memory's bytes as steps are read
-    step: str  # what one step costs: d width, n steps so far, k order or window, V vocabulary
+    step: str  # the cost of one step: d width, n steps so far, k order or window, V vocabulary
     idea: dict[str, str]  # by language
-    tasks: tuple[str, ...] = ()  # that take its name as a model; none: it is a layer, or part of a model
-    options: dict[str, Any] = field(default_factory=dict)  # of a small layer
+    tasks: tuple[str, ...] = ()  # that accept its name as a model; none: it is a layer, or part of a model
+    options: dict[str, object] = field(default_factory=dict)  # of a small layer
 
-    def build(self) -> SequenceLayer[Any]:
-        """Return a small layer of this station. One that counts has nothing counted yet."""
+    def build(self) -> AnyLayer:
+        """Return a small layer of this station; one that counts is empty."""
         return getattr(import_module("recollect"), self.layer)(**self.options)
 
 
@@ -46,7 +46,7 @@ LINE = (
         step="O(k V)",
         idea={
             "en": "remembers the last few symbols and counts what followed",
-            "zh": "记住最后几个符号，统计其后出现过什么",
+            "zh": "记住最后几个符号，统计其后出现的符号",
         },
         tasks=("language",),
         options={"vocab_size": 64, "order": 4},
@@ -71,7 +71,7 @@ LINE = (
         memory="HiddenCell",
         growth="constant",
         step="O(d²)",
-        idea={"en": "remembers a vector that gates may protect", "zh": "记住一个可由门保护的向量"},
+        idea={"en": "remembers a vector that gates can protect", "zh": "记住一个由门控保护的向量"},
         tasks=("language",),
         options={"width": 64, "hidden": 64},
     ),
@@ -84,8 +84,8 @@ LINE = (
         growth="constant",
         step="O(k d²)",
         idea={
-            "en": "remembers the last few inputs and sees them through a network",
-            "zh": "记住最后几个输入，用网络来看它们",
+            "en": "remembers the last few inputs and reads them with a network",
+            "zh": "记住最后几个输入，用神经网络读取",
         },
         tasks=("language",),
         options={"width": 64, "order": 4},
@@ -98,7 +98,7 @@ LINE = (
         memory="Hidden",
         growth="constant",
         step="O(d²)",
-        idea={"en": "remembers a vector and decides how much of it to renew", "zh": "记住一个向量，并决定更新其中多少"},
+        idea={"en": "remembers a vector and decides how much of it to update", "zh": "记住一个向量，并决定更新多少"},
         tasks=("language",),
         options={"width": 64, "hidden": 64},
     ),
@@ -111,8 +111,8 @@ LINE = (
         growth="constant",
         step="O(d²)",
         idea={
-            "en": "remembers a whole source as one state, from which the target is read off",
-            "zh": "把整个源句记成一个状态，再由它逐词读出目标",
+            "en": "remembers a whole source as one state, from which the target is generated",
+            "zh": "把整个源句压缩成一个状态，再由它逐词生成目标句",
         },
         tasks=("translate", "summarise"),
         options={"config": "sutskever", "source_vocab": 64, "target_vocab": 64, "width": 16},
@@ -126,8 +126,8 @@ LINE = (
         growth="constant",
         step="O(d²)",
         idea={
-            "en": "remembers a source as one vector, seen again at every step",
-            "zh": "把源句记成一个向量，每一步都再看它",
+            "en": "remembers a source as one vector, which every step reads",
+            "zh": "把源句压缩成一个向量，每一步都读取它",
         },
         tasks=("translate", "summarise"),
         options={"config": "cho", "source_vocab": 64, "target_vocab": 64, "width": 16},
@@ -142,7 +142,7 @@ LINE = (
         step="O(d²)",
         idea={
             "en": "remembers a source as one vector: its last state, a mean, a maximum or a weighted sum",
-            "zh": "把源句记成一个向量：末态、均值、最大值或加权和",
+            "zh": "把源句压缩成一个向量：末状态、均值、最大值或加权和",
         },
         tasks=("translate", "summarise"),
         options={"config": "static", "source_vocab": 64, "target_vocab": 64, "width": 16},
@@ -156,8 +156,8 @@ LINE = (
         growth="constant",
         step="O(d² + n d)",
         idea={
-            "en": "remembers every step of the source and looks at all of them before each step",
-            "zh": "记住源句的每一步，每走一步前都通览一遍",
+            "en": "remembers every step of the source and attends to all of them before each step",
+            "zh": "记住源句的每一步，每次解码前对全部做注意力",
         },
         tasks=("translate", "summarise"),
         options={"config": "bahdanau", "source_vocab": 64, "target_vocab": 64, "width": 16},
@@ -171,8 +171,8 @@ LINE = (
         growth="constant",
         step="O(d² + n d)",
         idea={
-            "en": "remembers every step of the source and looks at them after each step",
-            "zh": "记住源句的每一步，每走一步后再去看它们",
+            "en": "remembers every step of the source and attends to them after each step",
+            "zh": "记住源句的每一步，每次解码后再做注意力",
         },
         tasks=("translate", "summarise"),
         options={"config": "luong", "source_vocab": 64, "target_vocab": 64, "width": 16},
@@ -186,8 +186,8 @@ LINE = (
         growth="constant",
         step="O(d² + n d)",
         idea={
-            "en": "remembers a picture as a grid and looks at its cells before each word",
-            "zh": "把图片记成网格，每说一个词前看一遍各格",
+            "en": "remembers a picture as a grid and attends to its cells before each word",
+            "zh": "把图片记成网格，生成每个词之前对各格做注意力",
         },
         tasks=("caption",),
         options={"config": "show-attend-tell", "target_vocab": 64, "size": (16, 16, 3), "width": 16},
@@ -202,7 +202,7 @@ LINE = (
         step="O(n d)",
         idea={
             "en": "remembers every input and compares them, without parameters",
-            "zh": "记住每个输入并相互比较，没有参数",
+            "zh": "记住每个输入并两两比较，没有参数",
         },
         options={"width": 64},
     ),
@@ -215,8 +215,8 @@ LINE = (
         growth="linear",
         step="O(d² + n d)",
         idea={
-            "en": "remembers a list of everything and looks through all of it",
-            "zh": "记住一份包含一切的列表，每步都通览它",
+            "en": "remembers a list of all steps and attends to all of it",
+            "zh": "记住所有步的列表，每一步都对整个列表做注意力",
         },
         options={"width": 64, "heads": 4},
     ),
@@ -229,8 +229,8 @@ LINE = (
         growth="linear",
         step="O(d² + n d)",
         idea={
-            "en": "stacks blocks of self-attention and feed-forward networks, each a list of everything read",
-            "zh": "堆叠自注意力与前馈网络的块，每块都记着读过的一切",
+            "en": "stacks blocks of self-attention and feed-forward networks, each with a list of all steps",
+            "zh": "堆叠自注意力与前馈网络，每个块都记住所有步",
         },
         tasks=("language", "translate", "summarise", "caption"),
         options={"config": "transformer", "vocab_size": 64, "width": 16},
@@ -244,8 +244,8 @@ LINE = (
         growth="linear",
         step="O(d² + n d)",
         idea={
-            "en": "is a Transformer that only reads on: the decoder alone, with learned positions",
-            "zh": "只向前读的 Transformer：仅有解码器，位置由学习得来",
+            "en": "is a causal Transformer: the decoder only, with learned positions",
+            "zh": "因果的 Transformer：只有解码器，位置编码可学习",
         },
         options={"config": "transformer", "vocab_size": 64, "width": 16, "max_length": 64},
     ),
@@ -258,8 +258,8 @@ LINE = (
         growth="none",
         step="O(n d² + n² d), once",
         idea={
-            "en": "is a Transformer that sees both sides: the encoder alone, every step looks at all",
-            "zh": "能看两侧的 Transformer：仅有编码器，每一步都看全部",
+            "en": "is a bidirectional Transformer: the encoder only, every step attends to all",
+            "zh": "双向的 Transformer：只有编码器，每一步都对全部步做注意力",
         },
         options={"width": 64, "heads": 4, "causal": False},
     ),
@@ -271,7 +271,7 @@ LINE = (
         memory="KeysValues",
         growth="saturates",
         step="O(d² + k d)",
-        idea={"en": "remembers a list of the newest steps", "zh": "只记住最近若干步的列表"},
+        idea={"en": "remembers a list of the most recent steps", "zh": "只记住最近若干步的列表"},
         options={"width": 64, "heads": 4, "window": 256},
     ),
     Station(
@@ -282,7 +282,7 @@ LINE = (
         memory="Associations",
         growth="constant",
         step="O(d²)",
-        idea={"en": "remembers the list folded into a matrix of associations", "zh": "把列表折叠成一个联想矩阵来记住"},
+        idea={"en": "remembers the list summed up in a matrix of associations", "zh": "把列表累加成一个关联矩阵"},
         tasks=("language",),
         options={"width": 64, "heads": 4},
     ),
@@ -294,7 +294,7 @@ LINE = (
         memory="FastWeights",
         growth="constant",
         step="O(d²)",
-        idea={"en": "remembers weights that it trains while it reads", "zh": "记住一组权重，边读边训练它们"},
+        idea={"en": "remembers weights that it trains while it reads", "zh": "记住一组权重，边读边训练"},
         tasks=("language",),
         options={"width": 64, "heads": 4},
     ),
@@ -317,6 +317,6 @@ LINE = (
 
 
 def station_of(family: str, *, is_windowed: bool = False) -> Station | None:
-    """Return a family's place in the line; None where it has none: a layer of one's own."""
+    """Return a family's station; None for a user-defined layer."""
     name = "windowed-attention" if is_windowed and family == "transformer" else family
     return next((s for s in LINE if s.name == name), None)

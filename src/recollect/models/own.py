@@ -1,7 +1,7 @@
-"""Layers of one's own as models: a class or function from a width to a SequenceLayer, known by a name.
+"""User-defined layers as models: a class or function from a width to a SequenceLayer, registered under a name.
 
 A name is `path/to/file.py:Name`, or `module:Name` where the class was passed in Python. A run's config keeps the name
-and never the code: whoever loads the run passes the class or the file again.
+and never the code: to load the run, pass the class or the file again.
 """
 
 from __future__ import annotations
@@ -12,44 +12,45 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from recollect.core.layer import SequenceLayer
+from recollect.core.types import AnyLayer
 from recollect.core.validate import nearest
 
-MakeLayer: TypeAlias = Callable[[int], SequenceLayer[Any]]  # the width of inputs and outputs to a layer
+MakeLayer: TypeAlias = Callable[[int], AnyLayer]  # from the width of inputs and outputs to a layer
 
 _layers: dict[str, MakeLayer] = {}
 
 
 def is_own(name: str) -> bool:
-    """Return whether a name is that of somebody's own class or function."""
+    """Return whether a name is that of a user-defined class or function."""
     return ":" in name
 
 
 def register_layer(make: MakeLayer, name: str | None = None) -> str:
-    """Make a layer known by a name, its module's and its own unless given, and return the name."""
+    """Register a layer under a name, by default `module:Name`, and return the name."""
     known = name or f"{make.__module__}:{make.__qualname__}"
     _layers[known] = make
     return known
 
 
 def find_layer(name: str) -> MakeLayer:
-    """Return a layer that was registered; refuse a name that was not, since no code is loaded unasked."""
+    """Return a registered layer; raise a ValueError for another name, since no code is loaded without a request."""
     if name not in _layers:
         raise ValueError(
-            f"model: {name} is somebody's own code, which is never loaded without being asked for; "
+            f"model: {name} is user code, which is never loaded without a request; "
             f"pass the class (rc.load(RUN, model=MyLayer)) or the file (-m {name})"
         )
     return _layers[name]
 
 
 def load_name(reference: str) -> Any:
-    """Return what `path/to/file.py:Name` names, by running the file."""
+    """Return the object that `path/to/file.py:Name` names, by running the file."""
     path, _, name = reference.rpartition(":")
     file = Path(path)
     if not file.is_file():
         raise ValueError(f"{reference}: there is no file {path!r}; expected path/to/file.py:Name")
     spec = importlib.util.spec_from_file_location(file.stem, file)
     if spec is None or spec.loader is None:
-        raise ValueError(f"{reference}: {path!r} is no Python file; expected path/to/file.py:Name")
+        raise ValueError(f"{reference}: {path!r} is not a Python file; expected path/to/file.py:Name")
     module = importlib.util.module_from_spec(spec)
     try:
         spec.loader.exec_module(module)
@@ -61,8 +62,8 @@ def load_name(reference: str) -> Any:
     return getattr(module, name)
 
 
-def make_own(name: str, width: int) -> SequenceLayer[Any]:
-    """Return a layer of one's own for a width; refuse what is no SequenceLayer or has other widths."""
+def make_own(name: str, width: int) -> AnyLayer:
+    """Return a user-defined layer for a width; raise a ValueError for another type or other widths."""
     layer = find_layer(name)(width)
     if not isinstance(layer, SequenceLayer):
         raise ValueError(

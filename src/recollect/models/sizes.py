@@ -1,4 +1,4 @@
-"""Sizes: every family at the same number of parameters, and the settings of well-known models."""
+"""Configs by size: every family at the same number of parameters, and the settings of well-known models."""
 
 from __future__ import annotations
 
@@ -28,27 +28,33 @@ def sized(
     parameters: int | None = None,
     **options: Any,
 ) -> LanguageConfig:
-    """Give a family's config with the size's depth and number of parameters, or others; options are the config's.
+    """Return a family's config with the size's depth and number of parameters, or given ones, within 5 %.
 
-    The number is met within 5 %.
+    `options` are other fields of the config.
     """
     check_choice("size", size, tuple(TARGETS))
-    config, target = LanguageConfig(family, vocab_size, **options), parameters or TARGETS[size]
+    config = LanguageConfig(family, vocab_size, **options)
+    target = parameters or TARGETS[size]
     if family == "markov":
         return config
     config = replace(config, depth=depth or (DEPTHS if family in BLOCKS else RECURRENT_DEPTHS)[size])
     if "width" in options:
         return config
-    if family in BLOCKS:
-        return _fit_blocks(config, target)
-    wide = _widest(lambda n: replace(config, width=n), target, count_parameters)
+    if family in BLOCKS:  # first the width, a multiple of the heads, then the finer size of the feed-forward networks
+        step = 2 * config.heads  # rotary positions need even heads
+        own = config.hidden
+        wide = _widest(lambda n: replace(config, width=n * step, hidden=own or 3 * n * step), target, count_parameters)
+        if not own:
+            wide = _widest(lambda n: replace(wide, hidden=n), target, count_parameters)
+    else:
+        wide = _widest(lambda n: replace(config, width=n), target, count_parameters)
     return _checked(wide, target, count_parameters(wide), vocab_size)
 
 
 def sized_translator(
     family: str, source_vocab: int, target_vocab: int, size: str = "tiny", **options: Any
 ) -> TranslationConfig:
-    """Give a translator's config with the size's number of parameters, within 5 %; options are the config's."""
+    """Return a translator's config with the size's number of parameters, within 5 %; options are its other fields."""
     check_choice("size", size, tuple(TARGETS))
     options = {"depth": RECURRENT_DEPTHS[size], **options}
     config = TranslationConfig(family, source_vocab, target_vocab, **options)
@@ -70,15 +76,15 @@ def sized_translator(
 def sized_captioner(
     family: str, target_vocab: int, picture: tuple[int, ...], size: str = "tiny", **options: Any
 ) -> CaptionConfig:
-    """Give a captioner's config with the size's number of parameters, within 5 %, for pictures (h, w, c)."""
+    """Return a captioner's config with the size's number of parameters, within 5 %, for pictures (h, w, c)."""
     check_choice("size", size, tuple(TARGETS))
     height, breadth, channels = picture
     options = {"depth": RECURRENT_DEPTHS[size], **options}
     config = CaptionConfig(family, target_vocab, height, breadth, channels, **options)
     if "width" in options:
         return config
-    is_transformer, count = family == "transformer", count_caption_parameters
-    step, times = (2 * config.heads, 2) if is_transformer else (1, 1)
+    count = count_caption_parameters
+    step, times = (2 * config.heads, 2) if family == "transformer" else (1, 1)
     own = options.get("hidden")
     wide = _widest(lambda n: replace(config, width=n * step, hidden=own or times * n * step), TARGETS[size], count)
     if own is None:
@@ -86,17 +92,8 @@ def sized_captioner(
     return _checked(wide, TARGETS[size], count(wide), target_vocab)
 
 
-def _fit_blocks(config: LanguageConfig, target: int) -> LanguageConfig:
-    """Choose the width, which heads divide, then the feed-forward networks' size, which is fine-grained."""
-    step = 2 * config.heads  # rotary positions want even heads
-    own = config.hidden
-    wide = _widest(lambda n: replace(config, width=n * step, hidden=own or 3 * n * step), target, count_parameters)
-    full = wide if own else _widest(lambda n: replace(wide, hidden=n), target, count_parameters)
-    return _checked(full, target, count_parameters(full), full.vocab_size)
-
-
 def _widest(make: Callable[[int], C], target: int, count: Callable[[C], int]) -> C:
-    """Find the largest n whose model does not pass the target; parameters grow with n."""
+    """Return the config of the largest n whose parameters do not exceed the target; their number grows with n."""
     low, high = 1, 2
     while count(make(high)) <= target:
         low, high = high, 2 * high
@@ -110,7 +107,7 @@ def _checked(config: C, target: int, count: int, vocab_size: int) -> C:
     if abs(count - target) > TOLERANCE * target:
         raise ValueError(
             f"size: got {count:,} parameters at least, expected {target:,}: {vocab_size:,} symbols are too "
-            f"many for it; take a larger size or a smaller vocabulary"
+            f"many for it; choose a larger size or a smaller vocabulary"
         )
     return config
 
@@ -119,9 +116,9 @@ def _checked(config: C, target: int, count: int, vocab_size: int) -> C:
 
 
 def zaremba(size: str, vocab_size: int = 10_000) -> LanguageConfig:
-    """Zaremba et al. 2014: two LSTM layers of 200 (small), 650 (medium) or 1500 (large).
+    """Return the config of Zaremba et al. 2014: two LSTM layers of 200 (small), 650 (medium) or 1500 (large).
 
-    Dropout 0, .5, .65; weights drawn from ±.1, ±.05, ±.04.
+    Dropout 0, 0.5, 0.65; weights drawn uniformly from ±0.1, ±0.05, ±0.04.
     """
     sizes = {"small": (200, 0.0, 0.1), "medium": (650, 0.5, 0.05), "large": (1500, 0.65, 0.04)}
     width, dropout, start = sizes[size]
@@ -129,15 +126,17 @@ def zaremba(size: str, vocab_size: int = 10_000) -> LanguageConfig:
 
 
 def nanogpt_char(vocab_size: int = 65) -> LanguageConfig:
-    """nanoGPT's train_shakespeare_char: 6 layers, 6 heads, width 384, context 256, dropout 0.2, tied.
+    """Return nanoGPT's train_shakespeare_char: 6 layers, 6 heads, width 384, context 256, dropout 0.2, tied.
 
-    Where we differ: products and norms have biases, as in GPT-2.
+    Where we differ: linear maps and norms have biases, as in GPT-2.
     """
-    shape: dict[str, Any] = {"width": 384, "depth": 6, "heads": 6, "max_length": 256}
-    return LanguageConfig("transformer", vocab_size, **shape, dropout=0.2, tied=True)
+    return LanguageConfig(
+        "transformer", vocab_size, width=384, depth=6, heads=6, max_length=256, dropout=0.2, tied=True
+    )
 
 
 def gpt2_small(vocab_size: int = 50_257) -> LanguageConfig:
-    """GPT-2 small (Radford et al. 2019): 12 layers, 12 heads, width 768, context 1024, tied."""
-    shape: dict[str, Any] = {"width": 768, "depth": 12, "heads": 12, "max_length": 1024}
-    return LanguageConfig("transformer", vocab_size, **shape, dropout=0.1, tied=True)
+    """Return GPT-2 small (Radford et al. 2019): 12 layers, 12 heads, width 768, context 1024, tied."""
+    return LanguageConfig(
+        "transformer", vocab_size, width=768, depth=12, heads=12, max_length=1024, dropout=0.1, tied=True
+    )

@@ -1,25 +1,24 @@
-"""The task model: a feature, a query, an attention and an output model, put together (Brauwers & Frasincar 2021).
+"""The task model: feature model, query model, attention and output model (Brauwers & Frasincar 2021).
 
 F = feature(x);  K, V from F;  q = query(F);  e = score(q, K);  a = align(e);  c = a V;  y = output(c)
 """
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor, nn
+from typing_extensions import Unpack
 
-from recollect.core.layer import SequenceLayer
+from recollect.core.types import AnyLayer, TensorOptions
 from recollect.core.validate import ContractError, fill_invalid
 from recollect.layers.attention.attend import Attend
 from recollect.layers.attention.multi_head import MultiHead, MultiHop
 
 
 class TaskModel(nn.Module):
-    """Attention between four models that are given.
+    """Attention composed of four given models.
 
-    `feature` is a layer that reads the inputs; `query` gives queries (B, T, D_q) from features and `valid`;
+    `feature` is a layer that reads the inputs; `query` maps features and `valid` to queries (B, T, D_q);
     `attend` is an `Attend`, `MultiHead` or `MultiHop`; `output` maps contexts (B, T, V) to the answer. With one query
     it is a classifier of sequences, as in
 
@@ -28,7 +27,7 @@ class TaskModel(nn.Module):
 
     def __init__(
         self,
-        feature: SequenceLayer[Any],
+        feature: AnyLayer,
         query: nn.Module,
         attend: Attend | MultiHead | MultiHop,
         output: nn.Module,
@@ -36,22 +35,25 @@ class TaskModel(nn.Module):
         super().__init__()
         if feature.width_out != attend.source_width:
             raise ContractError(
-                "attend", f"source_width {attend.source_width}", f"{feature.width_out}, what the feature model gives"
+                "attend", f"source_width {attend.source_width}", f"{feature.width_out}, the feature model's width_out"
             )
-        self.feature, self.query, self.attend, self.output = feature, query, attend, output
+        self.feature = feature
+        self.query = query
+        self.attend = attend
+        self.output = output
 
     def forward(self, x: Tensor, *, valid: Tensor | None = None) -> Tensor:
-        """Give the answers y (B, T, …), one for each query, from x (B, S, D) or ids (B, S)."""
+        """Return the answers y (B, T, …), one for each query, from x (B, S, D) or ids (B, S)."""
         features, _ = self.feature(x, valid=valid)
         context = self.attend(self.query(features, valid), self.attend.remember(features, valid))
         return self.output(context)
 
 
 class LastStep(nn.Module):
-    """Ask with the last feature of each row: (B, 1, D); zeros for an empty row."""
+    """The query is the last feature of each row: (B, 1, D); zeros for an empty row."""
 
     def forward(self, features: Tensor, valid: Tensor | None = None) -> Tensor:
-        """Take each row's own last valid step."""
+        """Return each row's last valid step."""
         if valid is None:
             return features[:, -1:]
         last = (valid.sum(1) - 1).clamp(min=0)[:, None, None].expand(-1, 1, features.shape[2])
@@ -59,12 +61,12 @@ class LastStep(nn.Module):
 
 
 class LearnedQuery(nn.Module):
-    """Ask the same of every sequence: `rows` learned queries, (B, rows, D)."""
+    """The same `rows` learned queries for every sequence, (B, rows, D)."""
 
-    def __init__(self, width: int, rows: int = 1, **factory: Any) -> None:
+    def __init__(self, width: int, rows: int = 1, **factory: Unpack[TensorOptions]) -> None:
         super().__init__()
         self.queries = nn.Parameter(nn.init.normal_(torch.empty(rows, width, **factory), std=width**-0.5))
 
     def forward(self, features: Tensor, valid: Tensor | None = None) -> Tensor:
-        """Give the learned queries to every row."""
+        """Return the learned queries, expanded to the batch."""
         return self.queries.expand(len(features), -1, -1)

@@ -1,18 +1,17 @@
-"""The translator: one sequence into another, for every family of the encoder–decoder line.
+"""The translator: from one sequence to another, for every encoder–decoder family of the line.
 
     memory = model.remember(source, source_valid)
     logits, memory = model(ids, memory)
 
-The encoder writes the decoder's memory. From there on a translator reads its target as a language model reads text:
-in any pieces, through the same generation, search and inspection.
+The encoder computes the decoder's first memory. After that a translator reads its target as a language model reads
+text: in chunks of any length, with the same generation, search and inspection.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -20,6 +19,7 @@ from torch import Tensor, nn
 from recollect.core.layer import SequenceLayer
 from recollect.core.memory import Memory
 from recollect.core.settings import setting
+from recollect.core.types import AnyLayer
 from recollect.core.validate import ContractError, check_choice, fill_invalid
 from recollect.layers.attention.alignment import make_alignment
 from recollect.layers.attention.attend import Attend
@@ -39,7 +39,7 @@ USUAL_CELL = {"sutskever": "lstm", "cho": "gru", "static": "gru", "bahdanau": "g
 USUAL_SCORE = {"bahdanau": "additive", "luong": "general"}
 FAMILIES = (*USUAL_CELL, "transformer")
 ALIGNMENTS = ("soft", "hard", "local-monotonic", "local-predictive")
-USED_BY: dict[str, tuple[str, ...]] = {  # settings of the config that a user may choose, and the families that use them
+USED_BY: dict[str, tuple[str, ...]] = {  # the settings that a user may choose, and the families that use them
     "width": FAMILIES,
     "hidden": FAMILIES,
     "depth": FAMILIES,
@@ -67,13 +67,13 @@ def settings_of(family: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class TranslationConfig:
-    """What a translator is built from; a family takes from it what it needs.
+    """The config of a translator; each family uses some of the settings.
 
-    "sutskever":   the source is the decoder's first state (Sutskever et al. 2014); LSTMs unless `cell` says otherwise
+    "sutskever":   the source is the decoder's first state (Sutskever et al. 2014); LSTMs unless `cell` is given
     "cho":         one vector c = tanh(V h_N), in the first state, every step and the output (Cho et al. 2014)
-    "static":      the same, with c found by `context`
-    "bahdanau":    a look at all of a bidirectional encoder's steps before every step (Bahdanau et al. 2015)
-    "luong":       a look after every step, whose result is fed into the next (Luong et al. 2015)
+    "static":      the same, with c computed as `context`
+    "bahdanau":    attention to a bidirectional encoder before every step (Bahdanau et al. 2015)
+    "luong":       attention after every step, whose result is fed into the next (Luong et al. 2015)
     "transformer": attention only (Vaswani et al. 2017)
     """
 
@@ -85,12 +85,12 @@ class TranslationConfig:
     depth: int = setting(1, least=1)
     heads: int = setting(4, least=1, help="transformer")
     dropout: float = setting(0.0, least=0.0, below=1.0)
-    cell: Literal["gru", "lstm"] | None = setting(None, help="recurrent; None: the family's own")
+    cell: Literal["gru", "lstm"] | None = setting(None, help="recurrent families; None: as published")
     reset: Literal["before", "after"] = setting("after", help="GRU: 'before' is Cho's form, without fused kernels")
     reversed_source: bool = setting(False, help="sutskever, cho, static, luong: read each source from its end")
     context: str = setting("last", choices=CONTEXTS, help="static: last, projected, mean, max or attention")
     score: str | None = setting(None, help="bahdanau, luong; None: additive, general")
-    alignment: str = setting("soft", choices=ALIGNMENTS, help="bahdanau, luong: which steps are looked at")
+    alignment: str = setting("soft", choices=ALIGNMENTS, help="bahdanau, luong: which steps are attended to")
     window: int = setting(10, least=1, help="of the local alignments: steps to each side")
     input_feeding: bool = setting(True, help="luong")
     maxout: bool = setting(False, help="cho, static, bahdanau: in the output, in place of tanh")
@@ -106,8 +106,8 @@ class TranslationConfig:
         if self.cell is not None:
             check_choice("cell", self.cell, tuple(CELLS))
         if self.shared and self.source_vocab != self.target_vocab:
-            seen = f"vocabularies of {self.source_vocab} and {self.target_vocab}"
-            raise ContractError("shared", f"True with {seen}", "one vocabulary for both sides")
+            got = f"True with vocabularies of {self.source_vocab} and {self.target_vocab}"
+            raise ContractError("shared", got, "one vocabulary for both sides")
 
 
 class Translator(SequenceLayer[Memory]):
@@ -137,35 +137,37 @@ class Translator(SequenceLayer[Memory]):
             config = TranslationConfig(config, source_vocab, target_vocab, **options)
         self.config = config
         self.encoder, self.decoder = build_parts(config)
-        self.width, self.width_out, self.vocab_size = None, config.target_vocab, config.target_vocab
+        self.width = None
+        self.width_out = self.vocab_size = config.target_vocab
         self.growth = self.decoder.growth
         if config.tied:
             self._tie()
 
     def _tie(self) -> None:
-        out, table = self.decoder.out, self.decoder.embedding.table
+        out = self.decoder.out
+        table = self.decoder.embedding.table
         if out.weight.shape != table.weight.shape:
-            seen = f"True with an output of width {out.in_features}"
-            raise ContractError("tied", seen, f"hidden={table.embedding_dim}, the width of the embedding")
+            got = f"True with an output of width {out.in_features}"
+            raise ContractError("tied", got, f"hidden={table.embedding_dim}, the width of the embedding")
         out.weight = table.weight
 
     def remember(self, source: Tensor, valid: Tensor | None = None) -> Memory:
-        """Read source ids (B, S), of which `valid` (B, S) are real, and write what the decoder remembers of them."""
+        """Return the decoder's first memory of source ids (B, S), of which `valid` (B, S) are real."""
         features, states = self.encoder(source, valid=valid)
         if valid is None:
             valid = torch.ones(source.shape, dtype=torch.bool, device=source.device)
         return self.decoder.begin(features, states, valid)
 
     def initial_memory(self, batch_size: int, like: Tensor | None = None) -> Memory:
-        """Refuse: without a source there is nothing to say."""
-        raise ContractError("memory", "None", "what a source was remembered as: model.remember(source, valid)")
+        """Raise a ContractError: there is no memory without a source."""
+        raise ContractError("memory", "None", "the memory of a source: model.remember(source, valid)")
 
     def read(self, x: Tensor, memory: Memory, valid: Tensor | None) -> tuple[Tensor, Memory]:
-        """Give the logits of what comes after each target id."""
+        """Return the logits of the symbol after each target id."""
         return self.decoder(x, memory, valid=valid)
 
     def features(self, x: Tensor, memory: Memory, *, valid: Tensor | None = None) -> tuple[Tensor, Memory]:
-        """Return what the head reads (B, T, D), and the memory after: `model.head(features)` are the logits."""
+        """Return the inputs of the head (B, T, D), and the memory after: `model.head(features)` are the logits."""
         hidden, memory = self.decoder.features(self.decoder.enter(x, valid), memory, valid)
         return fill_invalid(hidden, valid), memory
 
@@ -178,25 +180,39 @@ class Translator(SequenceLayer[Memory]):
         pass  # the decoder checks it
 
 
-def build_parts(config: TranslationConfig) -> tuple[SequenceLayer[Any], Decoder[Any]]:
-    """Give a family's encoder and decoder."""
+AnyDecoder: TypeAlias = Decoder[Any]  # a decoder, whatever its memory
+
+
+def build_parts(config: TranslationConfig) -> tuple[AnyLayer, AnyDecoder]:
+    """Return a family's encoder and decoder."""
     kind = ScaledEmbedding if config.family == "transformer" else Embedding
     source = kind(config.source_vocab, config.width)
-    embeddings = source, source if config.shared else kind(config.target_vocab, config.width)
+    target = source if config.shared else kind(config.target_vocab, config.width)
     if config.family == "transformer":
-        return build_transformer(config, embeddings)
-    builders: dict[str, Callable[[TranslationConfig, Embedding, RecurrentEncoder], Decoder[Any]]] = {
-        "sutskever": _sutskever,
-        "cho": _cho,
-        "static": _cho,
-        "bahdanau": _bahdanau,
-        "luong": _luong,
-    }
-    is_both = config.family == "bahdanau"
-    cells = _stack(config, config.width, bidirectional=is_both)
-    backwards = config.reversed_source and not is_both
-    encoder = RecurrentEncoder(embeddings[0], cells, backwards=backwards, dropout=config.dropout)
-    return encoder, builders[config.family](config, embeddings[1], encoder)
+        return build_transformer(config, (source, target))
+    is_bidirectional = config.family == "bahdanau"
+    cells = _stack(config, config.width, bidirectional=is_bidirectional)
+    backwards = config.reversed_source and not is_bidirectional
+    encoder = RecurrentEncoder(source, cells, backwards=backwards, dropout=config.dropout)
+    return encoder, _recurrent_decoder(config, target, encoder.width_out)
+
+
+def _recurrent_decoder(config: TranslationConfig, embedding: Embedding, context: int) -> AnyDecoder:
+    """Return a family's decoder of a source of features as wide as `context`."""
+    width, dropout = config.width, config.dropout
+    if config.family == "sutskever":
+        return StateDecoder(embedding, _stack(config, width), dropout=dropout)
+    if config.family in ("cho", "static"):
+        pooling = Pooling("projected" if config.family == "cho" else config.context, context)
+        cells = _stack(config, width + context)
+        return ContextDecoder(embedding, cells, pooling, maxout=config.maxout, dropout=dropout)
+    if config.family == "bahdanau":
+        cells = _stack(config, width + context)
+        attend = _attend(config, cells.width_out, context)
+        return BahdanauDecoder(embedding, cells, attend, maxout=config.maxout, dropout=dropout)
+    cells = _stack(config, width + (context if config.input_feeding else 0))
+    attend = _attend(config, cells.width_out, context)
+    return LuongDecoder(embedding, cells, attend, feeding=config.input_feeding, dropout=dropout)
 
 
 def _stack(config: TranslationConfig, width: int, *, bidirectional: bool = False) -> RecurrentStack:
@@ -206,33 +222,10 @@ def _stack(config: TranslationConfig, width: int, *, bidirectional: bool = False
     return kind.stack(width, hidden, config.depth, bidirectional=bidirectional, dropout=config.dropout, **options)
 
 
-def _sutskever(config: TranslationConfig, embedding: Embedding, encoder: RecurrentEncoder) -> StateDecoder:
-    return StateDecoder(embedding, _stack(config, config.width), dropout=config.dropout)
-
-
-def _cho(config: TranslationConfig, embedding: Embedding, encoder: RecurrentEncoder) -> ContextDecoder:
-    way = "projected" if config.family == "cho" else config.context
-    pooling = Pooling(way, encoder.width_out)
-    cells = _stack(config, config.width + encoder.width_out)
-    return ContextDecoder(embedding, cells, pooling, maxout=config.maxout, dropout=config.dropout)
-
-
-def _bahdanau(config: TranslationConfig, embedding: Embedding, encoder: RecurrentEncoder) -> BahdanauDecoder:
-    cells = _stack(config, config.width + encoder.width_out)
-    attend = _attend(config, cells.width_out, encoder.width_out)
-    return BahdanauDecoder(embedding, cells, attend, maxout=config.maxout, dropout=config.dropout)
-
-
-def _luong(config: TranslationConfig, embedding: Embedding, encoder: RecurrentEncoder) -> LuongDecoder:
-    cells = _stack(config, config.width + (encoder.width_out if config.input_feeding else 0))
-    attend = _attend(config, cells.width_out, encoder.width_out)
-    return LuongDecoder(embedding, cells, attend, feeding=config.input_feeding, dropout=config.dropout)
-
-
 def _attend(config: TranslationConfig, query_width: int, key_width: int) -> Attend:
     options: dict[str, dict[str, Any]] = {
         "soft": {},
-        "hard": {"estimator": "straight-through"},  # learns from the loss alone
+        "hard": {"estimator": "straight-through"},  # needs only the loss
         "local-monotonic": {"window": config.window},
         "local-predictive": {"query_width": query_width, "window": config.window},
     }
@@ -240,8 +233,8 @@ def _attend(config: TranslationConfig, query_width: int, key_width: int) -> Atte
     return Attend(score, make_alignment(config.alignment, **options[config.alignment]))
 
 
-@lru_cache  # fitting a size asks for the same again and again
+@lru_cache  # the search for a size counts the same config several times
 def count_translation_parameters(config: TranslationConfig) -> int:
-    """Count a translator's parameters, shared ones once, without making them."""
+    """Return the number of a translator's parameters, shared ones counted once, without allocating them."""
     with torch.device("meta"):
         return sum(p.numel() for p in Translator(config).parameters())

@@ -1,1 +1,1 @@
-"""A run is a folder; one module for each verb that works on it."""
+"""A run is a folder; one module for each command that works on it."""

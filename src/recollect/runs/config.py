@@ -1,7 +1,7 @@
-"""What a run is made from: data, task, model, and every setting, checked before anything starts.
+"""The config of a run: data, task, model, and every setting, checked before anything starts.
 
-A setting belongs to the training, to the task or to the model. One that belongs to none of the three is refused with
-the nearest name; one that a family does not use is refused with the families that do.
+A setting belongs to the training, to the task or to the model. One that belongs to none of the three raises an error
+with the nearest name; one that a family does not use, an error with the families that do.
 """
 
 from __future__ import annotations
@@ -10,9 +10,8 @@ import json
 import math
 import re
 import shlex
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any
+from typing import Any, Literal, cast
 
 from recollect.core.settings import (
     CheckedSettings,
@@ -24,6 +23,7 @@ from recollect.core.settings import (
     share_out,
 )
 from recollect.core.task import Task
+from recollect.core.types import JsonMapping, JsonObject
 from recollect.core.validate import check_choice, nearest
 from recollect.models.own import is_own
 from recollect.models.sizes import TARGETS
@@ -48,19 +48,30 @@ BUDGET_UNITS = {
     "tokens": ("tok", "token", "tokens"),
     "epochs": ("epoch", "epochs"),
 }
-OPTIMIZER = ("rate", "schedule", "warmup", "stages", "first_stages", "decay", "weight_decay", "clip_norm", "clip_value")
+OPTIMIZER = (  # the settings of `Optimizer`
+    "optimiser",
+    "rate",
+    "schedule",
+    "warmup",
+    "stages",
+    "first_stages",
+    "decay",
+    "weight_decay",
+    "clip_norm",
+    "clip_value",
+)
 
 
 @dataclass(frozen=True)
 class TrainingOptions(CheckedSettings):
-    """Settings of the training itself, whatever the task."""
+    """Settings of the training, for every task."""
 
     max_steps: int | None = setting(None, least=1, help="budget in updates")
     max_tokens: int | None = setting(None, least=1, help="budget in symbols")
     max_epochs: float | None = setting(None, above=0.0, help="budget in epochs")
-    max_seconds: float | None = setting(None, above=0.0, help="budget in seconds; the first reached ends the run")
-    patience: int | None = setting(None, least=1, help="stop after so many evaluations without a better one")
-    accumulate: int = setting(1, least=1, help="batches to one update")
+    max_seconds: float | None = setting(None, above=0.0, help="budget in seconds; the first limit reached ends the run")
+    patience: int | None = setting(None, least=1, help="stop after so many evaluations without an improvement")
+    accumulate: int = setting(1, least=1, help="batches in one update")
     optimiser: str = setting("adamw", choices=ALGORITHMS, help="algorithm")
     rate: float = setting(3e-3, above=0.0, help="peak learning rate")
     schedule: str = setting("cosine", choices=SCHEDULES, help="learning rate over the budget")
@@ -71,10 +82,10 @@ class TrainingOptions(CheckedSettings):
     weight_decay: float = setting(0.1, least=0.0, help="AdamW's, for matrices")
     clip_norm: float | None = setting(1.0, above=0.0, help="largest norm of the gradient")
     clip_value: float | None = setting(None, above=0.0, help="largest entry of the gradient")
-    precision: str = setting("fp32", choices=PRECISIONS, help="bf16: matrix products in bfloat16")
+    precision: str = setting("fp32", choices=PRECISIONS, help="bf16: matmuls in bfloat16")
     compile: bool = setting(False, help="torch.compile the model for updates")
-    capture: bool = setting(True, help="on a GPU: replay CUDA graphs where batches are alike")
-    seed: int = setting(0, least=0, help="fixes weights and order")
+    capture: bool = setting(True, help="on a GPU: replay CUDA graphs where batches have equal shapes")
+    seed: int = setting(0, least=0, help="of weights and of the order of the data")
     evaluate_every: int = setting(200, least=1, help="updates between two evaluations")
     device: str = setting("auto", help="cpu, cuda, cuda:1 …; auto: a GPU where there is one")
     tensorboard: bool = setting(False, help="also write TensorBoard's files")
@@ -87,13 +98,11 @@ class TrainingOptions(CheckedSettings):
         return Budget(seconds=60.0) if budget == Budget() else budget
 
     def optimizer(self) -> Optimizer:
-        """Return how the weights move."""
-        algorithm: Any = self.optimiser
-        return Optimizer(algorithm, **{name: getattr(self, name) for name in OPTIMIZER})
+        """Return the settings of the optimizer."""
+        return Optimizer(**{name: getattr(self, name) for name in OPTIMIZER})
 
     def plan(self, epoch: int) -> Plan:
         """Return the plan of training, where one epoch predicts `epoch` symbols."""
-        precision: Any = self.precision
         return Plan(
             self.budget(epoch),
             self.optimizer(),
@@ -102,13 +111,13 @@ class TrainingOptions(CheckedSettings):
             capture=self.capture,
             evaluate_every=self.evaluate_every,
             save_every=self.evaluate_every,
-            precision=precision,
+            precision=cast(Literal["fp32", "bf16"], self.precision),  # checked by the settings
         )
 
 
 @dataclass(frozen=True)
 class RunConfig:
-    """All that a run is made from; saved in its folder, so that `resume` needs nothing else."""
+    """The config of a run; saved in its folder, so that `resume` needs nothing else."""
 
     data: str
     task: str
@@ -116,20 +125,26 @@ class RunConfig:
     size: str
     options: Any  # of the task, an instance of its Options
     training: TrainingOptions = field(default_factory=TrainingOptions)
-    settings: Mapping[str, Any] = field(default_factory=dict)  # of the model, those that were given
+    settings: JsonMapping = field(default_factory=dict)  # of the model, those that were given
 
     @classmethod
     def make(
         cls, data: str, model: str | None = None, size: str = "tiny", *, task: str = "language", **given: Any
     ) -> RunConfig:
-        """Return a checked config: every setting is used by the training, the task or the model, or refused."""
+        """Return a checked config; raise a `SettingError` for a setting that nothing uses."""
         kind = task_named(task)
         family = model or kind.default_model
         check_family(kind, family)
         check_choice("size", size, tuple(TARGETS))
-        used = kind.settings(family)
-        _refuse_unused(kind, family, given)
-        owners = {"training": _names(TrainingOptions), "task": _names(kind.Options), "model": used}
+        owners = {
+            "training": [f.name for f in fields(TrainingOptions)],
+            "task": [f.name for f in fields(kind.Options)],
+            "model": kind.settings(family),
+        }
+        for name in given:
+            users = [other for other in kind.families if name in kind.settings(other)]
+            if users and not any(name in names for names in owners.values()):
+                raise SettingError(f"{name}: {family} does not use it; in the task {task} these do: {', '.join(users)}")
         shares = share_out(given, owners, f"the task {task} with the model {family}")
         check_against(kind.Config, shares["model"])
         options = kind.Options(**shares["task"])
@@ -140,19 +155,19 @@ class RunConfig:
         """Return the task with this run's options."""
         return task_named(self.task)(self.options)
 
-    def as_json(self) -> dict[str, Any]:
-        """Return it as plain data."""
+    def as_json(self) -> JsonObject:
+        """Return the config as plain data."""
         return asdict(self)
 
     @classmethod
-    def from_json(cls, saved: Mapping[str, Any]) -> RunConfig:
-        """Read it back."""
+    def from_json(cls, saved: JsonMapping) -> RunConfig:
+        """Return the config of plain data."""
         options = task_named(saved["task"]).Options(**saved["options"])
         rest = {name: saved[name] for name in ("data", "task", "family", "size", "settings")}
         return cls(options=options, training=TrainingOptions(**saved["training"]), **rest)
 
     def typed(self) -> str:
-        """Return it as it is typed: DATA, model, budget, and the settings that differ from their defaults."""
+        """Return the arguments of the command line: DATA, model, budget, and the settings that are not defaults."""
         words = [self.data, "-m", self.family, "--size", self.size]
         words += [] if self.task == "language" else ["--task", self.task]
         changed = {**differing(self.training), **differing(self.options), **self.settings}
@@ -166,7 +181,7 @@ class RunConfig:
 
 
 def check_family(kind: type[Task], family: str) -> None:
-    """Refuse a model that the task does not have."""
+    """Raise a `SettingError` for a model that the task does not have."""
     known = kind.families
     if not is_own(family) and family not in known:
         raise SettingError(
@@ -175,31 +190,16 @@ def check_family(kind: type[Task], family: str) -> None:
         )
 
 
-def _refuse_unused(kind: type[Task], family: str, given: Mapping[str, Any]) -> None:
-    """Refuse a model setting that other families use and this one does not."""
-    for name in given:
-        users = [other for other in kind.families if name in kind.settings(other)]
-        is_known = name in kind.settings(family) or name in (*_names(TrainingOptions), *_names(kind.Options))
-        if users and not is_known:
-            raise SettingError(
-                f"{name}: {family} does not use it; of the task {kind.name} these do: {', '.join(users)}"
-            )
-
-
-def _names(kind: type) -> list[str]:
-    return [f.name for f in fields(kind)]
-
-
-def list_settings(task: str = "language", model: str | None = None) -> list[dict[str, Any]]:
-    """Return every setting of a task with a model: its name, whose it is, its default, its range and its meaning."""
+def list_settings(task: str = "language", model: str | None = None) -> list[JsonObject]:
+    """Return every setting of a task with a model: its name, its owner, default, range and meaning."""
     kind = task_named(task)
     family = model or kind.default_model
     check_family(kind, family)
     used = kind.settings(family)
     owners: dict[str, tuple[type, list[str]]] = {
-        "training": (TrainingOptions, _names(TrainingOptions)),
-        "task": (kind.Options, _names(kind.Options)),
-        "model": (kind.Config, [name for name in _names(kind.Config) if name in used]),
+        "training": (TrainingOptions, [f.name for f in fields(TrainingOptions)]),
+        "task": (kind.Options, [f.name for f in fields(kind.Options)]),
+        "model": (kind.Config, [f.name for f in fields(kind.Config) if f.name in used]),
     }
     return [
         {"name": declared.name, "of": owner, "default": declared.default, "range": words, "meaning": meaning}
@@ -209,8 +209,8 @@ def list_settings(task: str = "language", model: str | None = None) -> list[dict
     ]
 
 
-def parse_budget(text: str) -> dict[str, Any]:
-    """Read 30s, 5m, 1h, 2000steps, 1e6tokens or 3epochs as settings of the training; a number alone is seconds."""
+def parse_budget(text: str) -> dict[str, float]:
+    """Return 30s, 5m, 1h, 2000steps, 1e6tokens or 3epochs as settings of the training; a number alone is seconds."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?(?:e\d+)?)\s*([a-z]*)", text.strip().lower())
     unit = next((name for name, words in BUDGET_UNITS.items() if match and match[2] in words), None)
     if match is None or unit is None or float(match[1]) == 0:

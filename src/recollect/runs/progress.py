@@ -1,4 +1,4 @@
-"""What a person sees while a model learns: a live display on a terminal, plain lines elsewhere, or rows of JSON."""
+"""The progress of a training: a live display on a terminal, plain lines elsewhere, or rows of JSON."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import Any, TextIO
+from typing import TextIO
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -15,44 +15,47 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-Row = dict[str, Any]
-WHILE = 5.0  # seconds of learning over which speed is taken
+from recollect.core.types import JsonObject as Row
+
+WHILE = 5.0  # seconds of training over which the speed is measured
 SMOOTH = 20  # updates over which the training loss is averaged
 PAUSE = 0.25  # seconds between two refreshes of the display, at least
 
 
 def is_evaluation(row: Row) -> bool:
-    """Return whether a row is of an evaluation: it holds a validation figure."""
+    """Return whether a row is of an evaluation: it holds a validation score."""
     return any(name.startswith("valid_") for name in row)
 
 
 class Figures:
-    """What the rows of training have said so far, in the figures that a person follows."""
+    """The figures to display, from the rows of metrics so far."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self.clock = clock
-        self.step, self.share, self.seconds, self.sample = 0, 0.0, 0.0, ""
+        self.step = 0
+        self.share = 0.0
+        self.seconds = 0.0
+        self.sample = ""
         self.loss: float | None = None
         self.valid: float | None = None
         self.best: float | None = None
         self.memory: int | None = None
         self._updates = 0
-        self._recent: deque[tuple[float, int]] = deque()  # seconds of learning, symbols read
-        self._begun: tuple[float, float] | None = None  # the clock and the share when the first row came
+        self._recent: deque[tuple[float, int]] = deque()  # seconds of training, symbols read
+        self._begun: tuple[float, float] | None = None  # the clock and the share at the first row
 
     def take(self, row: Row) -> None:
-        """Take in one row, of an update or of an evaluation."""
-        self.step, self.share = row["step"], row.get("share", self.share)
+        """Add one row, of an update or of an evaluation."""
+        self.step = row["step"]
+        self.share = row.get("share", self.share)
         self._begun = self._begun or (self.clock(), self.share)
-        figure = next((name for name in row if name.startswith("valid_")), None)
-        if figure is not None:
-            self.valid = row[figure]
+        score = next((name for name in row if name.startswith("valid_")), None)
+        if score is not None:
+            self.valid = row[score]
             self.best = row.get("best", self.valid)
-            self.memory, self.sample = row.get("memory_bytes"), row.get("sample", "")
-        else:
-            self._take_update(row)
-
-    def _take_update(self, row: Row) -> None:
+            self.memory = row.get("memory_bytes")
+            self.sample = row.get("sample", "")
+            return
         self._updates += 1
         before = row["train_loss"] if self.loss is None else self.loss
         self.loss = before + (row["train_loss"] - before) / min(self._updates, SMOOTH)
@@ -63,7 +66,7 @@ class Figures:
 
     @property
     def speed(self) -> float | None:
-        """Symbols a second over the last while of learning."""
+        """Symbols per second over the last seconds of training."""
         if len(self._recent) < 2:
             return None
         (begun, before), (now, after) = self._recent[0], self._recent[-1]
@@ -71,13 +74,13 @@ class Figures:
 
     @property
     def left(self) -> float | None:
-        """Seconds until the budget is spent, if all goes on as since the first row, evaluations included."""
+        """Seconds until the budget is spent, at the mean speed since the first row, evaluations included."""
         if self._begun is None or self.share <= self._begun[1]:
             return None
         return (self.clock() - self._begun[0]) * (1 - self.share) / (self.share - self._begun[1])
 
     def words(self) -> list[str]:
-        """Give the figures that are known, each with its name."""
+        """Return the known figures, each with its name."""
         words = [f"step {self.step:>6}"]
         words += [] if self.valid is None else [f"valid {self.valid:.4f}", f"best {self.best:.4f}"]
         if self.loss is not None:
@@ -95,17 +98,17 @@ class JsonRows:
         print(json.dumps(row, ensure_ascii=False), flush=True)
 
     def close(self) -> None:
-        """Leave all as it is."""
+        """Do nothing."""
 
 
 class PlainLines:
-    """Every evaluation as a line, and what the model says there on a line of its own."""
+    """Every evaluation as a line, and the model's sample on the next line."""
 
     def __init__(self) -> None:
         self.figures = Figures()
 
     def show(self, row: Row) -> None:
-        """Take in a row, and print an evaluation."""
+        """Add a row, and print an evaluation."""
         self.figures.take(row)
         if is_evaluation(row):
             print("  ".join(self.figures.words()), flush=True)
@@ -113,29 +116,30 @@ class PlainLines:
                 print(f"  │ {on_one_line(self.figures.sample)}", flush=True)
 
     def close(self) -> None:
-        """Leave all as it is."""
+        """Do nothing."""
 
 
 class LiveDisplay:
-    """A bar, the figures and the newest sample, drawn anew at most four times a second; evaluations stay above it."""
+    """A bar, the figures and the newest sample, refreshed at most four times a second; evaluations remain above it."""
 
     def __init__(self, stream: TextIO) -> None:
-        self.figures, self._drawn = Figures(), 0.0
-        # No thread of its own: it would take time from training, and what it shows only changes with a row.
+        self.figures = Figures()
+        self._drawn = 0.0
+        # No thread: it would take time from training, and the display changes with a row only.
         self._live = Live(console=Console(file=stream), auto_refresh=False)
 
     def show(self, row: Row) -> None:
-        """Take in a row, and draw it when the time has come."""
+        """Add a row, and draw it if the last refresh was long enough ago."""
         self.figures.take(row)
         if not self._live.is_started:
-            self._live.start()  # with the first row, so that notices about the data come before
+            self._live.start()  # with the first row, so that notices about the data are printed above
         if is_evaluation(row):
             self._live.console.print(Text("  ".join(self.figures.words()), style="dim"))
         if time.monotonic() - self._drawn >= PAUSE:
             self._draw()
 
     def close(self) -> None:
-        """Draw the end, and give the terminal back."""
+        """Draw the last state, and release the terminal."""
         if self._live.is_started:
             self._draw()
             self._live.stop()
@@ -146,7 +150,7 @@ class LiveDisplay:
 
 
 def draw(figures: Figures) -> Group:
-    """Draw the bar over the budget's share, the figures, and the newest sample."""
+    """Return the bar of the budget's share, the figures, and the newest sample."""
     bar = Table.grid(padding=(0, 2))
     left = "" if figures.left is None else f"{time_in_words(figures.left)} left"
     bar.add_row(ProgressBar(total=1.0, completed=figures.share, width=40), f"{figures.share:4.0%}", left)
@@ -156,27 +160,27 @@ def draw(figures: Figures) -> Group:
 
 
 def reporter(as_json: bool) -> JsonRows | PlainLines | LiveDisplay:
-    """Choose how to show training: JSON if asked for, live on a terminal, else plain lines."""
+    """Return the display of a training: JSON if `as_json`, live on a terminal, else plain lines."""
     if as_json:
         return JsonRows()
     return LiveDisplay(sys.stdout) if sys.stdout.isatty() else PlainLines()
 
 
-# ---- words -------------------------------------------------------------------------------------------
+# ---- formats -----------------------------------------------------------------------------------------
 
 
 def printable(text: str, keep: str = "\n\t") -> str:
-    """Put a dot for what a terminal would obey instead of show; a model may say anything."""
+    """Replace control characters by a dot: a model may generate any."""
     return "".join(c if c.isprintable() or c in keep else "·" for c in text)
 
 
 def on_one_line(text: str) -> str:
-    """Show line ends and tabs as signs."""
+    """Replace line ends and tabs by visible signs."""
     return printable(text.replace("\n", "⏎").replace("\t", "→"), keep="")
 
 
 def time_in_words(seconds: float) -> str:
-    """Write 7.51 as 7.5 s, 75 as 1:15, and 3700 as 1:01:40."""
+    """Return 7.51 as 7.5 s, 75 as 1:15, and 3700 as 1:01:40."""
     if seconds < 59.95:
         return f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)
@@ -185,7 +189,7 @@ def time_in_words(seconds: float) -> str:
 
 
 def bytes_in_words(count: float) -> str:
-    """Write 2048 as 2.0 KiB."""
+    """Return 2048 as 2.0 KiB."""
     for unit in ("B", "KiB", "MiB"):
         if count < 1024:
             return f"{count:.0f} B" if unit == "B" else f"{count:.1f} {unit}"

@@ -1,10 +1,10 @@
-"""A run is a folder: what was trained, how, on what, and how it went.
+"""A run is a folder: the model, how it was trained, on what data, and the metrics.
 
 config.json         the model and how it was trained
 model.safetensors   the best weights
-tokenizer.json      symbols to ids and back, or what else the task saves
+tokenizer.json      symbols to ids and back, or other assets of the task
 metrics.jsonl       one line per update and evaluation
-samples.jsonl       what the model made of an input at each evaluation
+samples.jsonl       a sample of the model at each evaluation
 checkpoints/        what `resume` continues from
 README.md           the model card
 """
@@ -21,10 +21,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from torch import nn
+
 from recollect.core.machine import choose_device
 from recollect.core.serialize import FileError, load_weights, save_weights, write_file
 from recollect.core.settings import SettingError
 from recollect.core.task import Assets, Prediction, Scores, Task
+from recollect.core.types import JsonMapping, JsonObject
 from recollect.data.error import DataError
 from recollect.models.own import MakeLayer, register_layer
 from recollect.runs.config import RunConfig
@@ -35,7 +38,7 @@ VERSION = 3
 
 
 class Run:
-    """One run folder: what it was made from, its model, and what can be done with it."""
+    """One run folder: its config, its model, and the methods that use it."""
 
     def __init__(self, folder: str | Path, device: str = "auto") -> None:
         self.folder = Path(folder)
@@ -44,15 +47,15 @@ class Run:
         self.notice: Callable[[str], None] = lambda text: print(f"recollect: {text}", file=sys.stderr)
         self.is_spent: bool | None = None  # whether the last training ended because its budget was spent
 
-    # ---- what it is -------------------------------------------------------------------------------
+    # ---- contents ---------------------------------------------------------------------------------
 
-    def saved(self) -> dict[str, Any]:
-        """Read config.json as plain data, and refuse one of another version."""
+    def saved(self) -> JsonObject:
+        """Read config.json as plain data; raise a `FileError` if it is missing, damaged or of another version."""
         path = self.folder / "config.json"
         if not path.is_file():
             raise FileError(f"{self.folder}: not a run, config.json is missing; train one with: recollect train DATA")
         try:
-            saved: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+            saved: JsonObject = json.loads(path.read_text(encoding="utf-8"))
             version = saved["version"]
         except (ValueError, KeyError, TypeError) as error:
             raise FileError(f"{path}: damaged, it cannot be read ({error})") from error
@@ -61,7 +64,7 @@ class Run:
         return saved
 
     def config(self) -> RunConfig:
-        """Return what the run is made from."""
+        """Return the run's config."""
         saved = self.saved()
         try:
             return RunConfig.from_json(saved["run"])
@@ -80,12 +83,12 @@ class Run:
 
     @cached_property
     def assets(self) -> Assets:
-        """What the task saved beside the weights."""
+        """What the task saved with the weights."""
         return self.task.load_assets(self.folder)
 
     @property
     def tokenizer(self) -> Any:
-        """What turns text into ids: of a run with two sides, the target's."""
+        """The tokenizer; of a run with sources and targets, the targets'."""
         return self.assets.get("tokenizer", self.assets.get("target_tokenizer"))
 
     def build(self) -> Any:
@@ -118,23 +121,26 @@ class Run:
         if is_damaged:
             self.finish(model)
         what = f"{problem}; restored from" if is_damaged else f"{self.folder}: not finished, these are the weights of"
-        self.notice(f"{what} {used.name}. Train on with: recollect resume {self.folder}")
+        self.notice(f"{what} {used.name}. Resume with: recollect resume {self.folder}")
 
     def dataset(self) -> Any:
-        """Return the data that the run was begun on: from the cache, else read again, if it is still the same."""
-        source, name = self.config().data, self.saved()["dataset"]
+        """Return the run's data: from the cache, else read again; raise a `DataError` if they have changed."""
+        source = self.config().data
+        name = self.saved()["dataset"]
         data = self.task.reopen(name)
         if data is None and source == "-":
             raise DataError(f"{self.folder}: its text came from standard input and is not kept; train a new run")
         data = data or self.task.open(source)
         if data.name != name:
-            raise DataError(f"{source}: not the text that {self.folder} was begun on; put that back or train a new run")
+            raise DataError(
+                f"{source}: not the data that {self.folder} was started on; restore them or train a new run"
+            )
         return data
 
-    # ---- what it can do ---------------------------------------------------------------------------
+    # ---- use --------------------------------------------------------------------------------------
 
     def stream(self, prompt: str, stop: Sequence[str] = (), **settings: Any) -> Iterator[str]:
-        """Return an iterator over the text that follows a prompt, as it becomes certain; all is checked before."""
+        """Return an iterator over chunks of the text that follows a prompt; arguments are checked at once."""
         generate = getattr(self.task, "generate", None)
         if generate is None:
             raise ValueError(
@@ -145,14 +151,14 @@ class Run:
         return stream
 
     def generate(self, prompt: str, *, tokens: int = 200, stop: Sequence[str] = (), **settings: Any) -> str:
-        """Return a prompt and what the model continues it with.
+        """Return a prompt and the model's continuation.
 
         `temperature`, `top_k`, `top_p`, `min_p`, `repetition_penalty`, `greedy` and `seed` are as in `Settings`.
         """
         return prompt + "".join(self.stream(prompt, stop, tokens=tokens, **settings))
 
     def predict(self, inputs: Any, **settings: Any) -> list[Prediction]:
-        """Return what the model makes of inputs: translations of lines, captions of pictures."""
+        """Return the model's predictions for inputs: translations of lines, captions of pictures."""
         predict = getattr(self.task, "predict", None)
         if predict is None:
             raise ValueError(
@@ -161,13 +167,13 @@ class Run:
             )
         return list(predict(self.model, self.assets, inputs, **settings))
 
-    def attention(self, source: str, target: str) -> dict[str, Any]:
-        """Return how much each symbol of a target looked at each of a source, where the task knows."""
+    def attention(self, source: str, target: str) -> JsonObject:
+        """Return the attention weights from each symbol of a target to each of a source, where the task has them."""
         task: Any = self.task
         return dict(task.attention(self.model, self.assets, source, target))
 
     def evaluate(self, data: str | None = None, steps: int | None = None) -> Scores:
-        """Return every figure of the run's own test part, or of other data, with their definitions."""
+        """Return every score on the run's own test part, or on other data, with their definitions."""
         if steps is not None and steps < 1:
             raise SettingError(f"--steps: got {steps}, expected at least 1")
         dataset = self.dataset() if data is None else self.task.read(data, self.assets)
@@ -176,16 +182,16 @@ class Run:
     # ---- the folder -------------------------------------------------------------------------------
 
     def check_place(self) -> None:
-        """Refuse a folder that holds a run already, or anything that is no run's."""
+        """Raise a `FileError` for a folder that holds a run already, or other files."""
         if (self.folder / "config.json").exists():
-            raise FileError(f"{self.folder}: there is a run already; resume it with: recollect resume {self.folder}")
+            raise FileError(f"{self.folder}: a run already exists; resume it with: recollect resume {self.folder}")
         foreign = sorted(path.name for path in self.folder.glob("*") if path.name != ".lock")
         if foreign:
-            problem = f"holds {foreign[0]!r} and is no run, and nothing is overwritten"
+            problem = f"holds {foreign[0]!r} and is not a run; nothing was overwritten"
             raise FileError(f"{self.folder}: {problem}; choose another, as in --out {self.folder / 'run'}")
 
     def create(self, config: RunConfig, model: Any, assets: Assets, dataset: str) -> None:
-        """Begin a run: write its config, with the name of its data in the cache, and its assets."""
+        """Create the folder: write the config, with the name of the data in the cache, and the assets."""
         self.folder.mkdir(parents=True, exist_ok=True)
         for name, asset in assets.items():
             asset.save(self.folder / f"{name}.json")
@@ -193,7 +199,7 @@ class Run:
         write_file(self.folder / "config.json", json.dumps(saved, ensure_ascii=False, indent=1).encode() + b"\n")
 
     def extend(self, limits: Mapping[str, float]) -> None:
-        """Set the budget to what was spent so far and these limits more."""
+        """Set the budget to what is spent so far plus these limits."""
         saved = self.saved()
         rows = [row for row in self.metrics() if "tokens" in row]
         last = rows[-1] if rows else {"step": 0, "tokens": 0, "seconds": 0.0}
@@ -203,41 +209,41 @@ class Run:
             raise SettingError(f"--budget: got {more:g} epochs more, expected seconds, steps or tokens, as in 5m")
         training = saved["run"]["training"]
         training |= {"max_epochs": None} | dict.fromkeys(spent) | {name: spent[name] + more}
-        RunConfig.from_json(saved["run"])  # refuses what cannot be
+        RunConfig.from_json(saved["run"])  # checks it
         write_file(self.folder / "config.json", json.dumps(saved, ensure_ascii=False, indent=1).encode() + b"\n")
 
-    def finish(self, model: Any) -> None:
-        """Keep these weights as the run's result."""
+    def finish(self, model: nn.Module) -> None:
+        """Save these weights as the run's result."""
         save_weights(model, self.folder / "model.safetensors")
-        self.__dict__.pop("model", None)  # one that was loaded before
+        self.__dict__.pop("model", None)  # loaded before
 
-    def log(self, row: Mapping[str, Any], name: str = "metrics") -> None:
-        """Add a line to the metrics, or to the samples."""
+    def log(self, row: JsonMapping, name: str = "metrics") -> None:
+        """Append a line to the metrics, or to the samples."""
         with (self.folder / f"{name}.jsonl").open("a", encoding="utf-8") as file:
             file.write(json.dumps(row, ensure_ascii=False) + "\n")
 
-    def metrics(self) -> list[dict[str, Any]]:
-        """Return every update and evaluation."""
+    def metrics(self) -> list[JsonObject]:
+        """Return the rows of every update and evaluation."""
         return self._rows("metrics")
 
-    def samples(self) -> list[dict[str, Any]]:
-        """Return what the model made of an input at each evaluation."""
+    def samples(self) -> list[JsonObject]:
+        """Return the sample of each evaluation."""
         return self._rows("samples")
 
-    def _rows(self, name: str) -> list[dict[str, Any]]:
-        """Return a log's rows; a last line that was cut short by a crash is none."""
+    def _rows(self, name: str) -> list[JsonObject]:
+        """Return a log's rows, without a last line that a crash left incomplete."""
         path = self.folder / f"{name}.jsonl"
         lines = path.read_text(encoding="utf-8").split("\n")[:-1] if path.exists() else []
         return [json.loads(line) for line in lines]
 
     def cut_log(self, step: int) -> None:
-        """Drop what was logged after a step: it will be logged again."""
+        """Delete the rows after a step: they will be logged again."""
         for name in ("metrics", "samples"):
             kept = [json.dumps(row, ensure_ascii=False) + "\n" for row in self._rows(name) if row["step"] <= step]
             write_file(self.folder / f"{name}.jsonl", "".join(kept).encode())
 
     def prompt(self) -> str:
-        """Return an input of symbols that the run knows: the beginning of what its samples were made from."""
+        """Return an input of known symbols: the beginning of its samples' input."""
         rows = self.samples()
         known = rows[-1]["prompt"].partition("\ufffd")[0] if rows else ""
         lines = (line.lstrip("-") for line in known.splitlines())  # a leading dash would be read as an option
@@ -245,7 +251,7 @@ class Run:
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Keep other processes from training in this folder."""
+        """Lock the folder, so that no other process trains in it."""
         self.folder.mkdir(parents=True, exist_ok=True)
         with (self.folder / ".lock").open("w") as file:
             try:
@@ -260,7 +266,7 @@ def load(
 ) -> Run:
     """Return a run by its folder.
 
-    A run on a layer or a task of one's own keeps its name, never its code: pass the class again as `model` or `task`.
+    A run on a user-defined layer or task keeps its name, never its code: pass the class again as `model` or `task`.
     """
     run = Run(folder, device)
     saved = run.saved()

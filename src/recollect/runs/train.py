@@ -1,4 +1,4 @@
-"""From data and a model's name to a trained run, and on from where one stopped: `train` and `resume`."""
+"""`train` and `resume`: from data and a model's name to a trained run."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch import nn
 
 from recollect.core.machine import choose_device
 from recollect.core.serialize import WriteFailed
-from recollect.core.task import Task
+from recollect.core.task import Dataset, Task
+from recollect.core.types import JsonObject
 from recollect.laws.check import check_layer
 from recollect.models.own import MakeLayer, is_own, load_name, make_own, register_layer
 from recollect.runs.card import write_card
@@ -28,8 +29,8 @@ from recollect.training.checkpoint import load_checkpoint, newest_checkpoint, wh
 from recollect.training.loop import restore, train as run_loop
 from recollect.training.state import Diverged, TrainingState
 
-Report = Callable[[dict[str, Any]], None]
-CHECKED_WIDTH = 8  # of the layer of one's own that the laws are tried on
+Report: TypeAlias = Callable[[JsonObject], None]
+CHECKED_WIDTH = 8  # of a user-defined layer, when it is checked by the laws
 
 
 def train(
@@ -47,10 +48,10 @@ def train(
 ) -> Run:
     """Train a model on data and return the run, which is a folder.
 
-    data: a file, a folder, a glob, - or the name of a built-in. task: language unless the data say otherwise.
-    model: a family's name (see `recollect models`), or a layer of one's own: a class or function from a width to a
-    SequenceLayer, which must pass `check_layer`. budget: 30s, 5m, 2000steps, 1000000tokens or 3epochs. settings: what
-    `--set` takes; one that nothing uses is refused. report: called with every row of figures.
+    data: a file, a folder, a glob, - or the name of a built-in. task: by default the one that the data are for.
+    model: a family's name (see `recollect models`), or a user-defined layer: a class or function from a width to a
+    SequenceLayer, which must pass `check_layer`. budget: 30s, 5m, 2000steps, 1000000tokens or 3epochs. settings: as
+    those of `--set`; one that nothing uses raises an error. report: called with every row of metrics.
 
     >>> import tempfile, recollect as rc
     >>> folder = tempfile.mkdtemp()
@@ -73,7 +74,7 @@ def configure(
     budget: str = "60s",
     **settings: Any,
 ) -> RunConfig:
-    """Return the checked config of a run; classes of one's own, or files that name them, become known by name."""
+    """Return the checked config of a run; user-defined classes, or those of given files, are registered by name."""
     if isinstance(task, str) and is_own(task):
         task = register_task(load_name(task), task)
     elif not isinstance(task, str | None):
@@ -109,18 +110,18 @@ def begin(config: RunConfig, run: Run, report: Report) -> bool:
 def resume(
     run: Run, report: Report, notice: Callable[[str], None], device: str | None = None, budget: str | None = None
 ) -> bool:
-    """Resume a run where it stopped, on another device if asked; return whether its budget was spent.
+    """Resume a run where it stopped, on another device if given; return whether its budget was spent.
 
-    `budget` is what to spend beyond what was spent; without it a finished run has nothing left to do, and says so.
+    `budget` is added to what is spent; without it, a finished run is reported as finished.
     """
     if budget is not None:
         run.extend(parse_budget(budget))
     config = run.config()
-    place = choose_device(device or config.training.device)
+    target = choose_device(device or config.training.device)
     with run.lock():
         dataset = run.dataset()
-        torch.manual_seed(config.training.seed)  # for a run that stopped before its first checkpoint, and begins again
-        model = run.build().to(place)
+        torch.manual_seed(config.training.seed)  # for a run that stopped before its first checkpoint, and starts again
+        model = run.build().to(target)
         if counts(model):
             return _count(run, model, dataset, report)
         state = start(config, run.task, model, dataset)
@@ -134,18 +135,18 @@ def resume(
 
 
 def counts(model: nn.Module) -> bool:
-    """Return whether a model has nothing to optimise: it learns by counting."""
+    """Return whether a model has no parameters and is fitted by counting."""
     return not any(True for _ in model.parameters())
 
 
-def start(config: RunConfig, task: Task, model: Any, dataset: Any) -> TrainingState:
+def start(config: RunConfig, task: Task, model: nn.Module, dataset: Dataset) -> TrainingState:
     """Return the state of a training before its first update."""
     batches = task.batches(dataset, model, config.training.seed)
     compiled = torch.compile(model) if config.training.compile else None
     return TrainingState(model, batches, config.training.optimizer().build(model), task.loss, compiled=compiled)
 
 
-def _count(run: Run, model: Any, dataset: Any, report: Report) -> bool:
+def _count(run: Run, model: nn.Module, dataset: Dataset, report: Report) -> bool:
     run.task.fit(model, dataset)
     scores = run.task.measure(model, dataset, "valid")
     row = {"step": 0, f"valid_{scores.decisive}": scores.value}
@@ -156,13 +157,14 @@ def _count(run: Run, model: Any, dataset: Any, report: Report) -> bool:
     return True
 
 
-def _learn(config: RunConfig, run: Run, state: TrainingState, dataset: Any, report: Report) -> bool:
-    task, model = run.task, state.model
+def _learn(config: RunConfig, run: Run, state: TrainingState, dataset: Dataset, report: Report) -> bool:
+    task = run.task
+    model = state.model
     plan = config.training.plan(state.batches.predicted)
     scalars = open_tensorboard(run.folder, state.progress.step) if config.training.tensorboard else None
     log = RunLog(run, partial(task.sample, dataset=dataset), report, scalars)
 
-    def note(row: dict[str, Any]) -> None:
+    def note(row: JsonObject) -> None:
         done = state.progress
         carried = None if state.memory is None else state.memory.nbytes
         log.add(row, model, share=plan.budget.spent(done), best=done.best, memory_bytes=carried)
@@ -175,40 +177,32 @@ def _learn(config: RunConfig, run: Run, state: TrainingState, dataset: Any, repo
             device = next(model.parameters()).device
             write_card(run, model, task.about(dataset, model), device, state.progress.best_step or 0)
         except Diverged as error:
-            raise _with_advice(error, config, run) from error
+            intact, _ = newest_checkpoint(run.checkpoints)
+            rate = f"rate={config.training.rate / 3:.1g}"
+            words = ["recollect", "train", config.data, "-m", config.family, "--set", rate, "--out", f"{run.folder}-2"]
+            raise Diverged(f"{error}. The last good checkpoint is {intact}. Try: {shlex.join(words)}") from error
         except OSError as error:
-            raise _on_disk(error, run) from error
+            left = what_is_left(run.checkpoints)
+            is_known = isinstance(error, WriteFailed)
+            text = str(error) if is_known else f"{run.folder}: cannot be written ({error.strerror})"
+            raise WriteFailed(text if left in text else f"{text}. {left}") from error
     run.is_spent = is_spent
     return is_spent
 
 
 def keep_best(state: TrainingState, run: Run) -> None:
-    """Make the weights of the best validation figure the run's result."""
+    """Save the weights of the best validation score as the run's result."""
     best = run.build()
     load_checkpoint(run.checkpoints / f"step-{state.progress.best_step:08d}", best)
     run.finish(best)
 
 
-def _on_disk(error: OSError, run: Run) -> Exception:
-    """Return an error that names what could not be written, and what is left."""
-    left = what_is_left(run.checkpoints)
-    words = str(error) if isinstance(error, WriteFailed) else f"{run.folder}: cannot be written ({error.strerror})"
-    return WriteFailed(words if left in words else f"{words}. {left}")
-
-
-def _with_advice(error: Diverged, config: RunConfig, run: Run) -> Diverged:
-    good, _ = newest_checkpoint(run.checkpoints)
-    words = ["recollect", "train", config.data, "-m", config.family, "--set", f"rate={config.training.rate / 3:.1g}"]
-    again = shlex.join([*words, "--out", f"{run.folder}-2"])
-    return Diverged(f"{error}. The last good checkpoint is {good}. Try: {again}")
-
-
 @contextmanager
 def _asked_to_stop() -> Iterator[Callable[[], bool]]:
-    """Turn Ctrl-C into a question that training asks between two updates, so that no update is cut in half."""
+    """Yield a function that returns whether Ctrl-C was pressed: training stops between two updates."""
     asked: list[int] = []
     if threading.current_thread() is not threading.main_thread():
-        yield lambda: False  # only the main thread hears signals
+        yield lambda: False  # only the main thread receives signals
         return
     before = signal.signal(signal.SIGINT, lambda number, frame: asked.append(number))
     try:

@@ -1,1 +1,1 @@
-"""The kinds of runs: one file each, and the only place that knows a task."""
+"""The tasks, one file each: no other part of the package depends on a task."""

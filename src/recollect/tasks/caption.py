@@ -1,4 +1,4 @@
-"""Captions: a picture is remembered, and words about it predicted."""
+"""Image captioning: the words of a caption are predicted from the memory of a picture."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 
 from recollect.core.serialize import write_file
 from recollect.core.settings import CheckedSettings, setting
 from recollect.core.task import About, Assets, Baseline, Batches, Prediction, Scores
+from recollect.core.types import JsonMapping
 from recollect.data.images.caption_batches import CaptionBatches
 from recollect.data.images.captions import Captions, load_captions, read_caption_part, reopen_captions
 from recollect.data.images.pictures import open_pictures
@@ -31,15 +32,15 @@ class CaptionOptions(CheckedSettings):
     """Settings of a captioning run."""
 
     tokenizer: str | None = setting(
-        None, choices=("char", "byte", "word", "space", "bpe"), help="how text is cut; by default chosen by the text"
+        None, choices=("char", "byte", "word", "space", "bpe"), help="how text is split; by default chosen by the text"
     )
-    field: str | None = setting(None, help="the columns of a .tsv: picture,caption and perhaps a group")
+    field: str | None = setting(None, help="the columns of a .tsv: picture,caption and optionally a group")
     valid: str | None = setting(None, help="other captions to validate on; by default a part of DATA")
     test: str | None = setting(None, help="other captions to test on; by default a part of DATA")
-    batch_size: int = setting(16, least=1, help="captions read side by side")
+    batch_size: int = setting(16, least=1, help="captions in a batch")
     vocab_size: int | None = setting(None, least=1, help="of words and byte pairs")
     lowercase: bool = setting(False, help="train on lower case")
-    smoothing: float = setting(0.0, least=0.0, below=1.0, help="share of the target's probability spread over all")
+    smoothing: float = setting(0.0, least=0.0, below=1.0, help="label smoothing")
 
 
 @dataclass(frozen=True)
@@ -78,22 +79,22 @@ class CaptionTask:
         return load_captions(source, **{name: getattr(self.options, name) for name in names})
 
     def reopen(self, name: str) -> Captions | None:
-        """Return them from the cache."""
+        """Return the pictures and captions from the cache."""
         return reopen_captions(name)
 
     def read(self, source: str, assets: Assets) -> Captions:
-        """Read other captions with the run's tokenizer, as a test part; pictures have the run's size."""
+        """Read other captions with the run's tokenizer, as a test part; pictures must have the run's size."""
         tokenizer: LineTokenizer = assets["target_tokenizer"]
         part = read_caption_part(source, tokenizer, assets["picture_size"].size, self.options.field)
         return Captions(tokenizer, part, part, part, source)
 
     settings = staticmethod(settings_of)
 
-    def config(self, family: str, size: str, dataset: Captions, settings: Mapping[str, Any]) -> CaptionConfig:
-        """Return a family's config at a size; two ids stand behind the tokenizer's own."""
+    def config(self, family: str, size: str, dataset: Captions, settings: JsonMapping) -> CaptionConfig:
+        """Return a family's config at a size; the vocabulary has two ids more than the tokenizer."""
         return sized_captioner(family, dataset.tokenizer.model_size, dataset.size, size, **settings)
 
-    def build(self, config: Mapping[str, Any]) -> Captioner:
+    def build(self, config: JsonMapping) -> Captioner:
         """Return a model with new weights."""
         return Captioner(CaptionConfig(**config))
 
@@ -102,28 +103,28 @@ class CaptionTask:
         return {"target_tokenizer": dataset.tokenizer, "picture_size": PictureSize(dataset.size)}
 
     def load_assets(self, folder: Path) -> Assets:
-        """Read them back."""
+        """Read the assets back."""
         tokenizer = LineTokenizer.load(folder / "target_tokenizer.json")
         return {"target_tokenizer": tokenizer, "picture_size": PictureSize.load(folder / "picture_size.json")}
 
     def batches(self, dataset: Captions, model: Captioner, seed: int) -> Batches:
-        """Return captions of like length, `batch_size` of them with their pictures."""
+        """Return batches of `batch_size` captions of similar length, with their pictures."""
         ends = {"begin": dataset.begin, "end": dataset.end}
         return CaptionBatches(dataset.train, batch_size=self.options.batch_size, seed=seed, **ends)
 
     def fit(self, model: Captioner, dataset: Captions, limit: int | None = None) -> int:
-        """Refuse: no family of this task counts."""
+        """Raise a NotImplementedError: no family of this task is fitted by counting."""
         raise NotImplementedError
 
     def measure(self, model: Captioner, dataset: Captions, split: str, limit: int | None = None) -> Scores:
-        """Return the loss of a part's captions, each given its picture."""
+        """Return the loss of a part's captions, given their pictures (teacher forcing)."""
         found = score_captions(model, getattr(dataset, split), dataset.begin, dataset.end, limit=limit)
         return Scores({"loss": NATS}, {"captions given": {"loss": found.loss}})
 
     def evaluate(self, model: Captioner, dataset: Captions, assets: Assets, steps: int | None = None) -> Scores:
-        """Return the loss of the captions, and caption the pictures: greedily, and by a beam of 5.
+        """Return the loss of the captions, and the scores of generated ones: greedily, and with a beam of 5.
 
-        A picture with several captions is compared with each.
+        A picture with several captions is compared with each of them.
         """
         part = dataset.test
         forced = score_captions(model, part, dataset.begin, dataset.end)
@@ -139,13 +140,13 @@ class CaptionTask:
     def predict(
         self, model: Captioner, assets: Assets, inputs: str, beam: int = 5, nbest: int = 1
     ) -> Iterator[Prediction]:
-        """Caption a picture, the pictures of a folder or those of an array file."""
+        """Return captions of a picture, of the pictures in a folder or of those in an array file."""
         pictures = open_pictures(inputs, model.config.size, "as those that the run was trained on")
         found = caption(model, assets["target_tokenizer"], pictures.pixels, patient(beam, LONGEST, nbest))
         return (answered(name, best) for name, best in zip(pictures.names, found, strict=True))
 
     def baselines(self, dataset: Captions) -> list[Baseline]:
-        """Return the loss of knowing how often each symbol comes in captions."""
+        """Return the loss of the unigram model of captions."""
         flat = dataset.train.pairs.targets.flat, dataset.test.pairs.targets.flat
         return [Baseline("unigram", unigram_loss(*flat, dataset.tokenizer.model_size))]
 
@@ -156,9 +157,9 @@ class CaptionTask:
         return dataset.valid.pairs.source_line(0), " → " + found[0][0].text
 
     def about(self, dataset: Captions, model: Captioner) -> About:
-        """Return what the card says."""
+        """Return the contents of the model card."""
         return About(
-            noun={"en": "A captioner", "zh": "看图说话模型"},
+            noun={"en": "An image captioner", "zh": "图像描述模型"},
             symbols=dataset.tokenizer.kind,
             vocabulary=dataset.tokenizer.vocab_size,
             parts=(len(dataset.train), len(dataset.valid), len(dataset.test)),
@@ -170,7 +171,7 @@ class CaptionTask:
 
 @torch.no_grad()
 def _bytes(model: Captioner, dataset: Captions) -> int:
-    """Return the bytes that one row remembers after a picture and a caption."""
+    """Return the bytes of one row's memory after a picture and a caption."""
     memory = remember(model, dataset.valid.pictures_of([0]))
     was_training = model.training
     ids = torch.zeros(1, READ, dtype=torch.long, device=next(model.parameters()).device)

@@ -1,12 +1,12 @@
-"""Language models: text is read, and what comes next is predicted."""
+"""Language modelling: the next symbol of a text is predicted."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import numpy as np
 import torch
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from recollect.core.settings import CheckedSettings, setting
 from recollect.core.task import About, Assets, Baseline, Batches, Measure, Scores
+from recollect.core.types import JsonMapping
 from recollect.data.error import DataError
 from recollect.data.text.batches import Streams, Windows, gather
 from recollect.data.text.corpus import Corpus, load_corpus, read_ids, reopen_corpus
@@ -34,12 +35,12 @@ from recollect.layers.ngram.markov import Markov
 from recollect.models.language import FAMILIES, LanguageConfig, LanguageModel, settings_of
 from recollect.models.sizes import sized
 from recollect.training.objective import NextSymbol
-from recollect.training.truncation import Truncation
+from recollect.training.truncation import Kind, Truncation
 
 PROMPT = 8  # symbols of the validation text that a sample continues
-SAMPLE = 60  # symbols that it adds
-READ = (1_000, 16_000)  # symbols after which the memory is measured
-CHUNK = 10_000_000  # symbols that a model counts at once
+SAMPLE = 60  # symbols of a sample
+READ = (1_000, 16_000)  # numbers of symbols after which the memory is measured
+CHUNK = 10_000_000  # symbols that are counted in one call
 TRUNCATIONS = ("regular", "full", "random", "reweighted")
 MEASURES = {
     "loss": NATS,
@@ -54,16 +55,16 @@ class LanguageOptions(CheckedSettings):
     """Settings of a language run."""
 
     tokenizer: str | None = setting(
-        None, choices=("char", "byte", "word", "space", "bpe"), help="how text is cut; by default chosen by the text"
+        None, choices=("char", "byte", "word", "space", "bpe"), help="how text is split; by default chosen by the text"
     )
     field: str | None = setting(None, help="the field of .jsonl, .csv and .tsv that holds the text")
     valid: str | None = setting(None, help="another text to validate on; by default a part of DATA")
     test: str | None = setting(None, help="another text to test on; by default a part of DATA")
-    batch_size: int = setting(16, least=1, help="rows read side by side")
-    steps: int = setting(128, least=1, help="symbols to a batch row; the mean where lengths are random")
+    batch_size: int = setting(16, least=1, help="rows in a batch")
+    steps: int = setting(128, least=1, help="symbols in a row of a batch; the mean where lengths are random")
     truncation: str = setting("regular", choices=TRUNCATIONS, help="where back-propagation through time is cut")
     every: int = setting(16, least=1, help="random, reweighted: symbols between possible cuts")
-    smoothing: float = setting(0.0, least=0.0, below=1.0, help="share of the target's probability spread over all")
+    smoothing: float = setting(0.0, least=0.0, below=1.0, help="label smoothing")
 
 
 class LanguageTask:
@@ -78,7 +79,7 @@ class LanguageTask:
 
     def __init__(self, options: LanguageOptions | None = None) -> None:
         self.options = options or LanguageOptions()
-        kind: Any = self.options.truncation
+        kind = cast(Kind, self.options.truncation)  # checked by the options
         self.truncation = Truncation(kind, self.options.steps, self.options.every)
         self.loss = NextSymbol(self.options.smoothing, self.truncation)
 
@@ -95,18 +96,16 @@ class LanguageTask:
         """Read another text with the run's tokenizer, as a test part."""
         tokenizer: Tokenizer = assets["tokenizer"]
         ids, ends = read_ids(source, tokenizer, self.options.field)
-        none: NDArray[Any] = ids[:0]
-        return Corpus(
-            tokenizer, none, none, np.asarray(ids), {"train": ends[:0], "valid": ends[:0], "test": ends}, source
-        )
+        parts = {"train": ends[:0], "valid": ends[:0], "test": ends}
+        return Corpus(tokenizer, ids[:0], ids[:0], np.asarray(ids), parts, source)
 
     settings = staticmethod(settings_of)
 
-    def config(self, family: str, size: str, dataset: Corpus, settings: Mapping[str, Any]) -> LanguageConfig:
+    def config(self, family: str, size: str, dataset: Corpus, settings: JsonMapping) -> LanguageConfig:
         """Return a family's config at a size."""
         return sized(family, dataset.tokenizer.vocab_size, size, **settings)
 
-    def build(self, config: Mapping[str, Any]) -> LanguageModel:
+    def build(self, config: JsonMapping) -> LanguageModel:
         """Return a model with new weights."""
         return LanguageModel(LanguageConfig(**config))
 
@@ -119,47 +118,51 @@ class LanguageTask:
         return {"tokenizer": Tokenizer.load(folder / "tokenizer.json")}
 
     def batches(self, dataset: Corpus, model: LanguageModel, seed: int) -> Batches:
-        """Return a carried stream, or windows where nothing is carried."""
-        rows: dict[str, Any] = {"batch_size": self.options.batch_size, "steps": self.options.steps, "seed": seed}
-        text: dict[str, Any] = {"ids": dataset.train, "ends": dataset.ends["train"]}
-        return Streams(length=self.truncation.length, **rows, **text) if model.carries else Windows(**rows, **text)
+        """Return streams, where the memory is carried from batch to batch, else windows."""
+        ids = dataset.train
+        ends = dataset.ends["train"]
+        rows, steps = self.options.batch_size, self.options.steps
+        if model.carries:
+            return Streams(ids, rows, steps, ends=ends, seed=seed, length=self.truncation.length)
+        return Windows(ids, rows, steps, ends=ends, seed=seed)
 
     def fit(self, model: LanguageModel, dataset: Corpus, limit: int | None = None) -> int:
-        """Count n-grams: each document is one row, read once."""
+        """Count n-grams, and return the number of symbols counted; each document is one row."""
         ids, ends = _beginning(dataset, "train", limit)
         count_symbols(model, ids, ends=ends)
         return len(ids)
 
     def measure(self, model: LanguageModel, dataset: Corpus, split: str, limit: int | None = None) -> Scores:
-        """Return the loss over a part, carried where training carries, in cold windows otherwise."""
+        """Return the loss over a part: with a carried memory where training carries it, else in separate windows."""
         ids, ends = _beginning(dataset, split, limit)
         return validation_scores(model, ids, self.options.steps, ends)
 
     def evaluate(self, model: LanguageModel, dataset: Corpus, assets: Assets, steps: int | None = None) -> Scores:
-        """Return every figure of the test part, carried and in cold windows, and the loss by position."""
-        ids, ends = np.asarray(dataset.test), dataset.ends["test"]
+        """Return every score of the test part, with a carried memory and in cold windows, and the loss by position."""
+        ids = np.asarray(dataset.test)
+        ends = dataset.ends["test"]
         if len(ids) == len(ends):
             raise DataError(f"{dataset.name}: got {len(ids)} symbols, expected at least 2 to predict one")
         steps = steps or self.options.steps
         predicted = np.delete(ids, [0, *ends[:-1]])  # not the documents' first symbols
         text = assets["tokenizer"].decode(predicted)
-        ways = {"carried": score_carried} if model.carries else {}
-        ways["cold windows"] = score_windows
-        rows = {name: _figures(way(model, ids, steps, ends=ends), text) for name, way in ways.items()}
+        variants = {"carried": score_carried} if model.carries else {}
+        variants["cold windows"] = score_windows
+        rows = {name: _scores(score(model, ids, steps, ends=ends), text) for name, score in variants.items()}
         details = {"symbols": len(ids), "steps": steps, "by_position": loss_by_position(model, ids, steps, ends=ends)}
         return Scores(MEASURES, rows, details)
 
     def generate(
         self, model: LanguageModel, assets: Assets, prompt: str, stop: Sequence[str] = (), **settings: Any
     ) -> Iterator[str]:
-        """Return an iterator over the text that follows a prompt, as it becomes certain; all is checked before."""
+        """Return an iterator over chunks of the text that follows a prompt; arguments are checked at once."""
         tokenizer: Tokenizer = assets["tokenizer"]
         tokenizer.encode(prompt, strict=True)  # refuses unknown symbols
         how = Settings(prohibited=tokenizer.unseen, **settings)
-        return (pieces[0] for pieces in stream_text(model, tokenizer, [prompt], how, stop=stop))
+        return (chunks[0] for chunks in stream_text(model, tokenizer, [prompt], how, stop=stop))
 
     def baselines(self, dataset: Corpus) -> list[Baseline]:
-        """Return the loss of knowing the vocabulary alone, and of knowing how often each symbol comes."""
+        """Return the losses of the uniform and of the unigram model."""
         size = dataset.tokenizer.vocab_size
         return [
             Baseline("uniform", math.log(size)),
@@ -167,18 +170,18 @@ class LanguageTask:
         ]
 
     def sample(self, model: LanguageModel, dataset: Corpus) -> tuple[str, str]:
-        """Return the beginning of the validation text, and a line that the model continues it with."""
+        """Return the beginning of the validation text, and the model's continuation."""
         tokenizer = dataset.tokenizer
         prompt = first_words(tokenizer, dataset.valid[: dataset.ends["valid"][0]])
         table = model.config.max_length  # of learned positions
         left = SAMPLE if table is None else max(table - len(tokenizer.encode(prompt)), 0)
-        # Draws come from a generator of their own, so that training is not moved.
+        # Sampling has its own random generator, so that training does not depend on it.
         settings = Settings(tokens=min(SAMPLE, left), temperature=0.8, prohibited=tokenizer.unseen)
         return prompt, generate_text(model, tokenizer, [prompt], settings)[0].text
 
     def about(self, dataset: Corpus, model: LanguageModel) -> About:
-        """Return what the card says."""
-        reads = (min(read, model.config.max_length or read) for read in READ)  # a table of positions ends
+        """Return the contents of the model card."""
+        reads = (min(read, model.config.max_length or read) for read in READ)  # a table of positions has an end
         return About(
             noun={"en": "A language model", "zh": "语言模型"},
             symbols=dataset.tokenizer.kind,
@@ -191,7 +194,7 @@ class LanguageTask:
 
 
 def count_symbols(model: LanguageModel, ids: NDArray[Any], chunk: int = CHUNK, ends: Ends = None) -> None:
-    """Train a model that counts: each document is one row, read once."""
+    """Fit a Markov model: each document is one row, counted once."""
     markov = model.body
     assert isinstance(markov, Markov)
     for places, lengths in Documents(ids, ends).by_length(rows=chunk, cells=chunk):
@@ -201,32 +204,33 @@ def count_symbols(model: LanguageModel, ids: NDArray[Any], chunk: int = CHUNK, e
 
 
 def first_words(tokenizer: Tokenizer, ids: NDArray[Any]) -> str:
-    """Return the beginning of a text, without a character that is cut in half."""
-    decoding, some = tokenizer.stream(), [int(i) for i in ids[:PROMPT]]
+    """Return the beginning of a text, without an incomplete character at its end."""
+    decoding = tokenizer.stream()
+    some = [int(i) for i in ids[:PROMPT]]
     return "".join(decoding.step(i) or "" for i in some) or tokenizer.decode(some)
 
 
 def bytes_after(model: LanguageModel, steps: int) -> int:
-    """Return the bytes that one row remembers after so many symbols.
+    """Return the bytes of one row's memory after so many symbols.
 
-    Where the bytes are constant the first thousand are really read. Where they grow all are, but by tensors that have
-    shapes and no values: attention to all of 16,000 steps would take its time.
+    Where they are constant, the first thousand symbols are read. Where they grow, all are, on the meta device, since
+    attention to all of 16,000 steps would take long.
     """
     if model.growth == "constant":
-        place = model._home()[1] or torch.device("cpu")
-        ids, was_training = torch.zeros(1, min(steps, READ[0]), dtype=torch.long, device=place), model.training
+        device = model._home()[1] or torch.device("cpu")
+        ids = torch.zeros(1, min(steps, READ[0]), dtype=torch.long, device=device)
+        was_training = model.training
         with torch.no_grad():
             memory = model.eval()(ids)[1]
         model.train(was_training)
     else:
         with torch.no_grad(), torch.device("meta"):
-            memory = LanguageModel(LanguageConfig(**asdict(model.config))).eval()(
-                torch.zeros(1, steps, dtype=torch.long)
-            )[1]
+            twin = LanguageModel(LanguageConfig(**asdict(model.config))).eval()
+            memory = twin(torch.zeros(1, steps, dtype=torch.long))[1]
     return memory.nbytes
 
 
-def _figures(score: Likelihood, text: str) -> dict[str, float]:
+def _scores(score: Likelihood, text: str) -> dict[str, float]:
     return {
         "loss": score.loss,
         "perplexity": score.perplexity if score.loss < 700 else math.inf,
@@ -236,7 +240,8 @@ def _figures(score: Likelihood, text: str) -> dict[str, float]:
 
 
 def _beginning(dataset: Corpus, split: str, limit: int | None) -> tuple[NDArray[Any], NDArray[np.int64]]:
-    """Return the first symbols of a part, all without a limit, and where documents end among them."""
-    ids, ends = getattr(dataset, split), dataset.ends[split]
+    """Return the first `limit` symbols of a part (None: all), and the ends of the documents in them."""
+    ids: NDArray[Any] = getattr(dataset, split)
+    ends = dataset.ends[split]
     size = len(ids) if limit is None else min(limit, len(ids))
     return ids[:size], np.append(ends[ends < size], size)

@@ -1,17 +1,17 @@
-"""The tasks by name: the package's own, and anybody's as path/to/file.py:Name."""
+"""The tasks by name: the package's own, and user-defined ones as path/to/file.py:Name."""
 
 from __future__ import annotations
 
 from dataclasses import is_dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import cast
 
 from recollect.core.task import Task
 from recollect.core.validate import nearest
 from recollect.models.own import is_own
 
-HOMES = {  # looked up when first used: a command line names them without importing torch
+HOMES = {  # imported when first used: the command line lists the names without importing torch
     "language": ("recollect.tasks.language", "LanguageTask"),
     "translate": ("recollect.tasks.translate", "TranslateTask"),
     "summarise": ("recollect.tasks.translate", "SummariseTask"),
@@ -21,36 +21,35 @@ _own: dict[str, type[Task]] = {}
 
 
 def register_task(kind: type[Task], name: str | None = None) -> str:
-    """Make a task of one's own known by a name, and return the name."""
+    """Register a user-defined task under a name, by default `module:Name`, and return the name."""
     missing = [
         part for part in ("name", "Options", "families", "default_model", "open", "build") if not hasattr(kind, part)
     ]
     if missing or not is_dataclass(kind.Options):
         lacks = ", ".join(missing) or "Options that are a dataclass"
-        raise ValueError(f"{kind.__name__}: no task, it lacks {lacks}; see docs/guide/add-a-task.md")
+        raise ValueError(f"{kind.__name__}: not a task, it lacks {lacks}; see docs/guide/add-a-task.md")
     known = name or f"{kind.__module__}:{kind.__qualname__}"
     _own[known] = kind
     return known
 
 
 def task_named(name: str) -> type[Task]:
-    """Return a task's class; refuse a name that does not exist, and code that nobody asked for."""
+    """Return a task's class; raise a ValueError for an unknown name, and for user code that is not registered."""
     if name in _own:
         return _own[name]
     if name in HOMES:
         module, kind = HOMES[name]
-        found: Any = getattr(import_module(module), kind)
-        return found
+        return cast(type[Task], getattr(import_module(module), kind))
     if is_own(name):
         raise ValueError(
-            f"task: {name} is somebody's own code, which is never loaded without being asked for; "
+            f"task: {name} is user code, which is never loaded without a request; "
             f"pass the class (rc.load(RUN, task=MyTask)) or the file (--task {name})"
         )
     raise ValueError(f"task: got {name!r}, expected one of {', '.join(HOMES)}{nearest(name, HOMES)}")
 
 
 def guess_task(data: str) -> str:
-    """Return the task that the data themselves ask for: generated pairs, captioned pictures, or else a text."""
+    """Return the task that data are for: generated pairs, captioned pictures, or else a text."""
     name = data.partition(":")[0]
     if name in import_module("recollect.data.synthetic.pair_generators").PAIR_TASKS:
         return "translate"

@@ -1,16 +1,17 @@
-"""Translation, summaries, any sequence into another: a source is remembered, and the target predicted from it."""
+"""Sequence to sequence, such as translation and summaries: a target is predicted from the memory of its source."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 
 from recollect.core.settings import CheckedSettings, setting
 from recollect.core.task import About, Answer, Assets, Baseline, Batches, Measure, Prediction, Scores
+from recollect.core.types import JsonMapping, JsonObject
 from recollect.data.error import DataError
 from recollect.data.pairs.pair_batches import PairBatches
 from recollect.data.pairs.pairs import Pairs, load_pairs, read_part, reopen_pairs
@@ -25,9 +26,9 @@ from recollect.models.sizes import sized_translator
 from recollect.models.translation import FAMILIES, TranslationConfig, Translator, settings_of
 from recollect.training.objective import NextSymbol
 
-SAMPLE = 60  # symbols that a sample has at most
+SAMPLE = 60  # symbols of a sample, at most
 READ = 20  # symbols of a source, and of a target, after which the memory is measured
-LONGEST = 200  # symbols of a target
+LONGEST = 200  # symbols of a target, at most
 ENDINGS = (".txt", ".tsv", ".csv", ".jsonl", ".gz")
 MEASURES = {
     "loss": NATS,
@@ -36,7 +37,7 @@ MEASURES = {
     "bleu_lowercase": Measure("BLEU, lower case", "sacrebleu's corpus BLEU, lower case", lower_is_better=False),
     "chrf": Measure("chrF", "sacrebleu's chrF2", lower_is_better=False),
     "rouge_l": Measure("ROUGE-L", "F1 of the longest common subsequence, mean over pairs", lower_is_better=False),
-    "exact": Measure("exact", "share of targets that are equal to their reference", lower_is_better=False),
+    "exact": Measure("exact", "share of outputs that equal their reference", lower_is_better=False),
 }
 
 
@@ -45,7 +46,7 @@ class PairOptions(CheckedSettings):
     """Settings of a run on pairs."""
 
     tokenizer: str | None = setting(
-        None, choices=("char", "byte", "word", "space", "bpe"), help="how text is cut; by default chosen by the text"
+        None, choices=("char", "byte", "word", "space", "bpe"), help="how text is split; by default chosen by the text"
     )
     field: str | None = setting(None, help="the two fields of .jsonl, .csv and .tsv, as in en,fr")
     valid: str | None = setting(None, help="other pairs to validate on; by default a part of DATA")
@@ -55,8 +56,8 @@ class PairOptions(CheckedSettings):
     joint: bool = setting(True, help="one vocabulary for both sides")
     vocab_size: int | None = setting(None, least=1, help="of words and byte pairs")
     lowercase: bool = setting(False, help="train on lower case")
-    limit: int | None = setting(None, least=1, help="symbols on a side beyond which a pair is not trained on")
-    smoothing: float = setting(0.0, least=0.0, below=1.0, help="share of the target's probability spread over all")
+    limit: int | None = setting(None, least=1, help="leave out pairs with more symbols than this on a side")
+    smoothing: float = setting(0.0, least=0.0, below=1.0, help="label smoothing")
 
 
 class TranslateTask:
@@ -91,13 +92,13 @@ class TranslateTask:
 
     settings = staticmethod(settings_of)
 
-    def config(self, family: str, size: str, dataset: Pairs, settings: Mapping[str, Any]) -> TranslationConfig:
-        """Return a family's config at a size; two ids stand behind the tokenizers' own."""
+    def config(self, family: str, size: str, dataset: Pairs, settings: JsonMapping) -> TranslationConfig:
+        """Return a family's config at a size; the vocabularies have two ids more than the tokenizers."""
         shared = self.options.joint and bool(settings.get("tied"))
         sizes = dataset.source_tokenizer.model_size, dataset.target_tokenizer.model_size
         return sized_translator(family, *sizes, size, shared=shared, **settings)
 
-    def build(self, config: Mapping[str, Any]) -> Translator:
+    def build(self, config: JsonMapping) -> Translator:
         """Return a model with new weights."""
         return Translator(TranslationConfig(**config))
 
@@ -110,21 +111,21 @@ class TranslateTask:
         return {f"{s}_tokenizer": LineTokenizer.load(folder / f"{s}_tokenizer.json") for s in ("source", "target")}
 
     def batches(self, dataset: Pairs, model: Translator, seed: int) -> Batches:
-        """Return pairs of like length, as many as `batch_size` · `steps` symbols hold."""
+        """Return batches of pairs of similar length, of at most `batch_size` · `steps` symbols."""
         tokens = self.options.batch_size * self.options.steps
         return PairBatches(dataset.train, begin=dataset.begin, end=dataset.end, tokens=tokens, seed=seed)
 
     def fit(self, model: Translator, dataset: Pairs, limit: int | None = None) -> int:
-        """Refuse: no family of this task counts."""
+        """Raise a NotImplementedError: no family of this task is fitted by counting."""
         raise NotImplementedError
 
     def measure(self, model: Translator, dataset: Pairs, split: str, limit: int | None = None) -> Scores:
-        """Return the loss of a part's targets, each given its source."""
+        """Return the loss of a part's targets, given their sources (teacher forcing)."""
         found = score_targets(model, getattr(dataset, split), dataset.begin, dataset.end, limit=limit)
         return Scores({"loss": NATS}, {"targets given": {"loss": found.loss}})
 
     def evaluate(self, model: Translator, dataset: Pairs, assets: Assets, steps: int | None = None) -> Scores:
-        """Return the loss of the targets, and translate the sources: greedily, and by a beam of 5."""
+        """Return the loss of the targets, and the scores of generated ones: greedily, and with a beam of 5."""
         part = dataset.test
         forced = score_targets(model, part, dataset.begin, dataset.end)
         given = {"loss": forced.loss, "perplexity": forced.perplexity}
@@ -146,14 +147,14 @@ class TranslateTask:
         found = translate(model, tongues(assets), lines, Search(width=beam, nbest=nbest, tokens=LONGEST))
         return (answered(line, best) for line, best in zip(lines, found, strict=True))
 
-    def attention(self, model: Translator, assets: Assets, source: str, target: str) -> dict[str, Any]:
-        """Return how much each symbol of the target looked at each of the source, with their names."""
+    def attention(self, model: Translator, assets: Assets, source: str, target: str) -> JsonObject:
+        """Return the attention weights from each symbol of the target to each of the source, with their names."""
         sides = tongues(assets)
         weights = attention_map(model, sides, source, target)
         return {"weights": weights, "source": sides.source.symbols(source), "target": sides.target.symbols(target)}
 
     def baselines(self, dataset: Pairs) -> list[Baseline]:
-        """Return the loss of knowing how often each symbol comes in targets."""
+        """Return the loss of the unigram model of targets."""
         flat = dataset.train.targets.flat, dataset.test.targets.flat
         return [Baseline("unigram", unigram_loss(*flat, dataset.target_tokenizer.model_size))]
 
@@ -164,7 +165,7 @@ class TranslateTask:
         return source, " → " + found[0][0].text
 
     def about(self, dataset: Pairs, model: Translator) -> About:
-        """Return what the card says."""
+        """Return the contents of the model card."""
         return About(
             noun=self.noun,
             symbols=dataset.target_tokenizer.kind,
@@ -177,10 +178,10 @@ class TranslateTask:
 
 
 class SummariseTask(TranslateTask):
-    """Predict a summary from its text, which it is to the text as a translation is to a sentence."""
+    """Predict a summary from its text, as a translation from its source."""
 
     name: ClassVar[str] = "summarise"
-    noun: ClassVar[Mapping[str, str]] = {"en": "A model of summaries", "zh": "摘要模型"}
+    noun: ClassVar[Mapping[str, str]] = {"en": "A summariser", "zh": "摘要模型"}
 
 
 def tongues(assets: Assets) -> Tongues:
@@ -207,8 +208,10 @@ def answered(source: str, best: Sequence[Translation]) -> Prediction:
 
 
 def agreement(lines: list[str], references: list[str]) -> tuple[dict[str, float], list[str]]:
-    """Return how well lines agree with their references by every measure, and sacrebleu's signatures."""
-    cased, lower, characters = bleu(lines, references), bleu(lines, references, lowercase=True), chrf(lines, references)
+    """Return every measure of lines against their references, and sacrebleu's signatures."""
+    cased = bleu(lines, references)
+    lower = bleu(lines, references, lowercase=True)
+    characters = chrf(lines, references)
     figures = {
         "bleu": cased["score"],
         "bleu_lowercase": lower["score"],
@@ -221,9 +224,10 @@ def agreement(lines: list[str], references: list[str]) -> tuple[dict[str, float]
 
 @torch.no_grad()
 def _bytes(model: Translator) -> int:
-    """Return the bytes that one row remembers after a source and a target."""
-    place = next(model.parameters()).device
-    ids, was_training = torch.zeros(1, READ, dtype=torch.long, device=place), model.training
+    """Return the bytes of one row's memory after a source and a target."""
+    device = next(model.parameters()).device
+    ids = torch.zeros(1, READ, dtype=torch.long, device=device)
+    was_training = model.training
     memory = model.eval()(ids, model.remember(ids))[1]
     model.train(was_training)
     return memory.nbytes

@@ -1,8 +1,8 @@
-"""A checkpoint: all that a run needs to go on as if it had never stopped.
+"""A checkpoint: everything that a run needs to resume as if it had never stopped.
 
-A folder with the weights, the optimizer's tensors, the random numbers' state, the carried memory, and `state.json` that
-holds the rest and the checksums of the others. It is written under another name and renamed when whole; the newest that
-is whole is the one to go on from.
+A folder with the weights, the optimizer's tensors, the state of the random number generator, the carried memory, and
+`state.json`, which holds the rest and the checksums of the others. It is written under a temporary name and renamed
+when complete; a run resumes from the newest intact one.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import os
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -30,6 +29,7 @@ from recollect.core.serialize import (
     write_file,
     write_tensors,
 )
+from recollect.core.types import JsonObject
 
 VERSION = 1
 PREFIX = "step-"
@@ -37,7 +37,7 @@ PREFIX = "step-"
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a run is."""
+    """The progress of a run."""
 
     step: int = 0
     tokens: int = 0
@@ -46,7 +46,7 @@ class Progress:
     best_step: int | None = None
     evaluated: int | None = None  # the step of the latest evaluation
     worse: int = 0  # evaluations since the best
-    setbacks: int = 0  # evaluations in all that were not the best
+    setbacks: int = 0  # all evaluations that did not improve on the best
 
 
 def save_checkpoint(
@@ -55,44 +55,33 @@ def save_checkpoint(
     optimizer: torch.optim.Optimizer,
     memory: Memory | None,
     progress: Progress,
-    data_state: dict[str, Any],
+    data_state: JsonObject,
     *,
     keep: int = 2,
 ) -> Path:
-    """Write a checkpoint, then drop the oldest beyond `keep`; the best one stays."""
+    """Write a checkpoint, then delete the oldest beyond `keep`; the best one is kept."""
     final = folder / f"{PREFIX}{progress.step:08d}"
     beside = folder / f"{final.name}.new"
     shutil.rmtree(beside, ignore_errors=True)
     try:
         beside.mkdir(parents=True)
-        _write_parts(beside, model, optimizer, memory, progress, data_state)
+        save_weights(model, beside / "model.safetensors")
+        write_tensors(optimizer_tensors(optimizer), beside / "optimizer.safetensors", {})
+        write_tensors({"torch": torch.get_rng_state()}, beside / "random.safetensors", {})
+        if memory is not None:
+            save_memory(memory, beside / "memory.safetensors")
+        state = {"version": VERSION, "progress": vars(progress), "data": data_state, "files": _checksums(beside)}
+        write_file(beside / "state.json", json.dumps(state).encode())
         _put_in_place(beside, final)
     except OSError as error:
         shutil.rmtree(beside, ignore_errors=True)
         raise WriteFailed(f"{error}. {what_is_left(folder)}") from error
-    _drop_old(folder, keep, progress.best_step)
+    _delete_old(folder, keep, progress.best_step)
     return final
 
 
-def _write_parts(
-    beside: Path,
-    model: nn.Module,
-    optimizer: torch.optim.Optimizer,
-    memory: Memory | None,
-    progress: Progress,
-    data_state: dict[str, Any],
-) -> None:
-    save_weights(model, beside / "model.safetensors")
-    write_tensors(optimizer_tensors(optimizer), beside / "optimizer.safetensors", {})
-    write_tensors({"torch": torch.get_rng_state()}, beside / "random.safetensors", {})
-    if memory is not None:
-        save_memory(memory, beside / "memory.safetensors")
-    state = {"version": VERSION, "progress": vars(progress), "data": data_state, "files": _checksums(beside)}
-    write_file(beside / "state.json", json.dumps(state).encode())
-
-
 def _put_in_place(beside: Path, final: Path) -> None:
-    """Give a whole checkpoint its name; one of the same step steps aside first, so that there is always one."""
+    """Rename a complete checkpoint to its name; one of the same step is renamed first, so that one always exists."""
     aside = final.with_name(f"{final.name}.old")
     if final.exists():
         shutil.rmtree(aside, ignore_errors=True)
@@ -101,26 +90,19 @@ def _put_in_place(beside: Path, final: Path) -> None:
     shutil.rmtree(aside, ignore_errors=True)
 
 
-def _put_back(folder: Path) -> None:
-    """Give its name back to a checkpoint that had stepped aside for one that never came."""
-    for aside in folder.glob(f"{PREFIX}????????.old"):
-        if not aside.with_suffix("").exists():
-            os.replace(aside, aside.with_suffix(""))
-
-
 def what_is_left(folder: Path) -> str:
-    """Say, after a write that failed, what can be gone on from."""
+    """Return, after a failed write, what the run can be resumed from, with the command."""
     try:
-        good, _ = newest_checkpoint(folder)
+        intact, _ = newest_checkpoint(folder)
     except FileError:
-        return f"There is no checkpoint yet. Begin again with: recollect resume {folder.parent}"
-    return f"The last checkpoint, {good}, is whole. Go on with: recollect resume {folder.parent}"
+        return f"There is no checkpoint yet. Start again with: recollect resume {folder.parent}"
+    return f"The last checkpoint, {intact}, is intact. Resume with: recollect resume {folder.parent}"
 
 
 def load_checkpoint(
     path: Path, model: nn.Module, optimizer: torch.optim.Optimizer | None = None
-) -> tuple[Progress, dict[str, Any], Memory | None]:
-    """Put model, optimiser and random numbers back; give the progress, the data's place and the carried memory."""
+) -> tuple[Progress, JsonObject, Memory | None]:
+    """Restore model, optimiser and random numbers; return the progress, the data's position and the carried memory."""
     state = read_state(path)
     load_weights(model, path / "model.safetensors")
     if optimizer is not None:
@@ -132,8 +114,10 @@ def load_checkpoint(
 
 
 def newest_checkpoint(folder: Path) -> tuple[Path, list[str]]:
-    """Find the newest whole checkpoint, with a notice for each damaged one that was passed over."""
-    _put_back(folder)
+    """Return the newest intact checkpoint, and a notice for each damaged one that was skipped."""
+    for aside in folder.glob(f"{PREFIX}????????.old"):  # renamed for one that was never completed
+        if not aside.with_suffix("").exists():
+            os.replace(aside, aside.with_suffix(""))
     notices = []
     for path in sorted(folder.glob(f"{PREFIX}????????"), reverse=True):
         try:
@@ -142,13 +126,13 @@ def newest_checkpoint(folder: Path) -> tuple[Path, list[str]]:
             notices.append(f"{error}; the one before is used")
         else:
             return path, notices
-    raise FileError(f"{folder}: no whole checkpoint; train again" + "".join(f" ({n})" for n in notices))
+    raise FileError(f"{folder}: no intact checkpoint; train again" + "".join(f" ({n})" for n in notices))
 
 
-def read_state(path: Path) -> dict[str, Any]:
-    """Read a checkpoint's state and refuse it unless every file is whole."""
+def read_state(path: Path) -> JsonObject:
+    """Read a checkpoint's state; raise a `FileError` unless every file is intact."""
     try:
-        state: dict[str, Any] = json.loads((path / "state.json").read_text(encoding="utf-8"))
+        state: JsonObject = json.loads((path / "state.json").read_text(encoding="utf-8"))
         files = state["files"]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise FileError(f"{path}: damaged, its state cannot be read ({error})") from error
@@ -160,7 +144,7 @@ def read_state(path: Path) -> dict[str, Any]:
 
 
 def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """Name the optimizer's tensors by parameter and kind; its settings come from the run's config."""
+    """Return the optimizer's tensors, named by parameter and kind; its settings are in the run's config."""
     named = {}
     for i, values in optimizer.state_dict()["state"].items():
         for name, value in values.items():
@@ -170,7 +154,7 @@ def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
 
 
 def load_optimizer(optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor]) -> None:
-    """Put the optimizer's tensors back."""
+    """Restore the optimizer's tensors."""
     state = optimizer.state_dict()
     state["state"] = {}
     for name, value in tensors.items():
@@ -184,10 +168,10 @@ def _checksums(folder: Path) -> dict[str, str]:
     return {p.name: hashlib.sha256(p.read_bytes()).hexdigest() for p in files}
 
 
-def _drop_old(folder: Path, keep: int, best_step: int | None) -> None:
-    whole = sorted(folder.glob(f"{PREFIX}????????"))
-    for path in whole[:-keep]:
+def _delete_old(folder: Path, keep: int, best_step: int | None) -> None:
+    complete = sorted(folder.glob(f"{PREFIX}????????"))
+    for path in complete[:-keep]:
         if best_step is None or path.name != f"{PREFIX}{best_step:08d}":
             shutil.rmtree(path, ignore_errors=True)
     for path in (*folder.glob(f"{PREFIX}????????.new"), *folder.glob(f"{PREFIX}????????.old")):
-        shutil.rmtree(path, ignore_errors=True)  # what a crash left half-done
+        shutil.rmtree(path, ignore_errors=True)  # left incomplete by a crash

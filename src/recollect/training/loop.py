@@ -1,6 +1,6 @@
-"""Training: the loop is a page.
+"""The training loop.
 
-A batch is read, the loss is propagated back through it, the weights move. Memories of bounded size are carried from one
+A batch is read, the loss is back-propagated, the weights are updated. Memories of bounded size are carried from one
 batch to the next and detached there (truncated back-propagation through time). Everything the loop needs to resume is
 in `TrainingState`, and a checkpoint holds all of it.
 """
@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from recollect.core.task import Scores
+from recollect.core.types import AnyLayer, JsonObject
 from recollect.training.checkpoint import load_checkpoint, newest_checkpoint, save_checkpoint
 from recollect.training.state import Diverged, Plan, TrainingState
 from recollect.training.step import gradients
@@ -23,18 +24,19 @@ from recollect.training.step import gradients
 def train(
     state: TrainingState,
     plan: Plan,
-    validate: Callable[[Any], Scores],
+    validate: Callable[[AnyLayer], Scores],
     checkpoints: Path,
-    report: Callable[[dict[str, Any]], None] = lambda row: None,
+    report: Callable[[JsonObject], None] = lambda row: None,
     is_stopped: Callable[[], bool] = lambda: False,
 ) -> bool:
-    """Train until the budget is spent, or until asked to stop; return whether it was spent.
+    """Train until the budget is spent, or until `is_stopped` returns True; return whether it was spent.
 
-    `validate` measures a model on what is held out. Evaluate, save, stop, step, log, in that order.
+    `validate` measures a model on held-out data. Evaluate, save, stop, step, log, in that order.
     """
     source = iter(state.batches)
     while True:
-        step, share = state.progress.step, plan.budget.spent(state.progress)
+        step = state.progress.step
+        share = plan.budget.spent(state.progress)
         if (step % plan.evaluate_every == 0 or share >= 1) and state.progress.evaluated != step:
             report({"step": step, **evaluate(state, validate)})
         is_over = share >= 1 or (plan.patience is not None and state.progress.worse >= plan.patience)
@@ -43,14 +45,14 @@ def train(
             save(state, checkpoints, plan.keep)
         if is_last:
             return is_over
-        begun = time.perf_counter()  # only learning counts as time: a slow evaluation takes nothing from a fair budget
+        begun = time.perf_counter()  # only updates count: the budget is the same however slow the evaluation
         row = update(state, source, plan, share)
         state.progress = replace(state.progress, seconds=state.progress.seconds + time.perf_counter() - begun)
         report({"step": step + 1, "tokens": state.progress.tokens, "seconds": state.progress.seconds, **row})
 
 
-def update(state: TrainingState, source: Iterator[Any], plan: Plan, share: float) -> dict[str, Any]:
-    """Move the weights once: the gradient of the mean loss per prediction over `accumulate` batches."""
+def update(state: TrainingState, source: Iterator[Any], plan: Plan, share: float) -> dict[str, float]:
+    """Update the weights once, by the gradient of the mean loss per prediction over `accumulate` batches."""
     batches = [next(source) for _ in range(plan.accumulate)]
     if not state.model.training:
         state.model.train()
@@ -66,8 +68,8 @@ def update(state: TrainingState, source: Iterator[Any], plan: Plan, share: float
     return {"train_loss": total, "rate": rate, "gradient_norm": norm}
 
 
-def evaluate(state: TrainingState, validate: Callable[[Any], Scores]) -> dict[str, float]:
-    """Return the validation figure by its name, and note whether it is the best so far."""
+def evaluate(state: TrainingState, validate: Callable[[AnyLayer], Scores]) -> dict[str, float]:
+    """Return the validation score by its name, and record whether it is the best so far."""
     scores = validate(state.model)
     done = state.progress
     is_best = done.best is None or (scores.value < done.best if scores.lower_is_better else scores.value > done.best)
@@ -79,15 +81,15 @@ def evaluate(state: TrainingState, validate: Callable[[Any], Scores]) -> dict[st
 
 
 def save(state: TrainingState, checkpoints: Path, keep: int) -> Path:
-    """Write a checkpoint of everything."""
-    place = state.batches.state()
-    return save_checkpoint(checkpoints, state.model, state.optimizer, state.memory, state.progress, place, keep=keep)
+    """Write a checkpoint of the training state."""
+    position = state.batches.state()
+    return save_checkpoint(checkpoints, state.model, state.optimizer, state.memory, state.progress, position, keep=keep)
 
 
 def restore(state: TrainingState, checkpoints: Path) -> list[str]:
-    """Set a state back to its newest intact checkpoint; return a notice for each damaged one."""
+    """Restore a state from its newest intact checkpoint; return a notice for each damaged one."""
     path, notices = newest_checkpoint(checkpoints)
-    state.progress, place, memory = load_checkpoint(path, state.model, state.optimizer)
+    state.progress, position, memory = load_checkpoint(path, state.model, state.optimizer)
     state.memory = None if memory is None else memory.to(next(state.model.parameters()).device)
-    state.batches.load_state(place)
+    state.batches.load_state(position)
     return notices

@@ -1,4 +1,4 @@
-"""The loss of predicting what follows each symbol, from a memory that is carried or written from a source."""
+"""The loss of predicting each next symbol, given a memory that is carried or computed from a source."""
 
 from __future__ import annotations
 
@@ -10,19 +10,20 @@ import torch.nn.functional as F
 
 from recollect.core.memory import Memory
 from recollect.core.task import Loss
+from recollect.core.types import AnyLayer
 from recollect.data.pairs.pair_batches import PairBatch, pad_batch
 from recollect.data.text.batches import Batch, reset_rows
 from recollect.training.truncation import Truncation
 
-IGNORED = -100  # a target that no symbol has
+IGNORED = -100  # the target of padding: no symbol's id
 
 
 @dataclass(frozen=True)
 class NextSymbol:
     """Cross-entropy of each next symbol: −Σ_t log p(y_t | y_<t, source).
 
-    Text goes on from the memory carried, pairs from what the model remembers of their sources. Steps that are not real
-    are ignored, never left out: no shape depends on a value, so that an update can be captured as a CUDA graph.
+    Text continues from the carried memory, pairs from the memory of their sources. Padding is masked, never removed: no
+    shape depends on a value, so that an update can be captured as a CUDA graph.
     """
 
     smoothing: float = 0.0  # share of the target's probability that is spread over all symbols
@@ -30,7 +31,11 @@ class NextSymbol:
 
     def __call__(self, model: Any, batch: Batch | PairBatch, memory: Memory | None) -> Loss:
         """Return the summed loss, the number of symbols predicted and the memory to carry."""
-        logits, after = self.truncation.read(model, batch.x, self._start(model, batch, memory), batch.valid)
+        if isinstance(batch, PairBatch):
+            memory = model.remember(batch.source, batch.source_valid)
+        elif memory is not None and batch.is_start is not None:
+            memory = reset_rows(memory, model.initial_memory(len(batch.x)), batch.is_start)
+        logits, after = self.truncation.read(model, batch.x, memory, batch.valid)
         logits = logits.float() if logits.dtype in (torch.bfloat16, torch.float16) else logits
         y = batch.y if batch.valid is None else batch.y.masked_fill(~batch.valid, IGNORED)
         total = F.cross_entropy(
@@ -40,18 +45,10 @@ class NextSymbol:
         carried = after.detach().to(next(model.parameters()).dtype) if model.carries else None
         return Loss(total, count, carried)
 
-    def _start(self, model: Any, batch: Batch | PairBatch, memory: Memory | None) -> Memory | None:
-        if isinstance(batch, PairBatch):
-            written: Memory = model.remember(batch.source, batch.source_valid)
-            return written
-        if memory is None or batch.is_start is None:
-            return memory
-        return reset_rows(memory, model.initial_memory(len(batch.x)), batch.is_start)
+    def capturable(self, model: AnyLayer, batch: Batch | PairBatch) -> Batch | PairBatch | None:
+        """Return the batch in a shape that recurs, for a CUDA graph; None: it cannot be captured.
 
-    def capturable(self, model: Any, batch: Batch | PairBatch) -> Batch | PairBatch | None:
-        """Return the batch in a shape that recurs, for a CUDA graph; None: it must be computed step by step.
-
-        Pairs are padded so that few shapes occur. Text is captured where it is neither ragged nor reset in a row.
+        Pairs are padded so that few shapes occur. Text is captured where no row is padded or reset.
         """
         if isinstance(batch, PairBatch):
             return pad_batch(batch)

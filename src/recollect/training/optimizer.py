@@ -1,4 +1,4 @@
-"""How the weights move: algorithm, learning rate by share of the budget, clipping."""
+"""The optimizer: algorithm, learning rate over the budget, clipping."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ SCHEDULES = ("constant", "cosine", "root", "step", "plateau")
 
 @dataclass(frozen=True)
 class Optimizer:
-    """Everything about one update: the algorithm, the learning rate over the budget, clipping."""
+    """The settings of an update: the algorithm, the learning rate over the budget, clipping."""
 
     optimiser: Literal["adamw", "sgd"] = "adamw"
     rate: float = 3e-3
-    lowest_rate: float | None = None  # where cosine ends; None: a tenth of the rate
+    lowest_rate: float | None = None  # at the end of "cosine"; None: a tenth of the rate
     schedule: Literal["constant", "cosine", "root", "step", "plateau"] = "cosine"  # root: 1/√, Vaswani et al. 2017
     warmup: float = 0.02  # share of the budget during which the rate rises
-    stages: int = 20  # "step": equal parts of the budget, epochs perhaps
-    first_stages: int = 10  # "step": those at the full rate
+    stages: int = 20  # "step": equal parts of the budget, such as epochs
+    first_stages: int = 10  # "step": the number of stages at the full rate
     decay: float = 0.5  # "step": factor at each later stage; "plateau": at each evaluation that was not the best
     weight_decay: float = 0.1
     betas: tuple[float, float] = (0.9, 0.99)
@@ -55,12 +55,12 @@ class Optimizer:
         return self.rate
 
     def set_rates(self, optimizer: torch.optim.Optimizer, rate: float) -> None:
-        """Set every parameter group to its own multiple of a rate: a schedule scales them, it never levels them."""
+        """Set every parameter group to its own multiple of a rate: a schedule keeps the ratios between groups."""
         for group in optimizer.param_groups:
             group["lr"] = group["factor"] * rate
 
     def build(self, model: nn.Module, rates: Mapping[str, float] | None = None) -> torch.optim.Optimizer:
-        """Return the optimizer; only matrices decay. `rates` multiply the rate of parameters by name prefix."""
+        """Return torch's optimizer; only matrices have weight decay. `rates` are factors of the rate by name prefix."""
         groups: dict[tuple[float, float], list[nn.Parameter]] = {}
         for name, p in model.named_parameters():
             factor = next((f for prefix, f in (rates or {}).items() if name.startswith(prefix)), 1.0)

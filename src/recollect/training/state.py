@@ -1,4 +1,4 @@
-"""The plan of a training, and its state: all that changes while a model learns."""
+"""The plan of a training, and its state: everything that changes during it."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ PRECISIONS = ("fp32", "bf16")
 
 @dataclass(frozen=True)
 class Budget:
-    """When to stop: the first of these that is reached."""
+    """When to stop: at the first of these limits."""
 
     steps: int | None = None
     tokens: int | None = None
     seconds: float | None = None
 
     def spent(self, progress: Progress) -> float:
-        """Give the share of the budget that is spent, 0 to 1."""
+        """Return the share of the budget that is spent, 0 to 1."""
         pairs = [(progress.step, self.steps), (progress.tokens, self.tokens), (progress.seconds, self.seconds)]
         return min(1.0, max((done / limit for done, limit in pairs if limit), default=0.0))
 
@@ -43,9 +43,7 @@ class Plan:
     save_every: int = 200  # updates
     patience: int | None = None  # stop after so many evaluations without a better one
     capture: bool = True  # on a GPU: replay CUDA graphs where batches are alike
-    precision: Literal["fp32", "bf16"] = (
-        "fp32"  # bf16: matrix products in bfloat16, weights and their updates in float32
-    )
+    precision: Literal["fp32", "bf16"] = "fp32"  # bf16: matmuls in bfloat16, weights and their updates in float32
     keep: int = 2  # checkpoints
 
     def __post_init__(self) -> None:
@@ -53,19 +51,19 @@ class Plan:
 
 
 class Diverged(RuntimeError):
-    """The loss or a gradient is no longer a number."""
+    """The loss or a gradient is not finite."""
 
 
 @dataclass
 class TrainingState:
-    """A model in training: all that changes while it learns, and what it learns by."""
+    """A model in training: everything that changes, and the loss."""
 
     model: Any
     batches: Batches
     optimizer: torch.optim.Optimizer
     loss: LossFunction = field(default_factory=NextSymbol)
     memory: Memory | None = None  # carried from batch to batch
-    captured: dict[Layout, Captured] = field(default_factory=dict)  # graphs that a GPU replays, the last used last
-    seen: set[Layout] = field(default_factory=set)  # layouts that came once: the second time they are captured
-    compiled: Any = None  # the model as torch.compile gives it, for updates alone
+    captured: dict[Layout, Captured] = field(default_factory=dict)  # CUDA graphs, the most recently used last
+    seen: set[Layout] = field(default_factory=set)  # layouts that occurred once: the second time they are captured
+    compiled: Any = None  # the result of torch.compile, for updates only
     progress: Progress = field(default_factory=Progress)

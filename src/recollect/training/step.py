@@ -1,4 +1,4 @@
-"""The gradient of some batches: forward, loss, backward. On a GPU replayed from captured CUDA graphs."""
+"""The gradient over some batches: forward, loss, backward; on a GPU replayed from captured CUDA graphs."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def gradients(state: TrainingState, batches: Sequence[Any], plan: Plan) -> float
 
 
 def _captured_gradients(state: TrainingState, batches: Sequence[Any], plan: Plan) -> float | None:
-    """Do as `gradients` by replaying a graph; None: there is no GPU, or no graph for a batch like this one."""
+    """Do as `gradients` by replaying a graph; return None where there is no GPU, or no graph for such a batch."""
     prepare = getattr(state.loss, "capturable", None)
     if not plan.capture or len(batches) > 1 or prepare is None or not _on_gpu(state):
         return None
@@ -52,8 +52,8 @@ def _captured_gradients(state: TrainingState, batches: Sequence[Any], plan: Plan
     return float(loss)
 
 
-def _graph_for(state: TrainingState, inputs: Any, plan: Plan, *, is_varied: bool) -> Captured | None:
-    """Return the graph for the inputs' layout, a new one where it is due; the least recently used makes way."""
+def _graph_for(state: TrainingState, inputs: object, plan: Plan, *, is_varied: bool) -> Captured | None:
+    """Return the graph for the inputs' layout, captured now if it is due; the least recently used one is deleted."""
     layout = layout_of(inputs)
     graphs = state.captured
     if layout not in graphs:
@@ -62,24 +62,24 @@ def _graph_for(state: TrainingState, inputs: Any, plan: Plan, *, is_varied: bool
         if len(graphs) >= MOST_GRAPHS:
             oldest = next(iter(graphs))
             del graphs[oldest]
-            state.seen.discard(oldest)  # else it would push out another at once
+            state.seen.discard(oldest)  # else it would replace another at once
 
-        def mean_loss(given: Any) -> tuple[Tensor, Memory | None]:
+        def mean_loss(given: tuple[Any, Memory | None]) -> tuple[Tensor, Memory | None]:
             with torch.autocast(_device(state).type, torch.bfloat16, enabled=plan.precision == "bf16"):
                 found = state.loss(state.model, *given)
             return found.total / found.count, found.memory
 
         beside = next(iter(graphs.values()), None)
         graphs[layout] = Captured(mean_loss, inputs, state.model.parameters(), beside)
-    graphs[layout] = graphs.pop(layout)  # the last used is the last
+    graphs[layout] = graphs.pop(layout)  # the most recently used is the last
     return graphs[layout]
 
 
 def _is_due(state: TrainingState, layout: Layout, is_varied: bool) -> bool:
-    """Return whether to capture now. Where batches are alike: the first, at once, and no other.
+    """Return whether to capture now. Where all batches have one shape: the first batch, and no other.
 
-    Where shapes vary: what comes for the second time. A capture takes as long as several updates, too long for an odd
-    shape.
+    Where shapes vary: a shape that occurs for the second time. A capture takes as long as several updates, too long for
+    a shape that occurs once.
     """
     if not is_varied:
         return not state.captured

@@ -1,11 +1,11 @@
-"""How far back-propagation goes back: where the graph of a carried memory is cut, and what makes up for it.
+"""Truncated back-propagation through time: where the graph of a carried memory is cut.
 
     ∂ℓ/∂w = Σ_t ∂ℓ_t/∂w,  each through all memories before t: "full" goes back to the row's beginning
 
-"regular" cuts every `steps` symbols, "random" after stretches of random length with that mean: both forget what lies
-before the cut, so that their gradients are biased. "reweighted" (Tallec & Ollivier 2017, "Unbiasing truncated
-backpropagation through time") cuts at random too, with probability c at each possible cut, and multiplies what flows
-back through the others by 1 / (1 − c): the expected gradient is the full one.
+"regular" cuts every `steps` symbols, "random" after segments of random length with that mean: both drop the gradient
+from before the cut, and are biased. "reweighted" (Tallec & Ollivier 2017, "Unbiasing truncated backpropagation through
+time") cuts at random too, with probability c at each possible cut, and multiplies the gradient that passes the others
+by 1 / (1 − c): its expectation is the full gradient.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ Kind = Literal["regular", "full", "random", "reweighted"]
 
 @dataclass(frozen=True)
 class Truncation:
-    """Where the graph is cut: the length of the stretches, and how one is read."""
+    """Where the graph is cut: the length of the segments, and how one is read."""
 
     kind: Kind = "regular"
-    steps: int = 128  # symbols to a stretch; their mean where lengths are random
-    every: int = 16  # where lengths are random: possible cuts lie so many symbols apart
+    steps: int = 128  # symbols in a segment; the mean where lengths are random
+    every: int = 16  # where lengths are random: symbols between possible cuts
 
     def __post_init__(self) -> None:
         if self.kind not in get_args(Kind):
@@ -39,21 +39,21 @@ class Truncation:
         if self.steps < 1 or self.every < 1:
             raise ValueError(f"truncation: got steps {self.steps}, every {self.every}, expected at least 1")
         if self.is_random and self.steps <= self.every:
-            wanted = f"more than {self.every}, the symbols between possible cuts"
-            raise ValueError(f"truncation: got steps {self.steps}, expected {wanted}")
+            expected = f"more than {self.every}, the symbols between possible cuts"
+            raise ValueError(f"truncation: got steps {self.steps}, expected {expected}")
 
     @property
     def is_random(self) -> bool:
-        """Whether lengths are drawn."""
+        """Whether lengths are random."""
         return self.kind in ("random", "reweighted")
 
     @property
     def cut_probability(self) -> float:
-        """The probability c of a cut at each possible one."""
+        """The probability c of each possible cut."""
         return self.every / self.steps
 
     def length(self, draw: np.random.Generator) -> int:
-        """Give the length of the next stretch; "full": longer than any row."""
+        """Return the length of the next segment; "full": longer than any row."""
         if self.kind == "full":
             return sys.maxsize
         return int(draw.geometric(self.cut_probability)) * self.every if self.is_random else self.steps
@@ -61,21 +61,21 @@ class Truncation:
     def read(
         self, model: SequenceLayer[M], x: Tensor, memory: M | None = None, valid: Tensor | None = None
     ) -> tuple[Tensor, M]:
-        """Read one stretch; "reweighted": in pieces, with the gradient between them multiplied by 1 / (1 − c)."""
+        """Read one segment; "reweighted": in chunks, with the gradient between them multiplied by 1 / (1 − c)."""
         if self.kind != "reweighted":
             return model(x, memory, valid=valid)
-        pieces = x.split(self.every, dim=1)
-        masks = [None] * len(pieces) if valid is None else valid.split(self.every, dim=1)
-        y, memory = model(pieces[0], memory, valid=masks[0])
+        chunks = x.split(self.every, dim=1)
+        masks = [None] * len(chunks) if valid is None else valid.split(self.every, dim=1)
+        y, memory = model(chunks[0], memory, valid=masks[0])
         outputs = [y]
-        for piece, mask in zip(pieces[1:], masks[1:], strict=True):
-            y, memory = model(piece, scale_gradient(memory, 1 / (1 - self.cut_probability)), valid=mask)
+        for chunk, mask in zip(chunks[1:], masks[1:], strict=True):
+            y, memory = model(chunk, scale_gradient(memory, 1 / (1 - self.cut_probability)), valid=mask)
             outputs.append(y)
         return torch.cat(outputs, dim=1), memory
 
 
 def scale_gradient(memory: M, factor: float) -> M:
-    """Give the same memory; the gradient that flows back through it is multiplied by `factor`."""
+    """Return the same memory; the gradient that flows back through it is multiplied by `factor`."""
 
     def scale(t: Tensor) -> Tensor:
         return _Scaled.apply(t, factor) if t.is_floating_point() else t  # type: ignore[no-untyped-call]
@@ -84,7 +84,7 @@ def scale_gradient(memory: M, factor: float) -> M:
 
 
 class _Scaled(torch.autograd.Function):
-    """The identity, with another gradient: a hook would scale what flows back to the outputs as well."""
+    """The identity, with a scaled gradient: a hook would scale the gradient of the outputs as well."""
 
     @staticmethod
     def forward(ctx: Any, t: Tensor, factor: float) -> Tensor:

@@ -1,1 +1,1 @@
-"""Layers that remember a list: attention in all its forms."""
+"""Layers that remember a list: all forms of attention."""

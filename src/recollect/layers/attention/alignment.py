@@ -1,6 +1,6 @@
-"""From scores to weights: which steps of a source a query looks at, and how much at each.
+"""From scores to weights: which steps of a source a query attends to, and how much to each.
 
-An alignment takes scores (B, T, S), or (B, T, S, F) with one for every feature, and gives weights of the same shape.
+An alignment maps scores (B, T, S), or (B, T, S, F) with one for every feature, to weights of the same shape.
 Weights are zero where a source is not valid; a query whose source is empty gets zeros only.
 """
 
@@ -11,23 +11,25 @@ from typing import Any, Literal
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from typing_extensions import Unpack
 
 from recollect.core.record import note
+from recollect.core.types import TensorOptions
 from recollect.core.validate import check_choice
 
 
 class Alignment(nn.Module):
-    """Turns scores into weights. An alignment is written with one method, `align`."""
+    """Turns scores into weights. A subclass defines one method, `align`."""
 
     def align(self, scores: Tensor, valid: Tensor | None, q: Tensor, place: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Give the weights, and the log-probability (B, T) of what was drawn at random to make them.
+        """Return the weights, and the log-probability (B, T) of what was sampled to compute them.
 
-        It is 0 where nothing was drawn, or where the weights themselves carry the gradient of the drawing.
+        It is 0 where nothing was sampled, or where the gradient of the sample flows through the weights themselves.
         """
         raise NotImplementedError
 
     def forward(self, scores: Tensor, valid: Tensor | None, q: Tensor, place: Tensor | None = None) -> Tensor:
-        """Give the weights.
+        """Return the weights.
 
         valid (B, S): the source's real steps, None: all. q (B, T, D): the queries. place (B,): how many target steps
         were read before these, None: none.
@@ -36,19 +38,19 @@ class Alignment(nn.Module):
 
 
 class Soft(Alignment):
-    """a = softmax(e) over the valid steps: every step gets something (Bahdanau et al. 2015)."""
+    """a = softmax(e) over the valid steps: every step has a positive weight (Bahdanau et al. 2015)."""
 
     def align(self, scores: Tensor, valid: Tensor | None, q: Tensor, place: Tensor | None) -> tuple[Tensor, Tensor]:
-        """The softmax."""
+        """Return the softmax."""
         return softmax_over(scores, _all_of(scores, valid)), certain(scores)
 
 
 class Hard(Alignment):
-    """One step alone, m ~ softmax(e / τ), a_m = 1 (Xu et al. 2015, section 4.1); in eval the likeliest, argmax e.
+    """A single step, m ~ softmax(e / τ), a_m = 1 (Xu et al. 2015, section 4.1); in eval mode the likeliest, argmax e.
 
-    Drawing has no derivative. `estimator` says what training does: "score-function" gives log p(m), which the model
-    weighs with its loss (`score_function_loss`): unbiased, noisy. "straight-through" lets the gradient pass as if the
-    weights were softmax(e / τ + Gumbel noise) (Jang et al. 2017): biased, quiet.
+    Sampling has no derivative. `estimator` is the gradient used in training: "score-function" returns log p(m), which
+    the model multiplies with its loss (`score_function_loss`): unbiased, of high variance. "straight-through" passes
+    the gradient on as if the weights were softmax(e / τ + Gumbel noise) (Jang et al. 2017): biased, of low variance.
     """
 
     def __init__(
@@ -61,10 +63,11 @@ class Hard(Alignment):
         check_choice("estimator", estimator, ("score-function", "straight-through"))
         if temperature <= 0:
             raise ValueError(f"temperature: got {temperature}, expected a number above 0")
-        self.temperature, self.estimator = temperature, estimator
+        self.temperature = temperature
+        self.estimator = estimator
 
     def align(self, scores: Tensor, valid: Tensor | None, q: Tensor, place: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Draw one step by the largest of scores and Gumbel noise."""
+        """Sample one step: the largest of scores plus Gumbel noise."""
         allowed = _all_of(scores, valid)
         if not self.training:
             return highest(scores, allowed), certain(scores)
@@ -76,7 +79,7 @@ class Hard(Alignment):
         return drawn + (soft - soft.detach()), certain(scores)
 
     def log_probability(self, scores: Tensor, drawn: Tensor, valid: Tensor | None) -> Tensor:
-        """log p(m), (B, T), of weights that were drawn."""
+        """Return log p(m), (B, T), of sampled weights."""
         only, _ = _only(scores / self.temperature, _all_of(scores, valid))
         log_weights = only.log_softmax(dim=2)
         return torch.where(drawn > 0, log_weights, 0).flatten(2).sum(2)
@@ -85,7 +88,7 @@ class Hard(Alignment):
 class LocalMonotonic(Alignment):
     """Softmax over the window p ± D around p = t (Luong et al. 2015, section 3.2, local-m).
 
-    t counts target steps from 0, over calls through `place`. Past a source's end p stays at its last step.
+    t counts target steps from 0, across calls by means of `place`. Beyond a source's end p is its last step.
     """
 
     def __init__(self, window: int) -> None:
@@ -93,7 +96,7 @@ class LocalMonotonic(Alignment):
         self.window = _checked_window(window)
 
     def align(self, scores: Tensor, valid: Tensor | None, q: Tensor, place: Tensor | None) -> tuple[Tensor, Tensor]:
-        """The softmax of the window."""
+        """Return the softmax over the window."""
         t = torch.arange(scores.shape[1], device=scores.device)
         center = (t if place is None else place[:, None] + t).expand(len(scores), -1)  # (B, T)
         center = torch.minimum(center, (_lengths(scores, valid) - 1)[:, None])
@@ -101,21 +104,23 @@ class LocalMonotonic(Alignment):
 
 
 class LocalPredictive(Alignment):
-    """Softmax over the window p ± D, fading from its middle (Luong et al. 2015, section 3.2, local-p).
+    """Softmax over the window p ± D, times a Gaussian around p (Luong et al. 2015, section 3.2, local-p).
 
     p = S · σ(wᵀ tanh(W_p q));  a_s = softmax(e)_s · exp(−(s − p)² / (2 σ²)),  σ = D / 2
 
     S is each row's own length. As in the paper the weights are not normalised again: they sum to less than 1.
     """
 
-    def __init__(self, query_width: int, window: int, *, hidden: int | None = None, **factory: Any) -> None:
+    def __init__(
+        self, query_width: int, window: int, *, hidden: int | None = None, **factory: Unpack[TensorOptions]
+    ) -> None:
         super().__init__()
         self.window = _checked_window(window)
         self.hidden = nn.Linear(query_width, hidden or query_width, bias=False, **factory)
         self.out = nn.Linear(hidden or query_width, 1, bias=False, **factory)
 
     def align(self, scores: Tensor, valid: Tensor | None, q: Tensor, place: Tensor | None) -> tuple[Tensor, Tensor]:
-        """The softmax of the window, times a bell around the place that the query predicts."""
+        """Return the softmax over the window, times a Gaussian around the position that the query predicts."""
         share = torch.sigmoid(self.out(torch.tanh(self.hidden(q)))).squeeze(2)  # (B, T)
         center = share * _lengths(scores, valid)[:, None]
         note(self, center=center)
@@ -125,22 +130,22 @@ class LocalPredictive(Alignment):
 
 
 class Reinforced(Alignment):
-    """A policy picks a subset of the steps, bit by bit, then softmax over it (after Shen et al. 2018, "ReSAN").
+    """A policy samples a subset of the steps, bit by bit, then softmax over it (after Shen et al. 2018, "ReSAN").
 
     z_s ~ Bernoulli(σ(g e_s + h));  a = softmax(e) over the steps with z_s = 1
 
-    In eval a bit is its likelier value. A subset without a step gets zeros only. The softmax has its gradient, the
-    bits have log p(z), which the model weighs with its loss (`score_function_loss`). Differs from the paper: there
-    the policy is a network of its own over the features, here it reads the scores.
+    In eval mode a bit is its likelier value. An empty subset gets zeros only. The softmax is differentiated as usual,
+    the bits through log p(z), which the model multiplies with its loss (`score_function_loss`). Differs from the
+    paper: there the policy is a network of its own over the features, here it reads the scores.
     """
 
-    def __init__(self, *, offset: float = 2.0, **factory: Any) -> None:
+    def __init__(self, *, offset: float = 2.0, **factory: Unpack[TensorOptions]) -> None:
         super().__init__()
         self.slope = nn.Parameter(torch.ones((), **factory))
         self.offset = nn.Parameter(torch.tensor(offset, **factory))
 
     def align(self, scores: Tensor, valid: Tensor | None, q: Tensor, place: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Draw the bits, then the softmax over those that are set."""
+        """Sample the bits, and return the softmax over those that are set."""
         real = _all_of(scores, valid)
         logits = self._logits(scores, real)
         picked = real & (torch.rand_like(logits) < logits.sigmoid() if self.training else logits > 0)
@@ -149,7 +154,7 @@ class Reinforced(Alignment):
         return softmax_over(scores, picked), drawn
 
     def log_probability(self, scores: Tensor, picked: Tensor, valid: Tensor | None) -> Tensor:
-        """log p(z), (B, T), of bits that were drawn: Σ_s log σ(±(g e_s + h))."""
+        """Return log p(z), (B, T), of sampled bits: Σ_s log σ(±(g e_s + h))."""
         real = _all_of(scores, valid)
         logits = self._logits(scores, real)
         each = F.logsigmoid(torch.where(picked, logits, -logits))
@@ -169,28 +174,28 @@ ALIGNMENTS: dict[str, type[Alignment]] = {
 
 
 def make_alignment(name: str, **options: Any) -> Alignment:
-    """Make an alignment by its name, with its class's options."""
+    """Return an alignment by its name, with its class's options."""
     check_choice("alignment", name, tuple(ALIGNMENTS))
     return ALIGNMENTS[name](**options)
 
 
 def score_function_loss(log_probability: Tensor, loss: Tensor, baseline: Tensor | float = 0.0) -> Tensor:
-    """(L − b) · log p(drawn), element by element: a term to add to a loss L that depends on something drawn.
+    """Return (L − b) · log p(sample), elementwise: a term to add to a loss L that depends on a sample.
 
-    Its gradient has the expectation ∇ E[L] through the drawing (Williams 1992, REINFORCE), whatever the baseline b,
-    as long as b does not depend on what was drawn; near E[L] it lowers the variance.
+    The expectation of its gradient is ∇ E[L] through the sampling (Williams 1992, REINFORCE), for any baseline b that
+    does not depend on the sample; a b near E[L] lowers the variance.
     """
     return (loss - baseline).detach() * log_probability
 
 
 def softmax_over(scores: Tensor, allowed: Tensor) -> Tensor:
-    """Softmax over the source steps (axis 2) that are allowed; zeros where none is."""
+    """Return the softmax over the source steps (axis 2) that are allowed; zeros where none is."""
     only, nothing = _only(scores, allowed)
     return only.softmax(dim=2).masked_fill(nothing, 0)
 
 
 def highest(scores: Tensor, allowed: Tensor) -> Tensor:
-    """Give 1 to the best source step that is allowed (the first of equals), 0 to all others; no gradient."""
+    """Return 1 at the allowed source step of the highest score (the first of equals), 0 elsewhere; no gradient."""
     if scores.shape[2] == 0:
         return torch.zeros_like(scores)
     best = scores.detach().masked_fill(~allowed, -torch.inf).argmax(dim=2, keepdim=True)
@@ -198,41 +203,41 @@ def highest(scores: Tensor, allowed: Tensor) -> Tensor:
 
 
 def gumbel_like(t: Tensor) -> Tensor:
-    """Draw Gumbel noise: the largest of e + noise is drawn from softmax(e)."""
+    """Sample Gumbel noise: argmax(e + noise) is distributed as softmax(e)."""
     return -torch.empty_like(t).exponential_().log()
 
 
 def certain(scores: Tensor) -> Tensor:
-    """Log-probabilities (B, T) of what was not drawn: 0."""
+    """Return log-probabilities (B, T) of 0, where nothing was sampled."""
     return scores.new_zeros(scores.shape[:2])
 
 
 def _only(scores: Tensor, allowed: Tensor) -> tuple[Tensor, Tensor]:
-    """Put -inf where scores are not allowed, and say where none is: a row of -inf alone would have NaN gradients."""
+    """Set forbidden scores to -inf, and return where all are: a row of -inf only would have NaN gradients."""
     nothing = ~allowed.any(dim=2, keepdim=True)
     return scores.masked_fill(~allowed, -torch.inf).masked_fill(nothing, 0), nothing
 
 
 def _like_scores(t: Tensor, scores: Tensor) -> Tensor:
-    """Let (B, T, S) broadcast with scores that may have features."""
+    """Reshape (B, T, S) to broadcast with scores that may have features."""
     return t if scores.dim() == 3 else t[..., None]
 
 
 def _all_of(scores: Tensor, valid: Tensor | None) -> Tensor:
-    """Say which steps of the source are real, in the form of the scores."""
+    """Return which steps of the source are real, in the shape of the scores."""
     if valid is None:
         return torch.ones_like(scores, dtype=torch.bool)
     return _like_scores(valid[:, None], scores).expand_as(scores)
 
 
 def _near(scores: Tensor, valid: Tensor | None, center: Tensor, window: int) -> Tensor:
-    """Say which real steps lie within the window around a center (B, T)."""
+    """Return which real steps lie within the window around a center (B, T)."""
     away = torch.arange(scores.shape[2], device=scores.device) - center[:, :, None]
     return _like_scores(away.abs() <= window, scores) & _all_of(scores, valid)
 
 
 def _lengths(scores: Tensor, valid: Tensor | None) -> Tensor:
-    """Give each row's number of source steps (B,)."""
+    """Return each row's number of source steps (B,)."""
     if valid is None:
         return torch.full((len(scores),), scores.shape[2], device=scores.device)
     return valid.sum(1)

@@ -1,13 +1,15 @@
-"""Attention put together from a score and an alignment: F → K, V;  e = score(q, K);  a = align(e);  c = a V."""
+"""Attention composed of a score and an alignment: F → K, V;  e = score(q, K);  a = align(e);  c = a V."""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
+from typing_extensions import Unpack
 
 from recollect.core.record import note
+from recollect.core.types import TensorOptions
 from recollect.core.validate import ContractError, check_input, check_memory, check_valid, fill_invalid
 from recollect.layers.attention.alignment import Alignment, Soft
 from recollect.layers.attention.cross_attention import Source
@@ -15,12 +17,12 @@ from recollect.layers.attention.score import Score
 
 
 class Looked(NamedTuple):
-    """What a look at a source gives."""
+    """The results of attending to a source."""
 
     scores: Tensor  # (B, T, S), or (B, T, S, V) with a score for each feature
     weights: Tensor  # the same shape
     context: Tensor  # (B, T, V)
-    log_probability: Tensor  # (B, T): of what the alignment drew at random, for `score_function_loss`; else 0
+    log_probability: Tensor  # (B, T): of what the alignment sampled, for `score_function_loss`; else 0
 
 
 class Attend(nn.Module):
@@ -28,23 +30,30 @@ class Attend(nn.Module):
 
     e_ts = score(q_t, k_s);  a_t = align(e_t);  c_t = Σ_s a_ts v_s
 
-    `source = attend.remember(features, valid)` is written once; `attend(q, source)` gives the contexts. The values are
-    the features themselves, or with `value_width` W_v times them. A row whose source is empty gets zeros.
+    `source = attend.remember(features, valid)` is computed once; `attend(q, source)` returns the contexts. The values
+    are the features themselves, or with `value_width` W_v times them. A row whose source is empty gets zeros.
     """
 
     def __init__(
-        self, score: Score, alignment: Alignment | None = None, *, value_width: int | None = None, **factory: Any
+        self,
+        score: Score,
+        alignment: Alignment | None = None,
+        *,
+        value_width: int | None = None,
+        **factory: Unpack[TensorOptions],
     ) -> None:
         super().__init__()
-        self.score, self.alignment = score, alignment or Soft()
-        self.query_width, self.source_width = score.query_width, score.key_width
+        self.score = score
+        self.alignment = alignment or Soft()
+        self.query_width = score.query_width
+        self.source_width = score.key_width
         self.width_out = value_width or score.key_width
         self.value = None if value_width is None else nn.Linear(score.key_width, value_width, bias=False, **factory)
         if score.features not in (None, self.width_out):
             raise ContractError("score", f"{score.features} features", f"{self.width_out}, one for each of the values'")
 
     def remember(self, features: Tensor, valid: Tensor | None = None) -> Source:
-        """Write the memory from a source's features (B, S, D)."""
+        """Return the memory of a source's features (B, S, D)."""
         check_input(features, self.source_width, *home_of(self))
         if valid is None:
             valid = torch.ones(features.shape[:2], dtype=torch.bool, device=features.device)
@@ -55,7 +64,7 @@ class Attend(nn.Module):
         return Source(keys=keys[:, :, None], values=values[:, :, None], valid=valid)
 
     def look(self, q: Tensor, source: Source, place: Tensor | None = None) -> Looked:
-        """Look at the source with queries (B, T, D_q); place (B,): how many queries came before these."""
+        """Attend to the source with queries (B, T, D_q); place (B,): how many queries came before these."""
         self._check(q, source)
         scores = self.score(q, source.keys.squeeze(2))
         weights, log_probability = self.alignment.align(scores, source.valid, q, place)
@@ -65,7 +74,7 @@ class Attend(nn.Module):
         return Looked(scores, weights, context, log_probability)
 
     def forward(self, q: Tensor, source: Source, place: Tensor | None = None) -> Tensor:
-        """Give the contexts (B, T, V) alone."""
+        """Return the contexts (B, T, V)."""
         return self.look(q, source, place).context
 
     def _check(self, q: Tensor, source: Source) -> None:
@@ -76,6 +85,6 @@ class Attend(nn.Module):
 
 
 def home_of(module: nn.Module) -> tuple[torch.dtype | None, torch.device | None]:
-    """Give dtype and device of a module's parameters; None where it has none."""
+    """Return dtype and device of a module's parameters; None where it has none."""
     first = next(module.parameters(), None)
     return (None, None) if first is None else (first.dtype, first.device)

@@ -1,13 +1,13 @@
-"""Co-attention: two sequences, each looked at with the other in mind."""
+"""Co-attention: two sequences, each attended to with queries from the other."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor, nn
+from typing_extensions import Unpack
 
 from recollect.core.record import note
+from recollect.core.types import TensorOptions
 from recollect.core.validate import check_input, check_valid, fill_invalid
 from recollect.layers.attention.alignment import Soft
 from recollect.layers.attention.attend import Attend, home_of
@@ -15,18 +15,20 @@ from recollect.layers.attention.score import Additive, BiasedGeneral
 
 
 class ParallelCoAttention(nn.Module):
-    """Fine-grained: every step of one meets every step of the other in an affinity matrix (Lu et al. 2016).
+    """Fine-grained co-attention through an affinity matrix of all pairs of steps (Lu et al. 2016).
 
     C = tanh(Y W_b Xᵀ);  H_x = tanh(X W_x + Cᵀ (Y W_y));  H_y = tanh(Y W_y + C (X W_x))
     a_x = softmax(H_x w_x), a_y = softmax(H_y w_y);  c_x = Σ a_x x, c_y = Σ a_y y
     """
 
-    def __init__(self, x_width: int, y_width: int, *, hidden: int | None = None, **factory: Any) -> None:
+    def __init__(
+        self, x_width: int, y_width: int, *, hidden: int | None = None, **factory: Unpack[TensorOptions]
+    ) -> None:
         super().__init__()
         self.x_width, self.y_width = x_width, y_width
         hidden = hidden or x_width
         self.affinity = nn.Linear(y_width, x_width, bias=False, **factory)
-        # Without biases what is not valid stays zero and adds nothing to the other side.
+        # Without biases the invalid steps stay zero and add nothing to the other side.
         self.x_hidden = nn.Linear(x_width, hidden, bias=False, **factory)
         self.y_hidden = nn.Linear(y_width, hidden, bias=False, **factory)
         self.x_score, self.y_score = (nn.Linear(hidden, 1, bias=False, **factory) for _ in range(2))
@@ -35,7 +37,7 @@ class ParallelCoAttention(nn.Module):
     def forward(
         self, x: Tensor, y: Tensor, x_valid: Tensor | None = None, y_valid: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Give one context of each: (B, D_x) and (B, D_y), from (B, S_x, D_x) and (B, S_y, D_y)."""
+        """Return one context of each: (B, D_x) and (B, D_y), from (B, S_x, D_x) and (B, S_y, D_y)."""
         x, y = _filled(self, x, self.x_width, x_valid), _filled(self, y, self.y_width, y_valid)
         affinity = torch.tanh(self.affinity(y) @ x.transpose(1, 2))  # (B, S_y, S_x)
         x_hidden, y_hidden = self.x_hidden(x), self.y_hidden(y)
@@ -47,12 +49,14 @@ class ParallelCoAttention(nn.Module):
 
 
 class AlternatingCoAttention(nn.Module):
-    """Coarse-grained: the context of one is the query to the other, in turn (Lu et al. 2016, section 3.3).
+    """Coarse-grained co-attention: the context of one is the query to the other (Lu et al. 2016, section 3.3).
 
     s = attend(0, x);  c_y = attend(s, y);  c_x = attend(c_y, x),  each with the additive score
     """
 
-    def __init__(self, x_width: int, y_width: int, *, hidden: int | None = None, **factory: Any) -> None:
+    def __init__(
+        self, x_width: int, y_width: int, *, hidden: int | None = None, **factory: Unpack[TensorOptions]
+    ) -> None:
         super().__init__()
         self.first = Attend(Additive(x_width, x_width, hidden=hidden, **factory))
         self.to_y = Attend(Additive(x_width, y_width, hidden=hidden, **factory))
@@ -61,7 +65,7 @@ class AlternatingCoAttention(nn.Module):
     def forward(
         self, x: Tensor, y: Tensor, x_valid: Tensor | None = None, y_valid: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Give one context of each: (B, D_x) and (B, D_y), from (B, S_x, D_x) and (B, S_y, D_y)."""
+        """Return one context of each: (B, D_x) and (B, D_y), from (B, S_x, D_x) and (B, S_y, D_y)."""
         nothing = x.new_zeros(len(x), 1, self.first.query_width)
         summary = self.first(nothing, self.first.remember(x, x_valid))
         y_context = self.to_y(summary, self.to_y.remember(y, y_valid))
@@ -70,9 +74,12 @@ class AlternatingCoAttention(nn.Module):
 
 
 class InteractiveCoAttention(nn.Module):
-    """Coarse-grained: the mean of each is the query to the other (Ma et al. 2017, "IAN", there with tanh around)."""
+    """Coarse-grained co-attention: the mean of each is the query to the other (Ma et al. 2017, "IAN").
 
-    def __init__(self, x_width: int, y_width: int, **factory: Any) -> None:
+    Where we differ: the paper applies tanh to the scores.
+    """
+
+    def __init__(self, x_width: int, y_width: int, **factory: Unpack[TensorOptions]) -> None:
         super().__init__()
         self.to_x = Attend(BiasedGeneral(y_width, x_width, **factory))
         self.to_y = Attend(BiasedGeneral(x_width, y_width, **factory))
@@ -80,21 +87,22 @@ class InteractiveCoAttention(nn.Module):
     def forward(
         self, x: Tensor, y: Tensor, x_valid: Tensor | None = None, y_valid: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Give one context of each: (B, D_x) and (B, D_y), from (B, S_x, D_x) and (B, S_y, D_y)."""
+        """Return one context of each: (B, D_x) and (B, D_y), from (B, S_x, D_x) and (B, S_y, D_y)."""
         x_context = self.to_x(mean_of(y, y_valid), self.to_x.remember(x, x_valid))
         y_context = self.to_y(mean_of(x, x_valid), self.to_y.remember(y, y_valid))
         return x_context.squeeze(1), y_context.squeeze(1)
 
 
 class RotatoryAttention(nn.Module):
-    """A target phrase and what stands left and right of it, looked at in a round (Zheng & Xia 2018, "LCR-Rot").
+    """Attention between a target phrase and its left and right context, in both directions (Zheng & Xia 2018, LCR-Rot).
 
     l = attend(mean target, left), r = attend(mean target, right);  t_l = attend(l, target), t_r = attend(r, target)
     """
 
-    def __init__(self, width: int, **factory: Any) -> None:
+    def __init__(self, width: int, **factory: Unpack[TensorOptions]) -> None:
         super().__init__()
-        self.width, self.width_out = width, 4 * width
+        self.width = width
+        self.width_out = 4 * width
         self.left, self.right, self.from_left, self.from_right = (
             Attend(BiasedGeneral(width, width, **factory)) for _ in range(4)
         )
@@ -108,7 +116,7 @@ class RotatoryAttention(nn.Module):
         target_valid: Tensor | None = None,
         right_valid: Tensor | None = None,
     ) -> Tensor:
-        """Give [l; t_l; t_r; r], (B, 4 D)."""
+        """Return [l; t_l; t_r; r], (B, 4 D)."""
         asked = mean_of(target, target_valid)
         seen_left = self.left(asked, self.left.remember(left, left_valid))
         seen_right = self.right(asked, self.right.remember(right, right_valid))
@@ -118,7 +126,7 @@ class RotatoryAttention(nn.Module):
 
 
 def mean_of(x: Tensor, valid: Tensor | None) -> Tensor:
-    """Give the mean of the valid steps, (B, 1, D); zeros where a row is empty."""
+    """Return the mean of the valid steps, (B, 1, D); zeros where a row is empty."""
     if valid is None:
         valid = torch.ones(x.shape[:2], dtype=torch.bool, device=x.device)
     return fill_invalid(x, valid).sum(1, keepdim=True) / valid.sum(1).clamp(min=1)[:, None, None]

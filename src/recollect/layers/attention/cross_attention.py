@@ -1,16 +1,17 @@
-"""Attention to a source that an encoder has read: written once, looked at ever after."""
+"""Attention to the output of an encoder: keys and values are computed once and do not change."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor, nn
+from typing_extensions import Unpack
 
 from recollect.core.layer import SequenceLayer
 from recollect.core.memory import Fixed, grows
+from recollect.core.types import TensorOptions
 from recollect.core.validate import ContractError, check_input, check_memory, check_valid, fill_invalid
 from recollect.layers.attention.self_attention import View, look, look_fast
 
@@ -29,8 +30,8 @@ class CrossAttention(SequenceLayer[Source]):
 
     q = W_q x;  k = W_k s, v = W_v s for the source's steps s;  a = softmax(q · k / √H);  y = W_o Σ a v
 
-    The memory is the source: `memory = layer.remember(source, valid)`. It never changes, and `reorder` leaves it where
-    it is. A row whose source is empty gets W_o 0.
+    The memory is the source: `memory = layer.remember(source, valid)`. It never changes, and `reorder` returns it
+    unchanged. A row whose source is empty gets W_o 0.
     """
 
     def __init__(
@@ -42,20 +43,23 @@ class CrossAttention(SequenceLayer[Source]):
         scaled: bool = True,
         bias: bool = True,
         dropout: float = 0.0,
-        **factory: Any,
+        **factory: Unpack[TensorOptions],
     ) -> None:
         super().__init__()
         if width % heads:
             raise ValueError(f"heads: got {heads}, expected a divisor of the width {width}")
         self.width = self.width_out = width
-        self.source_width, self.heads, self.head_width = source_width or width, heads, width // heads
-        self.scale, self.dropout = 1 / math.sqrt(self.head_width) if scaled else 1.0, dropout
+        self.source_width = source_width or width
+        self.heads = heads
+        self.head_width = width // heads
+        self.scale = 1 / math.sqrt(self.head_width) if scaled else 1.0
+        self.dropout = dropout
         self.query = nn.Linear(width, width, bias=bias, **factory)
         self.key_value = nn.Linear(self.source_width, 2 * width, bias=bias, **factory)
         self.out = nn.Linear(width, width, bias=bias, **factory)
 
     def remember(self, source: Tensor, valid: Tensor | None = None) -> Source:
-        """Write the memory from a source (B, S, source_width)."""
+        """Return the memory of a source (B, S, source_width)."""
         check_input(source, self.source_width, *self._home())
         if valid is None:
             valid = torch.ones(source.shape[:2], dtype=torch.bool, device=source.device)
@@ -65,16 +69,16 @@ class CrossAttention(SequenceLayer[Source]):
         return Source(keys=keys.contiguous(), values=values.contiguous(), valid=valid)
 
     def initial_memory(self, batch_size: int, like: Tensor | None = None) -> Source:
-        """Refuse: without a source there is nothing to look at."""
+        """Raise a ContractError: there is no memory without a source."""
         raise ContractError("memory", "None", "a Source: write it first with remember(source, valid)")
 
     def read(self, x: Tensor, memory: Source, valid: Tensor | None) -> tuple[Tensor, Source]:
-        """Look at the source, in the form written for reading."""
+        """Attend to the source, in the readable form."""
         context = look(self, self._queries(x), self._view(memory, x), self.scale, self.dropout)
         return self.out(context.flatten(2)), memory
 
     def fast(self, x: Tensor, memory: Source, valid: Tensor | None) -> tuple[Tensor, Source]:
-        """Look at the source through the fused kernel, which is never asked to look at nothing."""
+        """Attend to the source with the fused kernel; empty rows are unmasked for it and zeroed afterwards."""
         view = self._view(memory, x)
         assert view.allowed is not None
         is_empty = ~memory.valid.any(1)[:, None, None]  # (B, 1, 1)

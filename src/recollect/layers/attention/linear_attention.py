@@ -1,27 +1,29 @@
-"""Linear attention: the list of attention folded into one matrix of associations."""
+"""Linear attention: the list of keys and values summed up in one matrix of associations."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from typing_extensions import Unpack
 
 from recollect.core.layer import SequenceLayer
 from recollect.core.memory import Memory
 from recollect.core.record import note
+from recollect.core.types import TensorOptions
 from recollect.core.validate import fill_invalid
 from recollect.layers.positions import alibi_slopes
 
-EPSILON = 1e-6  # keeps 0 / 0 away where all features are nearly zero
-PIECE = 64  # steps read side by side in the fast form
+EPSILON = 1e-6  # avoids 0 / 0 where all features are nearly zero
+CHUNK = 64  # steps read in parallel in the fast form
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Associations(Memory):
-    """What every key brought, summed up."""
+    """The sums over all keys and values."""
 
     sum: Tensor  # (B, N, H, H), Σ φ(k) vᵀ
     total: Tensor  # (B, N, H), Σ φ(k)
@@ -32,13 +34,13 @@ class LinearAttention(SequenceLayer[Associations]):
 
     S_t = S_{t-1} + φ(k_t) v_tᵀ;  z_t = z_{t-1} + φ(k_t);  c_t = S_tᵀ φ(q_t) / (z_t · φ(q_t) + ε);  y = W_o c
 
-    φ is "elu" (elu(x) + 1) or "identity"; `normalised=False` leaves out the division, as it must with "identity",
-    whose sums may be negative. With `decay` both sums fade by γ_n = exp(−m_n) a step, m_n the slopes of ALiBi, so that
-    what is near counts most and a stream can be read without end (Sun et al. 2023, RetNet, with other γ). Where we
-    differ: ε, and q, k, v lie one below the other in `qkv`.
+    φ is "elu" (elu(x) + 1) or "identity"; `normalised=False` omits the division, as is required with "identity", whose
+    sums may be negative. With `decay` both sums decay by γ_n = exp(−m_n) a step, m_n the slopes of ALiBi, so that
+    recent steps weigh most and a stream may have any length (Sun et al. 2023, RetNet, with other γ). Where we differ:
+    ε, and W_q, W_k, W_v are stacked in `qkv`.
     """
 
-    chunk_sizes = (PIECE,)
+    chunk_sizes = (CHUNK,)
     slopes: Tensor
 
     def __init__(
@@ -50,7 +52,7 @@ class LinearAttention(SequenceLayer[Associations]):
         normalised: bool | None = None,
         decay: bool = False,
         bias: bool = False,
-        **factory: Any,
+        **factory: Unpack[TensorOptions],
     ) -> None:
         super().__init__()
         if width % heads:
@@ -60,7 +62,9 @@ class LinearAttention(SequenceLayer[Associations]):
         if normalised and feature == "identity":
             raise ValueError("normalised: got True with the identity feature, expected False: its sums may be negative")
         self.width = self.width_out = width
-        self.heads, self.head_width, self.feature = heads, width // heads, feature
+        self.heads = heads
+        self.head_width = width // heads
+        self.feature = feature
         self.normalised = feature == "elu" if normalised is None else normalised
         slopes = torch.tensor(alibi_slopes(heads) if decay else [0.0] * heads, **factory)
         self.register_buffer("slopes", slopes, persistent=False)
@@ -68,14 +72,17 @@ class LinearAttention(SequenceLayer[Associations]):
         self.out = nn.Linear(width, width, bias=bias, **factory)
 
     def initial_memory(self, batch_size: int, like: Tensor | None = None) -> Associations:
-        """Begin with no associations."""
-        shape, options = (batch_size, self.heads, self.head_width), self._like(like)
+        """Return sums of zero."""
+        shape = (batch_size, self.heads, self.head_width)
+        options = self._like(like)
         return Associations(sum=torch.zeros(*shape, self.head_width, **options), total=torch.zeros(shape, **options))
 
     def read(self, x: Tensor, memory: Associations, valid: Tensor | None) -> tuple[Tensor, Associations]:
-        """Step through time, adding one association at a time."""
+        """Add one association at a time, in a loop over time."""
         q, k, v = self._project(x, valid)
-        S, z, contexts = memory.sum, memory.total, [q[:, :0]]
+        S = memory.sum
+        z = memory.total
+        contexts = [q[:, :0]]
         moves = torch.ones(x.shape[:2], dtype=torch.long, device=x.device) if valid is None else valid.long()
         for t in range(x.shape[1]):
             kept = self._faded(moves[:, t])[..., None]  # (B, N, 1)
@@ -89,37 +96,39 @@ class LinearAttention(SequenceLayer[Associations]):
         return self.out(context.flatten(2)), Associations(sum=S, total=z)
 
     def fast(self, x: Tensor, memory: Associations, valid: Tensor | None) -> tuple[Tensor, Associations]:
-        """Read piece by piece: inside a piece as masked attention, between pieces through the sums."""
+        """Read chunk by chunk: within a chunk as masked attention, across chunks through the sums."""
         q, k, v = (t.transpose(1, 2) for t in self._project(x, valid))  # (B, N, T, H)
-        S, z, contexts = memory.sum, memory.total, [q[:, :, :0]]
-        for start in range(0, x.shape[1], PIECE):
-            part = slice(start, start + PIECE)
+        S = memory.sum
+        z = memory.total
+        contexts = [q[:, :, :0]]
+        for start in range(0, x.shape[1], CHUNK):
+            part = slice(start, start + CHUNK)
             real = None if valid is None else valid[:, part]
-            context, S, z = self._piece(q[:, :, part], k[:, :, part], v[:, :, part], S, z, real)
+            context, S, z = self._read_chunk(q[:, :, part], k[:, :, part], v[:, :, part], S, z, real)
             contexts.append(context)
         context = torch.cat(contexts, dim=2).transpose(1, 2)
         return self.out(context.flatten(2)), Associations(sum=S, total=z)
 
-    def _piece(
+    def _read_chunk(
         self, q: Tensor, k: Tensor, v: Tensor, S: Tensor, z: Tensor, valid: Tensor | None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Read some steps (B, N, T, H): what was summed before has faded, and each key by its distance."""
+        """Read one chunk (B, N, T, H): earlier sums and keys decay with their distance."""
         place = torch.arange(q.shape[2], device=q.device)
         count = place.new_full((1,), len(place)) if valid is None else valid.sum(1)  # (B or 1,)
         scores = q @ k.transpose(-1, -2) * self._faded(place[:, None] - place).permute(2, 0, 1).tril()  # (B, N, T, T)
         before = q * self._faded(place + 1).transpose(0, 1)[..., None]
         total = scores.sum(-1) + (before @ z[..., None])[..., 0]  # (B, N, T)
         context = self._normalise(scores @ v + before @ S, total)
-        left = k * self._faded(count[:, None] - 1 - place).transpose(1, 2)[..., None]  # at the piece's end
+        left = k * self._faded(count[:, None] - 1 - place).transpose(1, 2)[..., None]  # at the chunk's end
         kept = self._faded(count)[..., None]  # (B or 1, N, 1)
         return context, kept[..., None] * S + left.transpose(-1, -2) @ v, kept * z + left.sum(2)
 
     def _faded(self, distance: Tensor) -> Tensor:
-        """Give γ_n^distance for every head: (…, N)."""
+        """Return γ_n^distance for every head: (…, N)."""
         return torch.exp(-distance.clamp(min=0)[..., None] * self.slopes)
 
     def _project(self, x: Tensor, valid: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-        """Give φ(q), φ(k), v (B, T, N, H); a key of zero adds nothing, so padding leaves the sums alone."""
+        """Return φ(q), φ(k), v (B, T, N, H); a key of zero adds nothing, so padding does not change the sums."""
         q, k, v = self.qkv(x).unflatten(2, (3, self.heads, self.head_width)).unbind(2)
         if self.feature == "elu":
             q, k = F.elu(q) + 1, F.elu(k) + 1

@@ -1,14 +1,13 @@
-"""Attention that asks itself: learned queries turn a sequence, or a document of sentences, into a few vectors."""
+"""Attentive pooling: learned queries reduce a sequence, or a document of sentences, to a few vectors."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor, nn
+from typing_extensions import Unpack
 
-from recollect.core.layer import SequenceLayer
 from recollect.core.record import note
+from recollect.core.types import AnyLayer, TensorOptions
 from recollect.core.validate import ContractError
 from recollect.layers.attention.attend import Attend
 from recollect.layers.attention.score import Dot, Score
@@ -20,33 +19,44 @@ class TanhDot(Dot):
     tanh(W k + b) is remembered.
     """
 
-    def __init__(self, query_width: int, key_width: int, *, bias: bool = True, **factory: Any) -> None:
+    def __init__(
+        self, query_width: int, key_width: int, *, bias: bool = True, **factory: Unpack[TensorOptions]
+    ) -> None:
         super().__init__(query_width, query_width)
-        self.key_width, self.width = key_width, query_width
+        self.key_width = key_width
+        self.width = query_width
         self.key = nn.Linear(key_width, query_width, bias=bias, **factory)
 
     def keys(self, source: Tensor) -> Tensor:
-        """tanh(W k + b)."""
+        """Return tanh(W k + b)."""
         return torch.tanh(self.key(source))
 
 
 class SelfAttentive(nn.Module):
-    """Pool a sequence into `rows` vectors, each asked for by a learned query (Lin et al. 2017, section 2.1).
+    """Pool a sequence into `rows` vectors, each with a learned query (Lin et al. 2017, section 2.1).
 
     c_r = Σ_s a_rs v_s,  a_r = softmax_s score(q_r, k_s)
 
-    The score is `TanhDot` unless given: then the queries are the rows of the paper's W_s2, tanh(W_s1 k) the keys; the
-    paper has no b.
+    The default score is `TanhDot`: its queries are the rows of the paper's W_s2, its keys tanh(W_s1 k); the paper has
+    no b.
     """
 
     def __init__(
-        self, width: int, rows: int = 1, *, hidden: int | None = None, score: Score | None = None, **factory: Any
+        self,
+        width: int,
+        rows: int = 1,
+        *,
+        hidden: int | None = None,
+        score: Score | None = None,
+        **factory: Unpack[TensorOptions],
     ) -> None:
         super().__init__()
         if score is None:
             score = TanhDot(hidden or width, width, **factory)
         self.attend = Attend(score)
-        self.width, self.rows, self.width_out = width, rows, self.attend.width_out
+        self.width = width
+        self.rows = rows
+        self.width_out = self.attend.width_out
         queries = torch.empty(rows, score.query_width, **factory)
         self.queries = nn.Parameter(nn.init.normal_(queries, std=score.query_width**-0.5))
 
@@ -62,7 +72,7 @@ class Hierarchical(nn.Module):
     s_p = pool of the words of sentence p;  d = pool of the sentences
 
     `word_reader` and `sentence_reader` are layers that read the words of a sentence, and the sentences, before they are
-    pooled (the paper's bidirectional GRUs). A sentence without words is no sentence: it may only come last.
+    pooled (the paper's bidirectional GRUs). A sentence without words counts as padding: it may only come last.
     """
 
     def __init__(
@@ -70,8 +80,8 @@ class Hierarchical(nn.Module):
         words: SelfAttentive,
         sentences: SelfAttentive,
         *,
-        word_reader: SequenceLayer[Any] | None = None,
-        sentence_reader: SequenceLayer[Any] | None = None,
+        word_reader: AnyLayer | None = None,
+        sentence_reader: AnyLayer | None = None,
     ) -> None:
         super().__init__()
         if words.rows != 1 or sentences.rows != 1:
@@ -90,7 +100,7 @@ class Hierarchical(nn.Module):
         return _pool(self.sentences, self.sentence_reader, vectors.unflatten(0, x.shape[:2]), valid.any(2))
 
 
-def _pool(level: SelfAttentive, reader: SequenceLayer[Any] | None, x: Tensor, valid: Tensor) -> Tensor:
+def _pool(level: SelfAttentive, reader: AnyLayer | None, x: Tensor, valid: Tensor) -> Tensor:
     if reader is not None:
         x = reader(x, valid=valid)[0]
     return level(x, valid).squeeze(1)
@@ -101,17 +111,17 @@ class Capsules(nn.Module):
 
     v_i = Σ_s a_is h_s,  a_i = softmax_s(w_i · h_s);  p_i = σ(u_i · v_i + b_i);  r_i = p_i v_i
 
-    The class is that of the highest p; trained so that the r of the right class is near the mean feature.
+    The predicted class is that of the highest p; training brings the r of the right class near the mean feature.
     """
 
-    def __init__(self, width: int, classes: int, **factory: Any) -> None:
+    def __init__(self, width: int, classes: int, **factory: Unpack[TensorOptions]) -> None:
         super().__init__()
         self.pool = SelfAttentive(width, classes, score=Dot(width, width), **factory)
         self.active = nn.Parameter(nn.init.normal_(torch.empty(classes, width, **factory), std=width**-0.5))
         self.bias = nn.Parameter(torch.zeros(classes, **factory))
 
     def forward(self, features: Tensor, valid: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Give each class's probability (B, C) and its reconstruction of the features (B, C, D)."""
+        """Return each class's probability (B, C) and its reconstruction of the features (B, C, D)."""
         seen = self.pool(features, valid)  # (B, C, D)
         probability = torch.sigmoid((seen * self.active).sum(2) + self.bias)
         note(self, None, probability=probability)

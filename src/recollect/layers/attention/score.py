@@ -1,7 +1,7 @@
-"""How well a query fits a step of a source: the scores e(q, k) that attention begins with.
+"""Scores e(q, k) of a query against a step of a source.
 
-Every score says in two halves what it does: `keys`, the part that does not depend on the query and can be remembered
-of a source, and `forward`, the part that is done for each query.
+Every score has two parts: `keys`, which does not depend on the query and is computed once for a source, and `forward`,
+which is computed for each query.
 """
 
 from __future__ import annotations
@@ -12,25 +12,29 @@ from typing import Any, Literal
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from typing_extensions import Unpack
 
+from recollect.core.types import TensorOptions
 from recollect.core.validate import check_choice
 
 
 class Score(nn.Module):
     """A score of every query against every source step.
 
-    `query_width` and `key_width` are the widths of queries and source features, `width` (K) that of what is remembered
-    of each step. `features` is None, or the number of scores per step (multi-dimensional attention).
+    `query_width` and `key_width` are the widths of queries and source features, `width` (K) that of the keys that are
+    remembered. `features` is None, or the number of scores per step (multi-dimensional attention).
     """
 
     features: int | None = None
 
     def __init__(self, query_width: int, key_width: int) -> None:
         super().__init__()
-        self.query_width, self.key_width, self.width = query_width, key_width, key_width
+        self.query_width = query_width
+        self.key_width = key_width
+        self.width = key_width
 
     def keys(self, source: Tensor) -> Tensor:
-        """Give what is remembered of a source for scoring: (B, S, D) to (B, S, K)."""
+        """Return the keys of a source's features: (B, S, D) to (B, S, K)."""
         return source
 
     def forward(self, q: Tensor, keys: Tensor) -> Tensor:
@@ -54,20 +58,21 @@ class Additive(Score):
         hidden: int | None = None,
         features: int | None = None,
         bias: bool = True,
-        **factory: Any,
+        **factory: Unpack[TensorOptions],
     ) -> None:
         super().__init__(query_width, key_width)
-        self.features, self.width = features, hidden or key_width
+        self.features = features
+        self.width = hidden or key_width
         self.query = nn.Linear(query_width, self.width, bias=bias, **factory)
         self.key = nn.Linear(key_width, self.width, bias=False, **factory)
         self.out = nn.Linear(self.width, features or 1, bias=False, **factory)
 
     def keys(self, source: Tensor) -> Tensor:
-        """W_2 k."""
+        """Return W_2 k."""
         return self.key(source)
 
     def forward(self, q: Tensor, keys: Tensor) -> Tensor:
-        """wᵀ tanh(W_1 q + b + what is remembered)."""
+        """Return wᵀ tanh(W_1 q + b + keys)."""
         hidden = torch.tanh(self.query(q)[:, :, None] + keys[:, None])  # (B, T, S, K)
         scores = self.out(hidden)
         return scores if self.features else scores.squeeze(3)
@@ -81,7 +86,7 @@ class Dot(Score):
         _check_equal(query_width, key_width)
 
     def forward(self, q: Tensor, keys: Tensor) -> Tensor:
-        """The product of queries and keys."""
+        """Return the dot products of queries and keys."""
         return q @ keys.transpose(1, 2)
 
 
@@ -89,7 +94,7 @@ class ScaledDot(Dot):
     """e(q, k) = qᵀ k / √D (Vaswani et al. 2017, eq. 1): its variance does not grow with the width."""
 
     def forward(self, q: Tensor, keys: Tensor) -> Tensor:
-        """The product, over the root of the width."""
+        """Return the dot products divided by √D."""
         return super().forward(q, keys) / math.sqrt(self.key_width)
 
 
@@ -98,17 +103,17 @@ class General(Score):
 
     biased = False
 
-    def __init__(self, query_width: int, key_width: int, **factory: Any) -> None:
+    def __init__(self, query_width: int, key_width: int, **factory: Unpack[TensorOptions]) -> None:
         super().__init__(query_width, key_width)
         self.query = nn.Linear(query_width, key_width, bias=self.biased, **factory)
 
     def forward(self, q: Tensor, keys: Tensor) -> Tensor:
-        """W q first: a query is one step, a source many."""
+        """Return kᵀ (W q); W q is computed first, since there are fewer queries than keys."""
         return self.query(q) @ keys.transpose(1, 2)
 
 
 class BiasedGeneral(General):
-    """e(q, k) = kᵀ (W q + b) (Sordoni et al. 2016): b scores a key whatever is asked."""
+    """e(q, k) = kᵀ (W q + b) (Sordoni et al. 2016): kᵀ b scores a key whatever the query."""
 
     biased = True
 
@@ -122,7 +127,7 @@ class ActivatedGeneral(General):
         key_width: int,
         *,
         activation: Literal["tanh", "relu", "identity"] = "tanh",
-        **factory: Any,
+        **factory: Unpack[TensorOptions],
     ) -> None:
         super().__init__(query_width, key_width, **factory)
         check_choice("activation", activation, ("tanh", "relu", "identity"))
@@ -130,20 +135,26 @@ class ActivatedGeneral(General):
         self.bias = nn.Parameter(torch.zeros((), **factory))
 
     def forward(self, q: Tensor, keys: Tensor) -> Tensor:
-        """φ of the general score and b."""
+        """Return φ of the general score plus b."""
         scores = super().forward(q, keys) + self.bias
         return scores if self.activation == "identity" else getattr(torch, self.activation)(scores)
 
 
 class Tempered(Score):
-    """A similarity over a temperature τ; `learned` lets training change it, as τ = temperature · exp(−parameter).
+    """A similarity divided by a temperature τ; `learned` makes it a parameter, as τ = temperature · exp(−parameter).
 
     Similarities live in a narrow range (a cosine between -1 and 1), where a softmax over many steps stays almost flat
     unless τ is small.
     """
 
     def __init__(
-        self, query_width: int, key_width: int, *, temperature: float = 1.0, learned: bool = False, **factory: Any
+        self,
+        query_width: int,
+        key_width: int,
+        *,
+        temperature: float = 1.0,
+        learned: bool = False,
+        **factory: Unpack[TensorOptions],
     ) -> None:
         super().__init__(query_width, key_width)
         _check_equal(query_width, key_width)
@@ -153,24 +164,24 @@ class Tempered(Score):
         self.log_sharpness = nn.Parameter(torch.zeros((), **factory)) if learned else None
 
     def similarity(self, q: Tensor, keys: Tensor) -> Tensor:
-        """Say how alike queries and keys are: (B, T, S)."""
+        """Return the similarity of queries and keys: (B, T, S)."""
         raise NotImplementedError
 
     def forward(self, q: Tensor, keys: Tensor) -> Tensor:
-        """The similarity over the temperature."""
+        """Return the similarity divided by the temperature."""
         scores = self.similarity(q, keys) / self.temperature
         return scores if self.log_sharpness is None else scores * self.log_sharpness.exp()
 
 
 class Cosine(Tempered):
-    """e(q, k) = cos(q, k) / τ (Graves et al. 2014, section 3.3.1, with β = 1/τ). A zero vector is like nothing: 0."""
+    """e(q, k) = cos(q, k) / τ (Graves et al. 2014, section 3.3.1, with β = 1/τ). A zero vector scores 0."""
 
     def keys(self, source: Tensor) -> Tensor:
-        """k / ‖k‖."""
+        """Return k / ‖k‖."""
         return _unit(source)
 
     def similarity(self, q: Tensor, keys: Tensor) -> Tensor:
-        """The product of directions."""
+        """Return the cosines."""
         return _unit(q) @ keys.transpose(1, 2)
 
 
@@ -185,7 +196,7 @@ class Distance(Tempered):
         self.squared = squared
 
     def similarity(self, q: Tensor, keys: Tensor) -> Tensor:
-        """The distance, as a loss."""
+        """Return the negative distance."""
         apart = q[:, :, None] - keys[:, None]  # (B, T, S, D)
         return -apart.square().sum(3) if self.squared else -torch.linalg.vector_norm(apart, dim=3)
 
@@ -203,18 +214,16 @@ SCORES: dict[str, type[Score]] = {
 
 
 def make_score(name: str, query_width: int, key_width: int, **options: Any) -> Score:
-    """Make a score by its name, with its class's options."""
+    """Return a score by its name, with its class's options."""
     check_choice("score", name, tuple(SCORES))
     return SCORES[name](query_width, key_width, **options)
 
 
 def _check_equal(query_width: int, key_width: int) -> None:
     if query_width != key_width:
-        raise ValueError(
-            f"query_width: got {query_width}, expected {key_width}, the key_width; score 'general' joins unequal widths"
-        )
+        raise ValueError(f"query_width: got {query_width}, expected {key_width}, the key_width; or use score 'general'")
 
 
 def _unit(t: Tensor) -> Tensor:
-    # Not smaller: the gradient at a zero vector is 1 / eps times what arrives.
+    # eps is not smaller: at a zero vector the incoming gradient is multiplied by 1 / eps.
     return F.normalize(t, dim=-1, eps=1e-6)

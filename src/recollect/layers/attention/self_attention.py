@@ -1,25 +1,27 @@
-"""Self-attention: a list of everything read, and a look at all of it at every step."""
+"""Self-attention: the memory is the list of all steps read, and every step attends to all of it."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from typing_extensions import Unpack
 
 from recollect.core.growing import Growing, newest
 from recollect.core.layer import SequenceLayer
 from recollect.core.memory import Memory, Nothing, grows
 from recollect.core.record import note
+from recollect.core.types import TensorOptions
 from recollect.layers.positions import alibi_slopes, positions_from, rotate
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class KeysValues(Growing):
-    """Every step's key and value, or those of a window: the list that attention looks through."""
+    """Every step's key and value, or those of a window."""
 
     keys: Tensor = grows(1)  # (B, S, N, H)
     values: Tensor = grows(1)  # (B, S, N, H)
@@ -27,14 +29,14 @@ class KeysValues(Growing):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Inputs(Growing):
-    """Every step's input, key and value in one."""
+    """Every step's input, which is both key and value."""
 
     inputs: Tensor = grows(1)  # (B, S, D)
 
 
 @dataclass(frozen=True)
 class View:
-    """What the new steps may look at."""
+    """What the new steps attend to."""
 
     keys: Tensor  # (B, S, N, H)
     values: Tensor  # (B, S, N, H)
@@ -43,7 +45,7 @@ class View:
 
 
 def look(module: nn.Module, q: Tensor, view: View, scale: float, dropout: float = 0.0) -> Tensor:
-    """Attend, in the form written for reading.
+    """Attend, in the readable form.
 
     e = q kᵀ · scale + bias;  a = softmax(e) over what is allowed;  c = a v.  q, c are (B, T, N, H). A step that is
     allowed nothing gets c = 0.
@@ -53,23 +55,21 @@ def look(module: nn.Module, q: Tensor, view: View, scale: float, dropout: float 
     scores = torch.einsum("btnh,bsnh->bnts", q, keys) * scale  # (B, N, T, S)
     if view.bias is not None:
         scores = scores + view.bias
-    weights = _softmax_over(scores, None if view.allowed is None else view.allowed[:, None])
+    if view.allowed is None:
+        weights = scores.softmax(dim=-1)
+    else:
+        # A row of -inf only has NaN gradients: it is unmasked for the softmax, and its weights are zeroed.
+        allowed = view.allowed[:, None]
+        is_empty = ~allowed.any(-1, keepdim=True)
+        weights = scores.masked_fill(~(allowed | is_empty), -torch.inf).softmax(dim=-1).masked_fill(is_empty, 0)
     context = torch.einsum("bnts,bsnh->btnh", F.dropout(weights, dropout, module.training), values)
     note(module, 2, scores=scores, weights=weights)
     note(module, context=context)
     return context
 
 
-def _softmax_over(scores: Tensor, allowed: Tensor | None) -> Tensor:
-    if allowed is None:
-        return scores.softmax(dim=-1)
-    # A row of -inf alone has NaN gradients: let it see all first, then take its weights away.
-    nothing = ~allowed.any(-1, keepdim=True)
-    return scores.masked_fill(~(allowed | nothing), -torch.inf).softmax(dim=-1).masked_fill(nothing, 0)
-
-
 def look_fast(module: nn.Module, q: Tensor, view: View, scale: float, dropout: float, is_causal: bool) -> Tensor:
-    """Attend with the library's fused kernel."""
+    """Attend with torch's fused kernel."""
     if q.numel() == 0 or view.keys.numel() == 0:
         return look(module, q, view, scale, dropout)
     mask = None if view.allowed is None else view.allowed[:, None]
@@ -84,10 +84,10 @@ def look_fast(module: nn.Module, q: Tensor, view: View, scale: float, dropout: f
 
 
 class Attention(SequenceLayer[Memory]):
-    """What self-attentions share: who may look at whom, and how the list grows.
+    """The base of self-attentions: the mask, and how the list grows.
 
-    `causal`: each step looks at itself and what came before; otherwise at the whole sequence (it must then be seen
-    at once, and nothing is remembered). `window`: only at the nearest so many steps, itself included.
+    `causal`: each step attends to itself and to earlier steps; otherwise to the whole sequence (which must then be read
+    in one call, and nothing is remembered). `window`: only to the nearest so many steps, itself included.
     """
 
     def __init__(self, width: int, heads: int, causal: bool, window: int | None, scale: float) -> None:
@@ -95,7 +95,10 @@ class Attention(SequenceLayer[Memory]):
         if window is not None and window < 1:
             raise ValueError(f"window: got {window}, expected at least 1 step, the step itself")
         self.width = self.width_out = width
-        self.heads, self.causal, self.window, self.scale = heads, causal, window, scale
+        self.heads = heads
+        self.causal = causal
+        self.window = window
+        self.scale = scale
         self.alibi: tuple[float, ...] | None = None
         self.dropout = 0.0
         if not causal:
@@ -104,34 +107,34 @@ class Attention(SequenceLayer[Memory]):
             self.growth = "linear" if window is None else "saturates"
 
     def project(self, x: Tensor, length: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        """Give the queries (B, T, N, H) and the lists to remember, from x and the steps read before (B,)."""
+        """Return the queries (B, T, N, H) and the lists to remember, from x and the number of earlier steps (B,)."""
         raise NotImplementedError
 
     def keys_values(self, lists: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
-        """Give keys and values (B, S, N, H) from the lists."""
+        """Return keys and values (B, S, N, H) from the lists."""
         raise NotImplementedError
 
     def finish(self, context: Tensor) -> Tensor:
-        """Give the outputs (B, T, D) from the contexts (B, T, N, H)."""
+        """Return the outputs (B, T, D) from the contexts (B, T, N, H)."""
         raise NotImplementedError
 
     @property
     def streams(self) -> bool:
-        """Only where no step looks ahead."""
+        """Whether a sequence may be read in chunks: only where no step attends to later ones."""
         return self.causal
 
     def read(self, x: Tensor, memory: Memory, valid: Tensor | None) -> tuple[Tensor, Memory]:
-        """Look at what is allowed, step by step and head by head."""
+        """Attend with an explicit mask."""
         q, keys, values, offsets, after = self._remember(x, memory, valid)
         view = View(keys, values, self._allowed(offsets, x.shape[1], valid), self._bias(offsets, q))
         return self.finish(look(self, q, view, self.scale, self.dropout)), after
 
     def fast(self, x: Tensor, memory: Memory, valid: Tensor | None) -> tuple[Tensor, Memory]:
-        """The same through the fused kernel, without a mask where none is needed."""
+        """Attend with the fused kernel, without a mask where none is needed."""
         q, keys, values, offsets, after = self._remember(x, memory, valid)
-        is_causal = self._is_plainly_causal(memory, q, keys)
-        if self._sees_all(memory, q, valid):
-            allowed = None
+        is_causal = self._fits_causal_mask(memory, q, keys)
+        if self.causal and x.shape[1] == 1 and valid is None and getattr(memory, "even", False):
+            allowed = None  # one new step of rows of equal length attends to everything that is kept
             if self.window is not None:
                 keys, values, offsets = (newest(t, self.window) for t in (keys, values, offsets))
         else:
@@ -142,7 +145,7 @@ class Attention(SequenceLayer[Memory]):
     def _remember(
         self, x: Tensor, memory: Memory, valid: Tensor | None
     ) -> tuple[Tensor, Tensor, Tensor, Tensor, Memory]:
-        """Give queries, keys, values, each key's offset from the first new step (B or 1, S), and the memory after."""
+        """Return queries, keys, values, each key's offset from the first new step (B or 1, S), and the memory after."""
         if isinstance(memory, Growing):
             q, lists = self.project(x, memory.length)
             lists, offsets, after = memory.extend(lists, valid)
@@ -151,14 +154,14 @@ class Attention(SequenceLayer[Memory]):
         return q, *self.keys_values(lists), torch.arange(x.shape[1], device=x.device)[None], memory
 
     def _allowed(self, offsets: Tensor, steps: int, valid: Tensor | None) -> Tensor | None:
-        """Say who may look at whom: (B or 1, T, S)."""
+        """Return which keys each step may attend to: (B or 1, T, S)."""
         ahead = torch.arange(steps, device=offsets.device)[:, None] - offsets[:, None]  # how far back the key lies
         if self.causal:
             return ahead >= 0 if self.window is None else (ahead >= 0) & (ahead < self.window)
         near = None if self.window is None else ahead.abs() < self.window
         if valid is None:
             return near
-        seen = (valid | ~valid.any(1, keepdim=True))[:, None]  # (B, 1, S); kernels must not look at nothing
+        seen = (valid | ~valid.any(1, keepdim=True))[:, None]  # (B, 1, S); kernels need at least one key
         return seen.expand(-1, steps, -1) if near is None else near & seen
 
     def _bias(self, offsets: Tensor, q: Tensor) -> Tensor | None:
@@ -168,33 +171,29 @@ class Attention(SequenceLayer[Memory]):
         slopes = torch.tensor(self.alibi, device=q.device, dtype=q.dtype)
         return -slopes[:, None, None] * ahead.abs()[:, None].to(q.dtype)
 
-    def _is_plainly_causal(self, memory: Memory, q: Tensor, keys: Tensor) -> bool:
-        """Whether the new steps are all there is to see: then the kernel's own causal mask is right, also ragged."""
+    def _fits_causal_mask(self, memory: Memory, q: Tensor, keys: Tensor) -> bool:
+        """Return whether the new steps are the only keys: then the kernel's causal mask is right, also with padding."""
         if not self.causal or self.alibi is not None or getattr(memory, "reserved", False) or q.shape[1] == 1:
             return False
         if self.window is not None and self.window < q.shape[1]:
             return False
-        # Not returned as it is: while shapes are symbols the comparison is one too, and kernels want a bool.
+        # Not returned directly: with symbolic shapes the comparison is symbolic too, and kernels need a bool.
         return True if keys.shape[1] == q.shape[1] else False  # noqa: SIM210
-
-    def _sees_all(self, memory: Memory, q: Tensor, valid: Tensor | None) -> bool:
-        """Whether one new step of equally old rows looks at everything that is kept."""
-        return self.causal and q.shape[1] == 1 and valid is None and getattr(memory, "even", False)
 
 
 class BasicSelfAttention(Attention):
-    """Self-attention without a single parameter.
+    """Self-attention without parameters.
 
     w'_ij = x_iᵀ x_j;  w_ij = softmax_j w'_ij;  y_i = Σ_j w_ij x_j
 
-    `scaled` divides w' by √D. Causal unless asked otherwise, as all our attention.
+    `scaled` divides w' by √D. Causal by default, as all self-attention here.
     """
 
     def __init__(self, width: int, *, causal: bool = True, window: int | None = None, scaled: bool = False) -> None:
         super().__init__(width, 1, causal, window, 1 / math.sqrt(width) if scaled else 1.0)
 
     def initial_memory(self, batch_size: int, like: Tensor | None = None) -> Memory:
-        """Begin with an empty list."""
+        """Return an empty list."""
         if not self.causal:
             return Nothing()
         options = self._like(like)
@@ -203,15 +202,15 @@ class BasicSelfAttention(Attention):
         return Inputs(inputs=inputs, length=length, limit=self.window, even=True)
 
     def project(self, x: Tensor, length: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        """x is query, key and value."""
+        """Return x as the queries and as what is remembered."""
         return x[:, :, None], {"inputs": x}
 
     def keys_values(self, lists: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
-        """x is query, key and value."""
+        """Return the remembered inputs as keys and values."""
         return lists["inputs"][:, :, None], lists["inputs"][:, :, None]
 
     def finish(self, context: Tensor) -> Tensor:
-        """y = c."""
+        """Return y = c."""
         return context.flatten(2)
 
 
@@ -221,9 +220,9 @@ class SelfAttention(Attention):
     q = W_q x, k = W_k x, v = W_v x;  e_ts = q_t · k_s / √H;  a = softmax(e);  c_t = Σ_s a_ts v_s;  y = W_o c
 
     In each of `heads` heads of H = width / heads. `kv_heads` shares keys and values between groups of heads (Ainslie
-    et al. 2023). `positions`: "rotary" turns queries and keys, "alibi" adds −slope · distance to the scores, None
-    leaves the order to the causal view or to a `Positions` layer below. `scaled=False` leaves out 1/√H, to show what it
-    does. W_q, W_k, W_v lie one below the other in `qkv`.
+    et al. 2023). `positions`: "rotary" rotates queries and keys, "alibi" adds −slope · distance to the scores, None
+    relies on the causal mask or on a `Positions` layer below. `scaled=False` omits 1/√H, to show its effect. W_q, W_k,
+    W_v are stacked in `qkv`.
     """
 
     def __init__(
@@ -238,7 +237,7 @@ class SelfAttention(Attention):
         scaled: bool = True,
         bias: bool = True,
         dropout: float = 0.0,
-        **factory: Any,
+        **factory: Unpack[TensorOptions],
     ) -> None:
         if width % heads:
             raise ValueError(f"heads: got {heads}, expected a divisor of the width {width}")
@@ -251,13 +250,15 @@ class SelfAttention(Attention):
         if positions == "rotary" and self.head_width % 2:
             raise ValueError(f"heads: got a head width of {self.head_width}, expected an even one for rotary positions")
         super().__init__(width, heads, causal, window, 1 / math.sqrt(self.head_width) if scaled else 1.0)
-        self.kv_heads, self.positions, self.dropout = kv_heads, positions, dropout
+        self.kv_heads = kv_heads
+        self.positions = positions
+        self.dropout = dropout
         self.alibi = tuple(alibi_slopes(heads)) if positions == "alibi" else None
         self.qkv = nn.Linear(width, (heads + 2 * kv_heads) * self.head_width, bias=bias, **factory)
         self.out = nn.Linear(width, width, bias=bias, **factory)
 
     def initial_memory(self, batch_size: int, like: Tensor | None = None) -> Memory:
-        """Begin with empty lists."""
+        """Return empty lists."""
         if not self.causal:
             return Nothing()
         options = self._like(like)
@@ -266,7 +267,7 @@ class SelfAttention(Attention):
         return KeysValues(keys=keys, values=values, length=length, limit=self.window, even=True)
 
     def project(self, x: Tensor, length: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        """q, k, v = W_q x, W_k x, W_v x; q and k turned where positions are rotary."""
+        """Return q = W_q x, and k = W_k x, v = W_v x by name; q and k are rotated where positions are rotary."""
         parts = self.qkv(x).unflatten(2, (-1, self.head_width))  # (B, T, heads + 2 kv_heads, H)
         q, k, v = parts.split([self.heads, self.kv_heads, self.kv_heads], dim=2)
         if self.positions == "rotary":
@@ -275,9 +276,9 @@ class SelfAttention(Attention):
         return q, {"keys": k, "values": v}
 
     def keys_values(self, lists: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
-        """Remembered as they are."""
+        """Return keys and values as they are remembered."""
         return lists["keys"], lists["values"]
 
     def finish(self, context: Tensor) -> Tensor:
-        """y = W_o c."""
+        """Return y = W_o c."""
         return self.out(context.flatten(2))

@@ -1,1 +1,1 @@
-"""Layers that remember weights which they train while they read: TTT."""
+"""Test-time training: layers whose memory is the weights of an inner model, trained during the forward pass."""

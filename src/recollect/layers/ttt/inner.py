@@ -1,4 +1,4 @@
-"""The parts of an inner model with their gradients by hand: autograd is kept for the outer ones."""
+"""The parts of an inner model with explicit gradients: autograd computes the outer ones."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ EPSILON = 1e-6
 
 
 def gelu(x: Tensor) -> Tensor:
-    """½ x (1 + tanh(√(2/π) (x + 0.044715 x³)))."""
+    """Return ½ x (1 + tanh(√(2/π) (x + 0.044715 x³)))."""
     return F.gelu(x, approximate="tanh")
 
 
 def gelu_slope(x: Tensor) -> Tensor:
-    """Give the derivative of `gelu`."""
+    """Return the derivative of `gelu`."""
     c = math.sqrt(2 / math.pi)
     t = torch.tanh(c * (x + 0.044715 * x**3))
     return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * c * (1 + 3 * 0.044715 * x * x)
 
 
 def standardised(z: Tensor) -> tuple[Tensor, Tensor]:
-    """Give ẑ = (z − mean) / √(variance + ε) over the last axis, and that root."""
+    """Return ẑ = (z − mean) / √(variance + ε) over the last axis, and that root."""
     centred = z - z.mean(-1, keepdim=True)
     spread = (centred.square().mean(-1, keepdim=True) + EPSILON).sqrt()
     return centred / spread, spread
 
 
 def standardised_gradient(z_hat: Tensor, spread: Tensor, g: Tensor) -> Tensor:
-    """Give ∂L/∂z from g = ∂L/∂ẑ: (g − mean g − ẑ · mean(g ẑ)) / √(variance + ε)."""
+    """Return ∂L/∂z from g = ∂L/∂ẑ: (g − mean g − ẑ · mean(g ẑ)) / √(variance + ε)."""
     return (g - g.mean(-1, keepdim=True) - z_hat * (g * z_hat).mean(-1, keepdim=True)) / spread

@@ -1,8 +1,8 @@
-"""Test-time training: a memory that is itself a small model, trained while it reads.
+"""Test-time training: the memory is itself a small model, trained during the forward pass.
 
-Two forms. `read` is the primal one: it makes every step's weights W_t. `fast` is the dual one: inside a mini-batch all
-inner gradients are taken at the same weights, so their effect on a query is a masked product, as in attention, and no
-W_t is ever made.
+Two forms. `read` is the primal one: it computes every step's weights W_t. `fast` is the dual one: within a mini-batch
+all inner gradients are taken at the same weights, so their effect on a query is a masked matrix product, as in
+attention, and no W_t is computed.
 """
 
 from __future__ import annotations
@@ -14,32 +14,34 @@ from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from typing_extensions import Unpack
 
 from recollect.core.layer import SequenceLayer
 from recollect.core.memory import Memory, hint
 from recollect.core.record import note
+from recollect.core.types import TensorOptions
 from recollect.core.validate import fill_invalid
 from recollect.layers.positions import positions_from, rotate
 from recollect.layers.ttt.inner import gelu, gelu_slope, standardised, standardised_gradient
 
-PIECE = 64  # steps read side by side where the whole sequence is one mini-batch
+CHUNK = 64  # steps read in parallel where the whole sequence is one mini-batch
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class FastWeights(Memory):
-    """The inner model's weights at the last mini-batch border, and the inner gradient gathered since.
+    """The inner model's weights at the last mini-batch border, and the inner gradient accumulated since.
 
-    The unfinished mini-batch needs no more than that: its gradients are all taken at the border's weights.
+    The unfinished mini-batch needs nothing else: its gradients are all taken at the border's weights.
     """
 
     weights: tuple[Tensor, ...]  # each (B, N, in, out)
     gathered: tuple[Tensor, ...]  # the same shapes: Σ η_s ∇ℓ(W; x_s)
     length: Tensor  # (B,)
-    at_border: bool = hint()  # every row stands at a mini-batch border: known without looking at `length`
+    at_border: bool = hint()  # every row is at a mini-batch border: known without reading `length`
 
 
 class Views(NamedTuple):
-    """What the inner model learns from and is asked: per head (B, N, T, H), the rate (B, N, T, 1)."""
+    """Inputs k, targets v and queries q of the inner model, per head (B, N, T, H), and the rate (B, N, T, 1)."""
 
     k: Tensor
     v: Tensor
@@ -47,30 +49,30 @@ class Views(NamedTuple):
     rate: Tensor
 
     def steps(self, part: slice) -> Views:
-        """Give some of the steps."""
+        """Return a slice of the steps."""
         return Views(*(t[:, :, part] for t in self))
 
     def split(self, size: int) -> Iterator[Views]:
-        """Give all steps, so many at a time: cheaper to differentiate than one slice after the other."""
+        """Return all steps in chunks of `size`: cheaper to differentiate than slicing."""
         return (Views(*parts) for parts in zip(*(t.split(size, dim=2) for t in self), strict=True))
 
 
 class Lesson(NamedTuple):
-    """The gradient of the inner loss, not yet multiplied out: ∇_{W_i} ℓ = Σ_s inputs_iᵀ errors_i, times the rate."""
+    """The gradient of the inner loss in factors: ∇_{W_i} ℓ = Σ_s inputs_iᵀ errors_i, times the rate."""
 
     inputs: tuple[Tensor, ...]  # each (B, N, T, in)
     errors: tuple[Tensor, ...]  # each (B, N, T, out), times η_s
 
     def gradients(self) -> tuple[Tensor, ...]:
-        """Multiply out, summed over the steps."""
+        """Return the gradients, summed over the steps."""
         return tuple(a.transpose(-1, -2) @ g for a, g in zip(self.inputs, self.errors, strict=True))
 
 
 class TTT(SequenceLayer[FastWeights]):
     """Test-time training (Sun et al. 2024, arXiv 2407.04620).
 
-    Views of each step: k = θ_K x, v = θ_V x, q = θ_Q x. An inner model f(·; W) learns at every step to give v for k,
-    and is then asked for q:
+    Views of each step: k = θ_K x, v = θ_V x, q = θ_Q x. An inner model f(·; W) is trained at every step to map k to v,
+    and is then evaluated at q:
 
         ℓ(W; x_t) = ‖f(k_t; W) − v_t‖²        f(u) = u + LN(f_res(u; W))
         W_t = W_{t′} − Σ_{s=t′+1}^{t} η_s ∇ℓ(W_{t′}; x_s)        y_t = W_o f(q_t; W_t)
@@ -78,8 +80,8 @@ class TTT(SequenceLayer[FastWeights]):
     with t′ the last border of mini-batches of `mini_batch` steps (None: the whole sequence is one). Switches: `norm`
     and `residual` of f; `rate` η fixed as a number, or "learned": η_s = base_rate · σ(θ_lr · x_s) / H; `learned_start`
     for W_0, else zeros; `average` divides the sum by t − t′, as the authors' code does and their equations do not;
-    `rotary` turns k and q by their place in the mini-batch, as that code does. Where we differ from it: no biases
-    inside f, no norm before W_o; its convolution is a layer of its own, `Convolution`.
+    `rotary` rotates k and q by their position in the mini-batch, as that code does. Where we differ from it: no biases
+    in f, no norm before W_o; its convolution is a separate layer, `Convolution`.
     """
 
     def __init__(
@@ -95,7 +97,7 @@ class TTT(SequenceLayer[FastWeights]):
         average: bool = True,
         learned_start: bool = True,
         rotary: bool = False,
-        **factory: Any,
+        **factory: Unpack[TensorOptions],
     ) -> None:
         super().__init__()
         if width % heads:
@@ -103,9 +105,14 @@ class TTT(SequenceLayer[FastWeights]):
         if mini_batch is not None and mini_batch < 1:
             raise ValueError(f"mini_batch: got {mini_batch}, expected at least 1, or None for the whole sequence")
         self.width = self.width_out = width
-        self.heads, self.head_width, self.mini_batch = heads, width // heads, mini_batch
-        self.chunk_sizes = (mini_batch or PIECE,)
-        self.rate, self.base_rate, self.residual, self.average = rate, base_rate, residual, average
+        self.heads = heads
+        self.head_width = width // heads
+        self.mini_batch = mini_batch
+        self.chunk_sizes = (mini_batch or CHUNK,)
+        self.rate = rate
+        self.base_rate = base_rate
+        self.residual = residual
+        self.average = average
         self.rotary = rotary
         self.kvq = nn.Linear(width, 3 * width, bias=False, **factory)
         self.out = nn.Linear(width, width, bias=False, **factory)
@@ -117,7 +124,7 @@ class TTT(SequenceLayer[FastWeights]):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Begin with a small W_0 (0.02 at heads of 64, as the authors; answers of that size at others), LN plain."""
+        """Draw a small W_0 (std 0.02 for heads of 64, as the authors' code, scaled for others); LN is the identity."""
         with torch.no_grad():
             for weight in self.start:
                 nn.init.normal_(weight, std=0.16 * weight.shape[1] ** -0.5)
@@ -128,7 +135,7 @@ class TTT(SequenceLayer[FastWeights]):
         raise NotImplementedError
 
     def initial_memory(self, batch_size: int, like: Tensor | None = None) -> FastWeights:
-        """Begin with W_0, and nothing gathered."""
+        """Return W_0, and accumulated gradients of zero."""
         options = self._like(like)
         zeros = [torch.zeros(batch_size, self.heads, *shape, **options) for shape in self._shapes()]
         weights = [zero.clone() for zero in zeros]
@@ -140,21 +147,24 @@ class TTT(SequenceLayer[FastWeights]):
     # ---- the primal form ---------------------------------------------------------------------------------
 
     def read(self, x: Tensor, memory: FastWeights, valid: Tensor | None) -> tuple[Tensor, FastWeights]:
-        """Make every step's weights: one inner gradient at a time."""
+        """Compute every step's weights, one inner gradient at a time."""
         views = self._views(x, memory.length, valid)
         weights, gathered, length = memory.weights, memory.gathered, memory.length
-        answers, inner = [views.q[:, :, :0]], defaultdict(list)
+        answers = [views.q[:, :, :0]]
+        inner: dict[str, list[Tensor]] = defaultdict(list)
         for t in range(x.shape[1]):
             moves = torch.ones_like(length, dtype=torch.bool) if valid is None else valid[:, t]
             step = views.steps(slice(t, t + 1))
             gathered = _add(gathered, self._learn(step, weights).gradients())
-            now = self._take(weights, gathered, self._share(self._place(length)))
+            share = self._inverse(self._place(length) + 1)[:, None, None, None] if self.average else 1.0
+            now = self._take(weights, gathered, share)
             answers.append(self.f(step.q, now))
             inner["loss_before"].append(self._loss(step, weights))
             inner["loss_after"].append(self._loss(step, now))
             length = length + moves
             done = moves & (self._place(length) == 0) if self.mini_batch else torch.zeros_like(moves)
-            weights, gathered = _choose(done, now, weights), _choose(done, None, gathered)
+            weights = _choose(done, now, weights)
+            gathered = _choose(done, None, gathered)
         note(self, rate=views.rate[..., 0].transpose(1, 2), **{n: torch.cat(v, dim=1) for n, v in inner.items()})
         return self._output(torch.cat(answers, dim=2)), FastWeights(weights=weights, gathered=gathered, length=length)
 
@@ -164,12 +174,13 @@ class TTT(SequenceLayer[FastWeights]):
     # ---- the dual form -----------------------------------------------------------------------------------
 
     def fast(self, x: Tensor, memory: FastWeights, valid: Tensor | None) -> tuple[Tensor, FastWeights]:
-        """Read mini-batch by mini-batch; rows inside a mini-batch are first moved to their place in it."""
+        """Read mini-batch by mini-batch; rows that begin within one are first shifted to their position in it."""
         if x.shape[1] < 4:
             return self.read(x, memory, valid)
-        views, steps = self._views(x, memory.length, valid), x.shape[1]
+        views = self._views(x, memory.length, valid)
+        steps = x.shape[1]
         if self.mini_batch and memory.at_border and valid is None and steps % self.mini_batch == 0:
-            answers, memory = self._in_step(views, memory)
+            answers, memory = self._aligned(views, memory, self.mini_batch)
             return self._output(answers), memory
         count = torch.full_like(memory.length, steps) if valid is None else valid.sum(1)
         if self.mini_batch is None or memory.at_border:
@@ -177,41 +188,44 @@ class TTT(SequenceLayer[FastWeights]):
         else:
             place = self._place(memory.length)  # (B,)
             slots = -(-(self.mini_batch - 1 + steps) // self.mini_batch) * self.mini_batch
-            answers, memory = self._dual(_move(views, place, slots, count), memory, count, place)
+            answers, memory = self._dual(_shifted(views, place, slots, count), memory, count, place)
             index = (place[:, None] + torch.arange(steps, device=x.device))[:, None, :, None]
             answers = answers.gather(2, index.expand(-1, self.heads, -1, self.head_width))
         return self._output(answers), memory
 
-    def _in_step(self, views: Views, memory: FastWeights) -> tuple[Tensor, FastWeights]:
-        """Read whole mini-batches that all rows begin and end together: only the weights go on to the next."""
-        assert self.mini_batch is not None
-        weights, asked = memory.weights, []
+    def _aligned(self, views: Views, memory: FastWeights, size: int) -> tuple[Tensor, FastWeights]:
+        """Read full mini-batches at whose borders all rows are: only the weights pass from one to the next."""
+        weights = memory.weights
         gathered: tuple[Tensor, ...] | None = memory.gathered
-        share = self._shares(memory.length, 0, self.mini_batch)
-        for piece in views.split(self.mini_batch):
-            lesson = self._learn(piece, weights)
-            asked.append(self._ask(piece.q, weights, gathered, lesson, share))
+        asked = []
+        share = self._shares(memory.length, 0, size)
+        for chunk in views.split(size):
+            lesson = self._learn(chunk, weights)
+            asked.append(self._ask(chunk.q, weights, gathered, lesson, share))
             gradients = lesson.gradients() if gathered is None else _add(gathered, lesson.gradients())
-            weights = self._take(weights, gradients, 1 / self.mini_batch if self.average else 1.0)
-            gathered = None  # zero from here on
+            weights = self._take(weights, gradients, 1 / size if self.average else 1.0)
+            gathered = None  # zero after the first mini-batch
         after = replace(memory, weights=weights, length=memory.length + views.q.shape[2])
         after = replace(after, gathered=tuple(torch.zeros_like(g) for g in memory.gathered))
         return self._finish(views.q, torch.cat(asked, dim=2)), after
 
     def _dual(self, views: Views, memory: FastWeights, count: Tensor, place: Tensor) -> tuple[Tensor, FastWeights]:
-        """Read steps that lie at their places: those of a row begin at slot `place` and are `count` many."""
-        weights, gathered, answers = memory.weights, memory.gathered, []
-        size, steps = self.mini_batch or PIECE, views.q.shape[2]
+        """Read steps at their positions: those of a row begin at slot `place` and are `count` many."""
+        weights, gathered = memory.weights, memory.gathered
+        answers = []
+        size = self.mini_batch or CHUNK
+        steps = views.q.shape[2]
         for begin in range(0, steps, size):
-            piece = views.steps(slice(begin, begin + size))
-            lesson = self._learn(piece, weights)
-            share = self._shares(memory.length, begin, piece.q.shape[2])
-            answers.append(self._finish(piece.q, self._ask(piece.q, weights, gathered, lesson, share)))
+            chunk = views.steps(slice(begin, begin + size))
+            lesson = self._learn(chunk, weights)
+            share = self._shares(memory.length, begin, chunk.q.shape[2])
+            answers.append(self._finish(chunk.q, self._ask(chunk.q, weights, gathered, lesson, share)))
             gathered = _add(gathered, lesson.gradients())
             if self.mini_batch is not None:
                 done = place + count >= begin + size  # (B,)
                 now = self._take(weights, gathered, 1 / size if self.average else 1.0)
-                weights, gathered = _choose(done, now, weights), _choose(done, None, gathered)
+                weights = _choose(done, now, weights)
+                gathered = _choose(done, None, gathered)
         at_border = memory.at_border and self.mini_batch is not None and steps % size == 0
         after = FastWeights(weights=weights, gathered=gathered, length=memory.length + count, at_border=at_border)
         return torch.cat(answers, dim=2), after
@@ -224,7 +238,7 @@ class TTT(SequenceLayer[FastWeights]):
         lesson: Lesson,
         share: Tensor | float,
     ) -> Tensor:
-        """f_res(q_t; W_t) for all t at once: q W_t = q W − share · (q · gathered + Σ_{s≤t} (q · input_s) error_s)."""
+        """Return f_res(q_t; W_t) for all t: q W_t = q W − share · (q · gathered + Σ_{s≤t} (q · input_s) error_s)."""
         for i, (w, a, e) in enumerate(zip(weights, *lesson, strict=True)):
             q = gelu(q) if i else q
             learnt = (q @ a.transpose(-1, -2)).tril() @ e  # (B, N, T, out)
@@ -235,7 +249,7 @@ class TTT(SequenceLayer[FastWeights]):
     # ---- the inner model ---------------------------------------------------------------------------------
 
     def f(self, u: Tensor, weights: tuple[Tensor, ...]) -> Tensor:
-        """f(u) = u + LN(f_res(u)), with what is switched on. u is (B, N, T, H)."""
+        """Return f(u) = u + LN(f_res(u)), without what is switched off. u is (B, N, T, H)."""
         z = u
         for i, w in enumerate(weights):
             z = (gelu(z) if i else z) @ w
@@ -246,28 +260,28 @@ class TTT(SequenceLayer[FastWeights]):
         return u + z if self.residual else z
 
     def _learn(self, views: Views, weights: tuple[Tensor, ...]) -> Lesson:
-        """Differentiate ℓ(W; x_s) = ‖f(k_s; W) − v_s‖² by hand, back through f_res."""
-        inputs, before = [views.k], []
+        """Compute the gradient of ℓ(W; x_s) = ‖f(k_s; W) − v_s‖² explicitly, back through f_res."""
+        inputs = [views.k]
+        before: list[Tensor] = []
         for w in weights:
             before.append(inputs[-1] @ w)
             inputs.append(gelu(before[-1]))
-        errors = [self._error(before[-1], views.v - views.k if self.residual else views.v)]
+        target = views.v - views.k if self.residual else views.v
+        z = before[-1]
+        if self.norm is None:
+            errors = [2 * (z - target)]
+        else:  # ∂‖LN(z) − target‖² / ∂z
+            gamma, beta = self.norm
+            z_hat, spread = standardised(z)
+            errors = [standardised_gradient(z_hat, spread, 2 * gamma * (gamma * z_hat + beta - target))]
         for w, pre in zip(weights[:0:-1], before[-2::-1], strict=True):
             errors.insert(0, errors[0] @ w.transpose(-1, -2) * gelu_slope(pre))
         return Lesson(tuple(inputs[:-1]), tuple(views.rate * e for e in errors))
 
-    def _error(self, z: Tensor, target: Tensor) -> Tensor:
-        """Give ∂‖LN(z) − target‖² / ∂z."""
-        if self.norm is None:
-            return 2 * (z - target)
-        gamma, beta = self.norm
-        z_hat, spread = standardised(z)
-        return standardised_gradient(z_hat, spread, 2 * gamma * (gamma * z_hat + beta - target))
-
     # ---- small parts -------------------------------------------------------------------------------------
 
     def _views(self, x: Tensor, length: Tensor, valid: Tensor | None) -> Views:
-        """θ_K x, θ_V x, θ_Q x and the rate; a rate of zero keeps padding from teaching anything."""
+        """Return θ_K x, θ_V x, θ_Q x and the rate, which is zero at padding, so that nothing is learned from it."""
         k, v, q = self.kvq(x).unflatten(2, (3, self.heads, self.head_width)).unbind(2)  # (B, T, N, H)
         if self.rotary:
             place = self._place(positions_from(length, x.shape[1]))
@@ -282,15 +296,14 @@ class TTT(SequenceLayer[FastWeights]):
         return self.out(answers.transpose(1, 2).flatten(2))
 
     def _place(self, length: Tensor) -> Tensor:
-        """Give each row's place inside its mini-batch (B,)."""
+        """Return each row's position within its mini-batch (B,)."""
         return length if self.mini_batch is None else length % self.mini_batch
 
-    def _share(self, place: Tensor) -> Tensor | float:
-        """Give the factor of the gathered gradient at a place: 1, or 1/(steps since the border) to average."""
-        return self._inverse(place + 1)[:, None, None, None] if self.average else 1.0
-
     def _shares(self, length: Tensor, begin: int, steps: int) -> Tensor | float:
-        """Give that factor for a piece's steps: (B or 1, 1, T, 1)."""
+        """Return the factor of the accumulated gradient for a chunk's steps: 1, or 1/(steps since the border).
+
+        (B or 1, 1, T, 1).
+        """
         if not self.average:
             return 1.0
         place = torch.arange(begin, begin + steps, device=length.device)[None]
@@ -298,7 +311,7 @@ class TTT(SequenceLayer[FastWeights]):
         return self._inverse(place + 1)[:, None, :, None]
 
     def _inverse(self, count: Tensor) -> Tensor:
-        # Integers divide to the default dtype, which may be narrower than the layer's.
+        # Integers divide to the default dtype, which may have less precision than the layer's.
         return count.to(self.out.weight.dtype).reciprocal()
 
     def _take(
@@ -332,15 +345,15 @@ def _add(a: tuple[Tensor, ...], b: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
 
 
 def _choose(rows: Tensor, new: tuple[Tensor, ...] | None, old: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    """Take the new weights (None: zeros) in some rows."""
+    """Return the new weights (None: zeros) in some rows, the old ones in the others."""
     where = rows[:, None, None, None]
     if new is None:
         return tuple(o.masked_fill(where, 0) for o in old)
     return tuple(torch.where(where, n, o) for n, o in zip(new, old, strict=True))
 
 
-def _move(views: Views, place: Tensor, slots: int, count: Tensor) -> Views:
-    """Move each row's steps to begin at slot `place`; the slots around them are blank, with a rate of zero."""
+def _shifted(views: Views, place: Tensor, slots: int, count: Tensor) -> Views:
+    """Shift each row's steps to begin at slot `place`; the slots around them are blank, with a rate of zero."""
     step = torch.arange(slots, device=place.device) - place[:, None]  # (B, slots)
     is_blank = (step < 0) | (step >= count[:, None])
     index = step.clamp(0, views.q.shape[2] - 1)[:, None, :, None]
