@@ -87,6 +87,12 @@ def record(root: nn.Module) -> Iterator[Recording]:
     """Collect what the layers below `root` note while they read. For this thread alone.
 
     One `record` is for one reading: a sequence, in as many calls as it takes.
+
+    >>> layer = rc.SelfAttention(4, 2)
+    >>> with rc.record(layer) as inner:
+    ...     y, memory = layer(torch.zeros(1, 3, 4))
+    >>> inner["weights"][0, 0, 2].tolist()  # the third step looks at three equal ones
+    [0.3333333432674408, 0.3333333432674408, 0.3333333432674408]
     """
     before, _asked.recording = _asked.recording, Recording(root)
     try:

@@ -20,7 +20,12 @@ Assets: TypeAlias = Mapping[str, Any]  # what a run saves beside its weights, by
 
 @dataclass(frozen=True)
 class Loss:
-    """The loss of one batch: summed over what is predicted, how much that is, and the memory after it."""
+    """The loss of one batch: summed over what is predicted, how much that is, and the memory after it.
+
+    >>> loss = rc.Loss(torch.tensor(6.0), count=4)
+    >>> (loss.total / loss.count).item()
+    1.5
+    """
 
     total: Tensor  # ()
     count: Tensor | int
@@ -59,7 +64,11 @@ class Dataset(Protocol):
 
 @dataclass(frozen=True)
 class Measure:
-    """What a figure means: its heading, its definition, and which direction is better."""
+    """What a figure means: its heading, its definition, and which direction is better.
+
+    >>> rc.Measure("accuracy", "share of labels that are right", lower_is_better=False).lower_is_better
+    False
+    """
 
     title: str
     definition: str
@@ -68,7 +77,12 @@ class Measure:
 
 @dataclass(frozen=True)
 class Scores:
-    """Named figures of one model on one part of the data. The first measure of the first row decides what is best."""
+    """Named figures of one model on one part of the data. The first measure of the first row decides what is best.
+
+    >>> scores = rc.Scores({"error": rc.Measure("error", "mean absolute error")}, {"test": {"error": 0.25}})
+    >>> scores.decisive, scores.value, scores.lower_is_better
+    ('error', 0.25, True)
+    """
 
     measures: Mapping[str, Measure]
     rows: Mapping[str, Mapping[str, float]]  # by the variant of reading or decoding
@@ -107,7 +121,11 @@ class Scores:
 
 @dataclass(frozen=True)
 class Answer:
-    """One thing that a model makes of an input."""
+    """One thing that a model makes of an input.
+
+    >>> rc.Answer("le chat", score=-0.5, logprob=-1.0).text
+    'le chat'
+    """
 
     text: str
     score: float
@@ -116,7 +134,12 @@ class Answer:
 
 @dataclass(frozen=True)
 class Prediction:
-    """What a model makes of one input, best first."""
+    """What a model makes of one input, best first.
+
+    >>> found = rc.Prediction("the cat", [rc.Answer("le chat", -0.5, -1.0)])
+    >>> found.targets[0].text, sorted(found.as_json())
+    ('le chat', ['source', 'targets'])
+    """
 
     source: str
     targets: Sequence[Answer]
@@ -128,7 +151,11 @@ class Prediction:
 
 @dataclass(frozen=True)
 class Baseline:
-    """A naive model's figure, for the rows of every table."""
+    """A naive model's figure, for the rows of every table.
+
+    >>> rc.Baseline("unigram", 3.2)
+    Baseline(name='unigram', value=3.2)
+    """
 
     name: str
     value: float  # of the measure that decides
@@ -136,7 +163,13 @@ class Baseline:
 
 @dataclass(frozen=True)
 class About:
-    """What a model card says of the data and of what the model remembers."""
+    """What a model card says of the data and of what the model remembers.
+
+    >>> noun, unit = {"en": "A model of sums", "zh": "求和模型"}, {"en": "rows", "zh": "行"}
+    >>> about = rc.About(noun, "digit", 10, (800, 100, 100), unit, {1000: 64}, "predict")
+    >>> about.memory[1000]  # bytes after 1000 symbols
+    64
+    """
 
     noun: Mapping[str, str]  # by language: a language model, a translator …
     symbols: str  # how inputs are cut
@@ -153,6 +186,13 @@ class Task(Protocol):
     A task may also have `predict(model, assets, inputs, **settings) -> Iterator[Prediction]`, `generate(model, assets,
     prompt, stop, **settings) -> Iterator[str]` and `attention(model, assets, source, target)`; a verb that it lacks is
     refused with the one that it has.
+
+    >>> class Sums(rc.TaskDefaults):  # what is left out of the protocol here has a default
+    ...     name, families, default_model = "sums", ("gru",), "gru"
+    ...     def open(self, source):
+    ...         return torch.arange(10)
+    >>> Sums(options=None).open("digits").sum().item()
+    45
     """
 
     name: ClassVar[str]
@@ -214,7 +254,13 @@ class Task(Protocol):
 
 
 class TaskDefaults:
-    """What a task may leave out: it is read anew, saves nothing beside its weights, and is measured in one way."""
+    """What a task may leave out: it is read anew, saves nothing beside its weights, and is measured in one way.
+
+    >>> class Sums(rc.TaskDefaults):
+    ...     name = "sums"
+    >>> Sums(options=None).baselines(dataset=None)  # no naive rows unless a task has them
+    []
+    """
 
     name: ClassVar[str]
     Options: ClassVar[type]

@@ -78,6 +78,12 @@ def beam(
     """Search the best continuations of each prompt: for each its `nbest`, best first.
 
     Prompts, `memory` and `logits` are as in `stream`; a prompt is a forced prefix and not part of the hypotheses.
+
+    >>> model = rc.Markov(3, order=1)
+    >>> model.count(torch.tensor([[0, 1, 2, 0, 1, 2, 0]]))
+    >>> best = rc.beam(model, [[0]], rc.Search(width=2, tokens=4))[0][0]
+    >>> best.ids
+    [1, 2, 0, 1]
     """
     search = search or Search()
     modules = list(model.modules())

@@ -206,6 +206,12 @@ def stream(
     `prompts` are lists of ids of any lengths, read after `memory` where one is given: an encoder's, or a saved one (one
     row for each prompt). A prompt may be empty where `settings.begin` is read before it, or where `logits` (B, V) says
     what the model that wrote `memory` expects next. `rows` are the rows' numbers for the draw, 0, 1, … unless given.
+
+    >>> model = rc.Markov(3, order=1)
+    >>> model.count(torch.tensor([[0, 1, 2, 0, 1, 2, 0]]))
+    >>> steps = list(rc.stream(model, [[0]], rc.Settings(tokens=3, greedy=True)))
+    >>> len(steps)
+    3
     """
     return Stream(model, prompts, settings, memory, logits=logits, rows=rows)
 
@@ -219,7 +225,13 @@ def generate(
     logits: Tensor | None = None,
     rows: Sequence[int] | None = None,
 ) -> list[Generation]:
-    """Go on from many prompts at once, to the end: what `stream` says, collected."""
+    """Go on from many prompts at once, to the end: what `stream` says, collected.
+
+    >>> model = rc.Markov(3, order=1)
+    >>> model.count(torch.tensor([[0, 1, 2, 0, 1, 2, 0]]))
+    >>> rc.generate(model, [[0], [1, 2]], rc.Settings(tokens=3, greedy=True))[1].ids
+    [0, 1, 2]
+    """
     steps = Stream(model, prompts, settings, memory, logits=logits, rows=rows)
     return collect(steps, steps.rest())
 

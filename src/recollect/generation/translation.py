@@ -22,7 +22,12 @@ LOOKS = ("attend.weights", "cross.weights")  # what decoders note of their looks
 
 @dataclass(frozen=True)
 class Tongues:
-    """The tokenizers of both sides."""
+    """The tokenizers of both sides.
+
+    >>> lines = rc.LineTokenizer.train("word", ["the cat sat.", "the dog."])
+    >>> rc.Tongues(source=lines, target=lines).target.kind
+    'word'
+    """
 
     source: LineTokenizer
     target: LineTokenizer
@@ -43,6 +48,12 @@ def translate(
     """Return each line's best targets, best first; what stands beside a line in its batch changes nothing.
 
     Lines of like length are read together. Symbols that the target's tokenizer never saw are not said.
+
+    >>> lines = rc.LineTokenizer.train("word", ["a b c", "c b a"])
+    >>> model = rc.Translator("luong", lines.model_size, lines.model_size, width=8).eval()
+    >>> found = rc.translate(model, rc.Tongues(lines, lines), ["a b", "c"], rc.Search(tokens=3, nbest=2))
+    >>> [len(best) for best in found]  # two targets for each line
+    [2, 2]
     """
     search = search or Search(tokens=200)
     begin, end = tongues.target.begin, tongues.target.end

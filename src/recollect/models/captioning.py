@@ -58,6 +58,10 @@ class CaptionConfig:
 
     "show-attend-tell": a recurrent decoder looks at the grid before every word (Xu et al. 2015)
     "transformer":      a Transformer's decoder does, in every block
+
+    >>> config = rc.CaptionConfig("show-attend-tell", target_vocab=50, height=16, breadth=16, width=16)
+    >>> type(rc.Captioner(config)).__name__
+    'Captioner'
     """
 
     family: str

@@ -60,7 +60,12 @@ OWN_USES = ("width", "depth", "dropout", "bias", "tied")  # by layers of one's o
 
 @dataclass(frozen=True)
 class LanguageConfig:
-    """What a language model is built from; a family takes from it what it needs."""
+    """What a language model is built from; a family takes from it what it needs.
+
+    >>> config = rc.LanguageConfig("gru", vocab_size=65, width=32)
+    >>> rc.LanguageModel(config).vocab_size
+    65
+    """
 
     family: str
     vocab_size: int

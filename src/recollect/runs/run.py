@@ -35,7 +35,15 @@ VERSION = 3
 
 
 class Run:
-    """One run folder: what it was made from, its model, and what can be done with it."""
+    """One run folder: what it was made from, its model, and what can be done with it.
+
+    >>> import tempfile
+    >>> rc.train("recall:count=200", model="markov", out=(folder := tempfile.mkdtemp() + "/run")).is_spent
+    True
+    >>> run = rc.load(folder)
+    >>> run.config().family, run.task.name, type(run.model).__name__
+    ('markov', 'language', 'LanguageModel')
+    """
 
     def __init__(self, folder: str | Path, device: str = "auto") -> None:
         self.folder = Path(folder)
@@ -261,6 +269,13 @@ def load(
     """Return a run by its folder.
 
     A run on a layer or a task of one's own keeps its name, never its code: pass the class again as `model` or `task`.
+
+    >>> import tempfile
+    >>> folder = tempfile.mkdtemp() + "/run"
+    >>> _ = rc.train("recall:count=200", model="markov", out=folder)
+    >>> run = rc.load(folder)
+    >>> len(run.generate("a", tokens=5, greedy=True))
+    6
     """
     run = Run(folder, device)
     saved = run.saved()

@@ -21,7 +21,12 @@ PIECE = 64  # steps read side by side in the fast form
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Associations(Memory):
-    """What every key brought, summed up."""
+    """What every key brought, summed up.
+
+    >>> _, memory = rc.LinearAttention(4, 2)(torch.zeros(1, 100, 4))
+    >>> tuple(memory.sum.shape), tuple(memory.total.shape)  # however many steps were read
+    ((1, 2, 2, 2), (1, 2, 2))
+    """
 
     sum: Tensor  # (B, N, H, H), Σ φ(k) vᵀ
     total: Tensor  # (B, N, H), Σ φ(k)
@@ -36,6 +41,12 @@ class LinearAttention(SequenceLayer[Associations]):
     whose sums may be negative. With `decay` both sums fade by γ_n = exp(−m_n) a step, m_n the slopes of ALiBi, so that
     what is near counts most and a stream can be read without end (Sun et al. 2023, RetNet, with other γ). Where we
     differ: ε, and q, k, v lie one below the other in `qkv`.
+
+    >>> layer = rc.LinearAttention(8, 2)
+    >>> y, memory = layer(torch.randn(1, 5, 8))
+    >>> y, memory = layer(torch.randn(1, 1, 8), memory)  # one step costs the same after any number of steps
+    >>> y.shape
+    torch.Size([1, 1, 8])
     """
 
     chunk_sizes = (PIECE,)

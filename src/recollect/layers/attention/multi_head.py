@@ -20,6 +20,10 @@ class MultiHop(nn.Module):
     q⁰ = q;  cˢ = attend(qˢ);  qˢ⁺¹ = H qˢ + W cˢ;  the context of the last hop comes back
 
     All hops share the attention and the source, H and W. One hop is the attention alone.
+
+    >>> attend = rc.MultiHop(rc.Attend(rc.Dot(4, 4)), hops=3)
+    >>> attend(torch.randn(2, 3, 4), attend.remember(torch.randn(2, 5, 4))).shape
+    torch.Size([2, 3, 4])
     """
 
     def __init__(self, attend: Attend, hops: int, **factory: Any) -> None:
@@ -51,6 +55,10 @@ class MultiHead(nn.Module):
 
     `heads` are attentions of any score and alignment, each width / N wide, so that heads may differ in kind as long as
     they remember equally much. One head is the attention alone between the projections.
+
+    >>> attend = rc.MultiHead(8, [rc.Attend(rc.Additive(4, 4)), rc.Attend(rc.Additive(4, 4))])
+    >>> attend(torch.randn(2, 3, 8), attend.remember(torch.randn(2, 5, 8))).shape
+    torch.Size([2, 3, 8])
     """
 
     def __init__(

@@ -18,6 +18,10 @@ class TanhDot(Dot):
     """e(q, k) = qᵀ tanh(W k + b): the score of self-attentive pooling (Yang et al. 2016, section 2.2).
 
     tanh(W k + b) is remembered.
+
+    >>> score = rc.TanhDot(6, 4)
+    >>> score(torch.randn(2, 3, 6), score.keys(torch.randn(2, 5, 4))).shape
+    torch.Size([2, 3, 5])
     """
 
     def __init__(self, query_width: int, key_width: int, *, bias: bool = True, **factory: Any) -> None:
@@ -37,6 +41,10 @@ class SelfAttentive(nn.Module):
 
     The score is `TanhDot` unless given: then the queries are the rows of the paper's W_s2, tanh(W_s1 k) the keys; the
     paper has no b.
+
+    >>> pool = rc.SelfAttentive(8, rows=3)
+    >>> pool(torch.randn(2, 5, 8)).shape
+    torch.Size([2, 3, 8])
     """
 
     def __init__(
@@ -63,6 +71,10 @@ class Hierarchical(nn.Module):
 
     `word_reader` and `sentence_reader` are layers that read the words of a sentence, and the sentences, before they are
     pooled (the paper's bidirectional GRUs). A sentence without words is no sentence: it may only come last.
+
+    >>> pool = rc.Hierarchical(rc.SelfAttentive(8), rc.SelfAttentive(8))
+    >>> pool(torch.randn(2, 3, 5, 8)).shape  # documents of three sentences of five words
+    torch.Size([2, 8])
     """
 
     def __init__(
@@ -102,6 +114,10 @@ class Capsules(nn.Module):
     v_i = Σ_s a_is h_s,  a_i = softmax_s(w_i · h_s);  p_i = σ(u_i · v_i + b_i);  r_i = p_i v_i
 
     The class is that of the highest p; trained so that the r of the right class is near the mean feature.
+
+    >>> capsules = rc.Capsules(8, classes=3)
+    >>> capsules(torch.randn(2, 5, 8))[0].shape  # a probability for each class
+    torch.Size([2, 3])
     """
 
     def __init__(self, width: int, classes: int, **factory: Any) -> None:

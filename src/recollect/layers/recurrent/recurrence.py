@@ -25,14 +25,24 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Hidden(Memory):
-    """A vector: all that an RNN or a GRU remembers."""
+    """A vector: all that an RNN or a GRU remembers.
+
+    >>> memory = rc.GRU(4, 8).initial_memory(batch_size=2)
+    >>> memory.hidden.shape
+    torch.Size([2, 8])
+    """
 
     hidden: Tensor  # (B, H)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class HiddenCell(Hidden):
-    """A vector, and a second one that gates protect: what an LSTM remembers."""
+    """A vector, and a second one that gates protect: what an LSTM remembers.
+
+    >>> memory = rc.LSTM(4, 8).initial_memory(batch_size=2)
+    >>> memory.hidden.shape, memory.cell.shape
+    (torch.Size([2, 8]), torch.Size([2, 8]))
+    """
 
     cell: Tensor  # (B, H)
 
