@@ -117,6 +117,16 @@ def note(module: nn.Module, time_axis: int | None = 1, /, **values: Tensor) -> N
     """Offer inner values to whoever records; nothing happens when nobody does.
 
     `time_axis` is the axis of the new steps in all these values; None: they have none, as a state.
+
+    >>> class Doubled(rc.Linear):
+    ...     def read(self, x, memory, valid):
+    ...         rc.note(self, doubled=2 * x)
+    ...         return super().read(2 * x, memory, valid)
+    >>> layer = Doubled(1, 1)
+    >>> with rc.record(layer) as inner:
+    ...     y, memory = layer(torch.tensor([[[3.0]]]))
+    >>> inner["doubled"].tolist()
+    [[[6.0]]]
     """
     if _asked.recording is not None:
         for name, value in values.items():

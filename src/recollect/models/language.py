@@ -229,8 +229,14 @@ def _begin_small(body: Stack, depth: int) -> None:
                 nn.init.zeros_(module.bias)
 
 
-@lru_cache  # fitting a size asks for the same again and again
 def count_parameters(config: LanguageConfig) -> int:
     """Count a model's parameters, shared ones once, without making them."""
+    if is_own(config.family):  # a class may be defined anew under its name
+        return _count_parameters.__wrapped__(config)
+    return _count_parameters(config)
+
+
+@lru_cache  # fitting a size asks for the same again and again
+def _count_parameters(config: LanguageConfig) -> int:
     with torch.device("meta"):
         return sum(p.numel() for p in LanguageModel(config).parameters())

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-import shlex
 from dataclasses import asdict
 from typing import Any
 
@@ -41,8 +40,7 @@ def gather(run: Run, model: Any, about: About, device: torch.device, best_step: 
     best = next(point for point in curve if point[0] == best_step)
     last = next((row for row in reversed(rows) if "tokens" in row), {"step": 0, "tokens": 0, "seconds": 0.0})
     return {
-        "folder": shlex.quote(str(run.folder)),
-        "prompt": shlex.quote(run.prompt()),
+        "run": run,
         "config": config,
         "training": asdict(config.training) | asdict(config.options) | dict(config.settings),
         "station": station_of(config.family, is_windowed=bool(getattr(model.config, "window", None))),
@@ -150,10 +148,8 @@ def _curve(curve: list[tuple[int, float]]) -> str:
 
 
 def _commands(facts: dict[str, Any]) -> str:
-    lines = [
-        f"recollect {facts['about'].use} {facts['folder']} {facts['prompt']}",
-        f"recollect evaluate {facts['folder']}",
-    ]
-    lines += [f"recollect resume {facts['folder']}"] if facts["parameters"] else []
+    run: Run = facts["run"]
+    lines = [run.command(facts["about"].use, run.prompt()), run.command("evaluate")]
+    lines += [run.command("resume")] if facts["parameters"] else []
     again = f"recollect train {facts['config'].typed()} --out ANOTHER"
     return "\n".join([*lines, again])
