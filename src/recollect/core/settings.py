@@ -31,7 +31,7 @@ class SettingError(ValueError):
 
     >>> rc.train("recall", model="gru", ratee=0.1)
     Traceback (most recent call last):
-    recollect.core.settings.SettingError: ratee: no such setting of the task language with the model gru; ...
+    recollect.core.settings.SettingError: ratee: ...
     """
 
 
