@@ -247,7 +247,7 @@ LINE = (
             "en": "is a Transformer that only reads on: the decoder alone, with learned positions",
             "zh": "只向前读的 Transformer：仅有解码器，位置由学习得来",
         },
-        options={"config": "transformer", "vocab_size": 64, "width": 16, "max_length": 64},
+        options={"config": "transformer", "vocab_size": 64, "width": 16, "max_length": 1024},
     ),
     Station(
         name="bert",
