@@ -110,7 +110,7 @@ def test_ctrl_c_stops_it_and_says_how_to_begin_again(tmp_path):
         process.send_signal(signal.SIGINT)
         _, words = process.communicate()
     assert process.returncode == 130
-    assert f"stopped. Begin again with: recollect demo --out {tmp_path / 'demo'}" in words
+    assert f"stopped. Start again with: recollect demo --out {tmp_path / 'demo'}" in words
 
 
 # ---- figures -------------------------------------------------------------------------------------------
@@ -156,7 +156,7 @@ def test_the_best_family_is_marked():
 
 
 def test_every_family_has_its_place_in_the_line():
-    assert {station(family).name for family in FAMILIES} >= {"markov", "self-attention", "ttt-mlp"}
+    assert {station(family).name for family in FAMILIES} >= {"markov", "transformer", "ttt-mlp"}
 
 
 # ---- the terminal --------------------------------------------------------------------------------------
