@@ -61,7 +61,12 @@ OWN_USES = ("width", "depth", "dropout", "bias", "tied")  # the settings that us
 
 @dataclass(frozen=True)
 class LanguageConfig:
-    """The config of a language model; each family uses some of the settings."""
+    """The config of a language model; each family uses some of the settings.
+
+    >>> config = rc.LanguageConfig("gru", vocab_size=65, width=32)
+    >>> rc.LanguageModel(config).vocab_size
+    65
+    """
 
     family: str
     vocab_size: int
@@ -236,8 +241,14 @@ def _initialise(body: Stack, depth: int) -> None:
                 nn.init.zeros_(module.bias)
 
 
-@lru_cache  # the search for a size counts the same config several times
 def count_parameters(config: LanguageConfig) -> int:
     """Return the number of a model's parameters, shared ones counted once, without allocating them."""
+    if is_own(config.family):  # a class may be defined anew under its name
+        return _count_parameters.__wrapped__(config)
+    return _count_parameters(config)
+
+
+@lru_cache  # fitting a size asks for the same again and again
+def _count_parameters(config: LanguageConfig) -> int:
     with torch.device("meta"):
         return sum(p.numel() for p in LanguageModel(config).parameters())
