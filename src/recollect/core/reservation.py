@@ -30,28 +30,30 @@ def room_for(memory: Memory, steps: int) -> int:
     return size - longest
 
 
-def is_with_room(roomy: Memory, memory: Memory, room: int) -> bool:
-    """Return whether `roomy` has the layout of `memory.reserve(room, in_place=True)`."""
-    if type(roomy) is not type(memory):
+def is_with_room(reserved: Memory, memory: Memory, steps: int) -> bool:
+    """Return whether `reserved` has the layout of `memory.reserve(steps, in_place=True)`."""
+    if type(reserved) is not type(memory):
         return False
     spared: tuple[str, ...] = ()
     size = None
     if isinstance(memory, Growing):
-        spared, size = HINTS, memory.slots + room if memory.limit is None else memory.limit
+        spared, size = HINTS, memory.slots + steps if memory.limit is None else memory.limit
     names = [f.name for f in memory._statics() if f.name not in spared]
-    if any(getattr(roomy, name) != getattr(memory, name) for name in names):
+    if any(getattr(reserved, name) != getattr(memory, name) for name in names):
         return False
-    both = zip(roomy._parts(), memory._parts(), strict=True)
-    return all(_is_with_room(a, b, room, None if axis is None else size) for (_, a, axis), (_, b, _) in both)
+    both = zip(reserved._parts(), memory._parts(), strict=True)
+    return all(_is_with_room(a, b, steps, None if axis is None else size) for (_, a, axis), (_, b, _) in both)
 
 
-def _is_with_room(roomy: Any, part: Any, room: int, size: int | None) -> bool:
+def _is_with_room(reserved: Any, part: Any, steps: int, size: int | None) -> bool:
     if isinstance(part, Tensor):
         shape = part.shape if size is None else (len(part), size, *part.shape[2:])
-        return bool(roomy.shape == shape and roomy.dtype == part.dtype)
+        return bool(reserved.shape == shape and reserved.dtype == part.dtype)
     if isinstance(part, Memory):
-        return is_with_room(roomy, part, room)
-    return len(roomy) == len(part) and all(_is_with_room(a, b, room, size) for a, b in zip(roomy, part, strict=True))
+        return is_with_room(reserved, part, steps)
+    return len(reserved) == len(part) and all(
+        _is_with_room(a, b, steps, size) for a, b in zip(reserved, part, strict=True)
+    )
 
 
 def filled(memory: Memory) -> list[int] | None:
@@ -95,9 +97,9 @@ def _with_leaves(memory: Memory, leaves: Iterator[Tensor]) -> Memory:
     return memory._map(lambda t: next(leaves), lambda m: _with_leaves(m, leaves))
 
 
-def front(roomy: Tensor, t: Tensor) -> Tensor:
-    """Return the front of `roomy` that t is copied into, with the strides of t where possible: see `copy_together`."""
-    if roomy.shape == t.shape:
-        return roomy
-    is_one = len(roomy) == 1 and roomy.stride()[1:] == t.stride()[1:]  # the stride between rows does not matter
-    return roomy.as_strided(t.shape, t.stride()) if is_one else roomy[:, : t.shape[1]]
+def front(reserved: Tensor, t: Tensor) -> Tensor:
+    """Return the front of `reserved` to copy t into, with the strides of t where possible: see `copy_together`."""
+    if reserved.shape == t.shape:
+        return reserved
+    is_one = len(reserved) == 1 and reserved.stride()[1:] == t.stride()[1:]  # the stride between rows does not matter
+    return reserved.as_strided(t.shape, t.stride()) if is_one else reserved[:, : t.shape[1]]
