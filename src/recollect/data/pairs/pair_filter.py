@@ -28,7 +28,7 @@ class Sieve:
                 yield pair
 
     def held_out(self, pairs: Iterator[Encoded], is_given: bool) -> Iterator[Encoded]:
-        """Yield all pairs but those of an earlier part; a given file is kept whole, so that scores compare."""
+        """Yield all pairs but those of an earlier part; a given file is kept complete, so that scores compare."""
         new = set[bytes]()  # within a part a pair may be repeated
         for pair in pairs:
             if self._hash(pair) in self.seen:

@@ -38,7 +38,7 @@ class Schedule:
         self.awaited = {b for t in tasks for b in t.after if b.stream != t.stream}
 
 
-class Streams(Protocol):
+class StreamSet(Protocol):
     """Where tasks run."""
 
     def begin(self, streams: Sequence[int]) -> None:
@@ -146,7 +146,7 @@ def _stream(device: torch.device, stream: int, priority: int) -> torch.cuda.Stre
     return _own.streams[key]
 
 
-def streams_for(device: torch.device, urgency: Sequence[int]) -> Streams:
+def streams_for(device: torch.device, urgency: Sequence[int]) -> StreamSet:
     """Return streams of a device with these priorities; one alone is the current stream."""
     return CudaStreams(device, urgency) if device.type == "cuda" and len(urgency) > 1 else InTurn()
 
