@@ -58,7 +58,8 @@ def models(
         return
     table = Table(box=None, header_style="bold")
     for column in ("year", "model", "idea", "memory", "bytes grow", "a step costs", "-m for"):
-        table.add_column(column, overflow="fold", no_wrap=column in ("year", "model"))
+        least = 10 if column == "idea" else None  # five Chinese characters
+        table.add_column(column, overflow="fold", no_wrap=column in ("year", "model"), min_width=least)
     for s in LINE:
         table.add_row(str(s.year), s.name, s.idea[lang], s.memory, s.growth, s.step, ", ".join(s.tasks))
     console.print(table)
