@@ -12,7 +12,7 @@ from recollect.core.serialize import (
     save_memory as save_memory,
     save_weights as save_weights,
 )
-from recollect.core.settings import CheckedSettings as CheckedSettings, setting as setting
+from recollect.core.settings import CheckedSettings as CheckedSettings, SettingError as SettingError, setting as setting
 from recollect.core.task import (
     About as About,
     Answer as Answer,
@@ -25,13 +25,24 @@ from recollect.core.task import (
     TaskDefaults as TaskDefaults,
 )
 from recollect.core.validate import ContractError as ContractError, check_ids as check_ids, check_prefix as check_prefix
+from recollect.data.text.line_tokenizer import LineTokenizer as LineTokenizer
+from recollect.data.text.tokenizer import Tokenizer as Tokenizer
 from recollect.generation.beam import beam as beam
 from recollect.generation.continuation import generate_text as generate_text, stream_text as stream_text
 from recollect.generation.sampling import generate as generate, stream as stream
 from recollect.generation.settings import Search as Search, Settings as Settings
-from recollect.generation.translation import translate as translate
+from recollect.generation.translation import Tongues as Tongues, translate as translate
 from recollect.laws.check import LawBroken as LawBroken, check_layer as check_layer
-from recollect.layers.attention.alignment import make_alignment as make_alignment
+from recollect.layers.attention.alignment import (
+    Alignment as Alignment,
+    Hard as Hard,
+    LocalMonotonic as LocalMonotonic,
+    LocalPredictive as LocalPredictive,
+    Reinforced as Reinforced,
+    Soft as Soft,
+    make_alignment as make_alignment,
+    score_function_loss as score_function_loss,
+)
 from recollect.layers.attention.attend import Attend as Attend
 from recollect.layers.attention.coattention import (
     AlternatingCoAttention as AlternatingCoAttention,
@@ -46,8 +57,20 @@ from recollect.layers.attention.pooling import (
     Capsules as Capsules,
     Hierarchical as Hierarchical,
     SelfAttentive as SelfAttentive,
+    TanhDot as TanhDot,
 )
-from recollect.layers.attention.score import make_score as make_score
+from recollect.layers.attention.score import (
+    ActivatedGeneral as ActivatedGeneral,
+    Additive as Additive,
+    BiasedGeneral as BiasedGeneral,
+    Cosine as Cosine,
+    Distance as Distance,
+    Dot as Dot,
+    General as General,
+    ScaledDot as ScaledDot,
+    Score as Score,
+    make_score as make_score,
+)
 from recollect.layers.attention.self_attention import (
     BasicSelfAttention as BasicSelfAttention,
     KeysValues as KeysValues,

@@ -26,7 +26,14 @@ OURS = {name: name for name in SAME} | {
 
 
 class Stack(SequenceLayer[Layers]):
-    """One layer after another: the outputs of each are the inputs of the next."""
+    """One layer after another: the outputs of each are the inputs of the next.
+
+    >>> stack = rc.Stack(rc.Embedding(10, 4), rc.GRU(4, 8), rc.Linear(8, 10))
+    >>> y, memory = stack(torch.tensor([[1, 2, 3]]))
+    >>> tuple(y.shape), [type(one).__name__ for one in memory.layers]
+    ((1, 3, 10), ['Nothing', 'Hidden', 'Nothing'])
+    >>> y, memory = stack(torch.tensor([[4]]), memory)  # continues where the first three ended
+    """
 
     def __init__(self, *layers: SequenceLayer[Any]) -> None:
         super().__init__()
@@ -114,7 +121,14 @@ class Stack(SequenceLayer[Layers]):
 
 
 class Residual(SequenceLayer[M]):
-    """x + layer(x)."""
+    """x + layer(x).
+
+    >>> layer = rc.Residual(rc.Linear(4, 4, bias=False))
+    >>> layer.layer.linear.weight.data.zero_()[0].tolist()
+    [0.0, 0.0, 0.0, 0.0]
+    >>> layer(torch.ones(1, 1, 4))[0].tolist()
+    [[[1.0, 1.0, 1.0, 1.0]]]
+    """
 
     def __init__(self, layer: SequenceLayer[M]) -> None:
         super().__init__()
@@ -149,6 +163,11 @@ class Bidirectional(SequenceLayer[Both]):
 
     Schuster & Paliwal 1997. The memory passed in holds the two initial states, the one returned the two final
     ones. Values recorded inside `backward` are in its reading order, last step first.
+
+    >>> layer = rc.Bidirectional(rc.GRU(4, 8), rc.GRU(4, 8))
+    >>> y, memory = layer(torch.zeros(2, 5, 4))
+    >>> tuple(y.shape), layer.streams, type(memory).__name__
+    ((2, 5, 16), False, 'Both')
     """
 
     def __init__(self, forward: SequenceLayer[Any], backward: SequenceLayer[Any]) -> None:

@@ -77,6 +77,12 @@ def beam(
     """Return the `nbest` best continuations of each prompt, best first.
 
     Prompts, `memory` and `logits` are as in `stream`; a prompt is a forced prefix and not part of the hypotheses.
+
+    >>> model = rc.Markov(3, order=1)
+    >>> model.count(torch.tensor([[0, 1, 2, 0, 1, 2, 0]]))
+    >>> best = rc.beam(model, [[0]], rc.Search(width=2, tokens=4))[0][0]
+    >>> best.ids
+    [1, 2, 0, 1]
     """
     search = search or Search()
     modules = list(model.modules())

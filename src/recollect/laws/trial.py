@@ -63,7 +63,16 @@ class Example:
 
 
 class LawBroken(AssertionError):
-    """A layer breaks the contract: which law, how, and the smallest example that was found."""
+    """A layer breaks the contract: which law, how, and the smallest example that was found.
+
+    >>> class Leaks(rc.GRU):
+    ...     def forward(self, x, memory=None, *, valid=None):
+    ...         y, memory = super().forward(x, memory, valid=valid)
+    ...         return y + x.sum(), memory
+    >>> rc.check_layer(Leaks(4, 4).double())
+    Traceback (most recent call last):
+    recollect.laws.trial.LawBroken: ...
+    """
 
     def __init__(self, law: str, detail: str, example: Example) -> None:
         super().__init__(f"{law}: {detail}; smallest example: {example}")

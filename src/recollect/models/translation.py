@@ -75,6 +75,10 @@ class TranslationConfig:
     "bahdanau":    attention to a bidirectional encoder before every step (Bahdanau et al. 2015)
     "luong":       attention after every step, whose result is fed into the next (Luong et al. 2015)
     "transformer": attention only (Vaswani et al. 2017)
+
+    >>> config = rc.TranslationConfig("bahdanau", source_vocab=50, target_vocab=60, width=16)
+    >>> rc.Translator(config).width_out
+    60
     """
 
     family: str

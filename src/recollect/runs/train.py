@@ -53,9 +53,9 @@ def train(
     SequenceLayer, which must pass `check_layer`. budget: 30s, 5m, 2000steps, 1000000tokens or 3epochs. settings: as
     those of `--set`; one that nothing uses raises an error. report: called with every row of metrics.
 
-    >>> import tempfile, recollect as rc
-    >>> folder = tempfile.mkdtemp()
-    >>> run = rc.train("recall:count=2000", model="gru", budget="2steps", out=f"{folder}/run")
+    >>> import tempfile
+    >>> folder = tempfile.mkdtemp() + "/run"
+    >>> run = rc.train("recall:count=200", model="gru", budget="2steps", out=folder, width=16, batch_size=2)
     >>> run.model.config.family
     'gru'
     """

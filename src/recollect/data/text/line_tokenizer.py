@@ -31,6 +31,10 @@ class LineTokenizer:
 
     Decoding restores the line, except for runs of white space, which become one blank, blanks beside a Han character
     for `word`, and unknown symbols.
+
+    >>> lines = rc.LineTokenizer.train("word", ["the cat sat.", "the dog."])
+    >>> lines.decode(lines.encode("the cat sat."))
+    'the cat sat.'
     """
 
     def __init__(self, kind: str, base: Tokenizer, lowercase: bool = False, scripts: Iterable[str] = ()) -> None:

@@ -38,6 +38,10 @@ class Tokenizer:
 
     char, word and space have one more id, the last, for unknown symbols; where a text for `space` has `<unk>` among its
     symbols, as the Penn Treebank does, that one is used instead.
+
+    >>> tokenizer = rc.Tokenizer.train("char", ["abcabc"])
+    >>> tokenizer.encode("cab").tolist(), tokenizer.decode([2, 0, 1])
+    ([2, 0, 1], 'cab')
     """
 
     def __init__(self, kind: str, symbols: list[str] | None = None, pairs: tokenizers.Tokenizer | None = None) -> None:

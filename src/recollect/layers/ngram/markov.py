@@ -31,6 +31,12 @@ class Markov(SequenceLayer[Recent]):
     Outputs are log-probabilities of the symbol after each id. A begin symbol, which has the id `vocab_size` and is
     never predicted, stands before each row. N-grams are found by level, among the sorted keys of
     `recollect.layers.ngram.counts`. The saved state is the counts alone, so they may be loaded under another smoothing.
+
+    >>> model = rc.Markov(3, order=1, smoothing="maximum-likelihood")
+    >>> model.count(torch.tensor([[0, 1, 0, 1, 0, 2]]))
+    >>> logprobs, memory = model(torch.tensor([[0]]))
+    >>> [round(p, 3) for p in logprobs[0, 0].exp().tolist()]
+    [0.0, 0.667, 0.333]
     """
 
     def __init__(

@@ -13,7 +13,12 @@ from recollect.core.memory import Memory
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Recent(Memory):
-    """The last `order` inputs, the newest at the end, and how many steps were read."""
+    """The last `order` inputs, the newest at the end, and how many steps were read.
+
+    >>> _, memory = rc.Markov(10, order=2)(torch.tensor([[4, 5, 6]]))
+    >>> memory.last.tolist(), memory.length.tolist()
+    ([[5, 6]], [3])
+    """
 
     last: Tensor  # (B, order, …)
     length: Tensor  # (B,)

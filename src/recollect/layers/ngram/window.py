@@ -18,6 +18,11 @@ class Window(SequenceLayer[Recent]):
     y_t = W_2 relu(W_1 [x_{t-τ+1}; …; x_t] + b_1) + b_2
 
     Inputs before the beginning are zero. `order` τ is the number of inputs read; at order 0 y is a constant.
+
+    >>> layer = rc.Window(4, order=3)
+    >>> y, memory = layer(torch.randn(1, 5, 4))
+    >>> tuple(y.shape), tuple(memory.last.shape)
+    ((1, 5, 4), (1, 3, 4))
     """
 
     def __init__(

@@ -17,6 +17,10 @@ class RNN(Recurrence[Hidden]):
     h_t = φ(W_xh x_t + b_xh + W_hh h_{t-1} + b_hh),  φ = tanh or relu;  y_t = h_t
 
     W_xh is `weight_ih`, W_hh `weight_hh`. Papers write one bias b_h; as in torch there are two, whose sum it is.
+
+    >>> y, memory = rc.RNN(4, 8)(torch.randn(2, 5, 4))
+    >>> torch.equal(y[:, -1], memory.hidden)
+    True
     """
 
     gates = 1
