@@ -2,7 +2,14 @@
 from recollect.core.compose import Bidirectional as Bidirectional, Residual as Residual, Stack as Stack
 from recollect.core.growing import Growing as Growing
 from recollect.core.layer import SequenceLayer as SequenceLayer, scan as scan
-from recollect.core.memory import Both as Both, Fixed as Fixed, Layers as Layers, Memory as Memory, Nothing as Nothing
+from recollect.core.memory import (
+    Both as Both,
+    Fixed as Fixed,
+    Layers as Layers,
+    Memory as Memory,
+    Nothing as Nothing,
+    grows as grows,
+)
 from recollect.core.padding import pad as pad
 from recollect.core.record import note as note, record as record
 from recollect.core.serialize import (

@@ -369,15 +369,11 @@ def _notice(text: str) -> None:
 
 
 def _close(run: Run) -> None:
-    folder = shlex.quote(str(run.folder))
     if run.is_spent:
-        config = run.config()
         verb = "generate" if hasattr(run.task, "generate") else "predict"
-        code = [f"-m {config.family}"] if ":" in config.family else []
-        code += [f"--task {config.task}"] if ":" in config.task else []
-        typer.echo(" ".join(["Next: recollect", verb, folder, shlex.quote(run.prompt()), *code]), err=True)
+        typer.echo(f"Next: {run.command(verb, run.prompt())}", err=True)
         return
-    typer.echo(f"recollect: stopped, everything is saved. Resume with: recollect resume {folder}", err=True)
+    _notice(f"stopped, everything is saved. Resume with: {run.command('resume')}")
     raise typer.Exit(130)
 
 
@@ -391,9 +387,12 @@ def main() -> None:
     try:
         app(prog_name="recollect")
     except (ValueError, AssertionError) as error:  # a LawBroken is an AssertionError
-        if not isinstance(error, ValueError) and type(error).__name__ != "LawBroken":
+        kind = type(error).__name__  # by name: whoever raised it has imported torch, main has not
+        if not isinstance(error, ValueError) and kind != "LawBroken":
             raise
-        typer.echo(f"recollect: {error}", err=True)
+        is_own_code = kind in ("LawBroken", "OwnCodeError")
+        again = f". Mend it, then: {shlex.join(['recollect', *sys.argv[1:]])}" if is_own_code else ""
+        typer.echo(f"recollect: {error}{again}", err=True)
         sys.exit(2)
     except (RuntimeError, OSError) as error:
         typer.echo(f"recollect: {error}", err=True)

@@ -30,7 +30,16 @@ Part: TypeAlias = "Tensor | Memory | tuple[Part, ...]"
 
 
 def grows(axis: int = 1) -> Any:
-    """Declare a tensor field whose `axis` lengthens as the sequence is read."""
+    """Declare a tensor field whose `axis` lengthens as the sequence is read.
+
+    >>> from dataclasses import dataclass
+    >>> @dataclass(frozen=True, eq=False, kw_only=True)
+    ... class Heard(rc.Growing):
+    ...     sounds: torch.Tensor = rc.grows(1)  # (B, S, D)
+    >>> heard = Heard(sounds=torch.ones(2, 3, 4), length=torch.tensor([3, 1]))
+    >>> heard.select([1]).nbytes
+    56
+    """
     return field(metadata={"grows": axis})
 
 

@@ -163,6 +163,7 @@ class Task(Protocol):
     families: ClassVar[tuple[str, ...]]  # names of its models
     Config: ClassVar[type]  # a dataclass that declares the models' settings
     default_model: ClassVar[str]
+    takes_layers: ClassVar[bool]  # whether a layer of one's own can be its model
     shows_names: ClassVar[bool]  # whether predictions are listed with their inputs' names
     loss: LossFunction
 
@@ -224,6 +225,7 @@ class TaskDefaults:
     Config: ClassVar[type]
     families: ClassVar[tuple[str, ...]]
     default_model: ClassVar[str]
+    takes_layers: ClassVar[bool] = False
     shows_names: ClassVar[bool] = True
 
     def __init__(self, options: Any) -> None:

@@ -236,8 +236,14 @@ def _initialise(body: Stack, depth: int) -> None:
                 nn.init.zeros_(module.bias)
 
 
-@lru_cache  # the search for a size counts the same config several times
 def count_parameters(config: LanguageConfig) -> int:
     """Return the number of a model's parameters, shared ones counted once, without allocating them."""
+    if is_own(config.family):  # a class can be redefined under its name
+        return _count_parameters.__wrapped__(config)
+    return _count_parameters(config)
+
+
+@lru_cache  # the search for a size counts the same config several times
+def _count_parameters(config: LanguageConfig) -> int:
     with torch.device("meta"):
         return sum(p.numel() for p in LanguageModel(config).parameters())

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-import shlex
 from dataclasses import asdict
 from typing import Any
 
@@ -45,8 +44,7 @@ def gather(run: Run, model: Any, about: About, device: torch.device, best_step: 
     best = next(point for point in curve if point[0] == best_step)
     last = next((row for row in reversed(rows) if "tokens" in row), {"step": 0, "tokens": 0, "seconds": 0.0})
     return {
-        "folder": shlex.quote(str(run.folder)),
-        "prompt": shlex.quote(run.prompt()),
+        "run": run,
         "config": config,
         "training": asdict(config.training) | asdict(config.options) | dict(config.settings),
         "station": station_of(config.family, is_windowed=bool(getattr(model.config, "window", None))),
@@ -110,10 +108,11 @@ def _english(facts: JsonObject) -> list[str]:
     curve = facts["curve"]
     (first, begun), (last, ended) = curve[0], curve[-1]
     bars = f"step {first:,}: {begun:.4f}  {sparkline([loss for _, loss in curve])}  step {last:,}: {ended:.4f}"
+    run: Run = facts["run"]
     commands = [
-        f"recollect {about.use} {facts['folder']} {facts['prompt']}",
-        f"recollect evaluate {facts['folder']}",
-        *([f"recollect resume {facts['folder']}"] if facts["parameters"] else []),
+        run.command(about.use, run.prompt()),
+        run.command("evaluate"),
+        *([run.command("resume")] if facts["parameters"] else []),
         f"recollect train {facts['config'].typed()} --out ANOTHER",
     ]
     lines = [f"{about.noun['en']}, trained with recollect.{idea}", "", *_table(rows), "", "## Learning curve", ""]

@@ -183,6 +183,11 @@ class RunConfig:
 def check_family(kind: type[Task], family: str) -> None:
     """Raise a `SettingError` for a model that the task does not have."""
     known = kind.families
+    if is_own(family) and not kind.takes_layers:
+        raise SettingError(
+            f"model: got {family}, but the task {kind.name} takes no layer of one's own; "
+            f"expected one of {', '.join(known)}; see: recollect models"
+        )
     if not is_own(family) and family not in known:
         raise SettingError(
             f"model: got {family!r}, expected one of {', '.join(known)} for the task {kind.name}"

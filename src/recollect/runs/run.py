@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import shlex
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -29,7 +30,7 @@ from recollect.core.settings import SettingError
 from recollect.core.task import Assets, Prediction, Scores, Task
 from recollect.core.types import JsonMapping, JsonObject
 from recollect.data.error import DataError
-from recollect.models.own import MakeLayer, register_layer
+from recollect.models.own import MakeLayer, code_option, is_own, register_layer
 from recollect.runs.config import RunConfig
 from recollect.tasks.register import register_task
 from recollect.training.checkpoint import load_checkpoint, newest_checkpoint, read_state
@@ -249,6 +250,13 @@ class Run:
         lines = (line.lstrip("-") for line in known.splitlines())  # a leading dash would be read as an option
         return next((line for line in lines if line.strip()), "The ")
 
+    def command(self, verb: str, *words: str) -> str:
+        """Return a command on this run as it is typed; code of one's own is named again."""
+        config = self.config()
+        code = [code_option(config.family)] if is_own(config.family) else []
+        code += [code_option(config.task, "--task")] if is_own(config.task) else []
+        return " ".join([shlex.join(["recollect", verb, str(self.folder), *words]), *code])
+
     @contextmanager
     def lock(self) -> Iterator[None]:
         """Lock the folder, so that no other process trains in it."""
@@ -270,9 +278,13 @@ def load(
     """
     run = Run(folder, device)
     saved = run.saved()
+    names = saved["run"]["family"], saved["run"]["task"]
+    for given, name, kind in zip((model, task), names, ("model", "task"), strict=True):
+        if given is not None and not is_own(name):
+            raise ValueError(f"{kind}: got code of one's own, but {run.folder} was trained with {name}; leave it out")
     if model is not None:
-        register_layer(model, saved["run"]["family"])
+        register_layer(model, names[0])
     if task is not None:
-        register_task(task, saved["run"]["task"])
+        register_task(task, names[1])
     run.config()
     return run

@@ -18,8 +18,8 @@ from recollect.core.machine import choose_device
 from recollect.core.serialize import WriteFailed
 from recollect.core.task import Dataset, Task
 from recollect.core.types import JsonObject
-from recollect.laws.check import check_layer
-from recollect.models.own import MakeLayer, is_own, load_name, make_own, register_layer
+from recollect.laws.check import LawBroken, check_layer
+from recollect.models.own import MakeLayer, OwnCodeError, is_own, load_name, make_own, register_layer
 from recollect.runs.card import write_card
 from recollect.runs.config import RunConfig, parse_budget
 from recollect.runs.log import RunLog, check_tensorboard, open_tensorboard
@@ -83,10 +83,22 @@ def configure(
         model = register_layer(load_name(model), model)
     elif not isinstance(model, str | None):
         model = register_layer(model)
-    if model is not None and is_own(model):
-        check_layer(make_own(model, CHECKED_WIDTH).double())
     name = task or guess_task(str(data))
-    return RunConfig.make(str(data), model, size, task=name, **parse_budget(budget), **settings)
+    config = RunConfig.make(str(data), model, size, task=name, **parse_budget(budget), **settings)
+    if is_own(config.family):
+        check_own(config.family)
+    return config
+
+
+def check_own(name: str) -> None:
+    """Try the laws on a layer of one's own; raise LawBroken, or OwnCodeError where it cannot even read."""
+    layer = make_own(name, CHECKED_WIDTH).double()
+    try:
+        check_layer(layer)
+    except LawBroken as error:
+        raise LawBroken(error.law, f"{name}: {error.detail}", error.example) from error
+    except Exception as error:
+        raise OwnCodeError(f"{name}: fails while it reads ({type(error).__name__}: {error})") from error
 
 
 def begin(config: RunConfig, run: Run, report: Report) -> bool:

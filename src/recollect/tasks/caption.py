@@ -67,6 +67,7 @@ class CaptionTask:
     families: ClassVar[tuple[str, ...]] = FAMILIES
     Config: ClassVar[type] = CaptionConfig
     default_model: ClassVar[str] = "show-attend-tell"
+    takes_layers: ClassVar[bool] = False
     shows_names: ClassVar[bool] = True
 
     def __init__(self, options: CaptionOptions | None = None) -> None:

@@ -75,6 +75,7 @@ class LanguageTask:
     families: ClassVar[tuple[str, ...]] = FAMILIES
     Config: ClassVar[type] = LanguageConfig
     default_model: ClassVar[str] = "lstm"
+    takes_layers: ClassVar[bool] = True
     shows_names: ClassVar[bool] = False
 
     def __init__(self, options: LanguageOptions | None = None) -> None:

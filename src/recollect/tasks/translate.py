@@ -68,6 +68,7 @@ class TranslateTask:
     families: ClassVar[tuple[str, ...]] = FAMILIES
     Config: ClassVar[type] = TranslationConfig
     default_model: ClassVar[str] = "luong"
+    takes_layers: ClassVar[bool] = False
     shows_names: ClassVar[bool] = False
     noun: ClassVar[Mapping[str, str]] = {"en": "A translator", "zh": "翻译模型"}
 
