@@ -1,14 +1,18 @@
 # Set-up, tests and benchmarks. `make demo` and `make test` need nothing but Python 3.10 or newer.
+# `make test` runs the checks and the quick tests, `make test-all` the checks and every test.
 PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/installed
 
-.PHONY: demo test check bench faults clean
+.PHONY: demo test test-all check bench faults clean
 
 demo: $(INSTALLED)
 	$(BIN)/recollect demo
 
 test: $(INSTALLED) check
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 -m "not slow"
+
+test-all: $(INSTALLED) check
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2
 
 check: $(INSTALLED)

@@ -17,6 +17,7 @@ from recollect.laws.check import check_layer
 from recollect.layers.recurrent.gru import GRU
 from recollect.layers.recurrent.lstm import LSTM
 from recollect.layers.recurrent.rnn import RNN
+from tiers import slow_after
 
 LAYERS = {
     "rnn_tanh": lambda *size, **options: RNN(*size, **options),
@@ -193,7 +194,7 @@ def errors(found, truth):
 
 
 @every_kind
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("dtype", slow_after(1, [torch.float32, torch.bfloat16]), ids=str)
 def test_errors_are_no_larger_than_torchs(kind, dtype):
     """Against float64 with the same weights and inputs; of the readable form where torch's kernel may not run."""
     layer, x, memory, _ = case(kind, (16, 40, 32, 64), dtype)

@@ -12,6 +12,7 @@ from recollect.accel.cell_inputs import CellInputs
 from recollect.accel.cuda.recurrent.packed_weights import HIDDEN_SLOTS, INPUT_SLOTS, from_slots
 from recollect.accel.cuda.recurrent.plan import CELLS, Chip, offer
 from recollect.accel.cuda.recurrent.weight_gradients import WeightProducts, weight_gradients
+from tiers import slow_after
 
 pytestmark = [
     pytest.mark.skipif(COMPILER is None and os.environ.get("CI") != "true", reason="no g++"),
@@ -59,7 +60,7 @@ def compare(machine, cell, width, hidden, pairs, dtype, wanted, chunks=1):
             torch.testing.assert_close(gradient, exact[name].to(gradient.dtype))
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
+@pytest.mark.parametrize("dtype", slow_after(1, [torch.bfloat16, torch.float16, torch.float32]))
 @pytest.mark.parametrize("cell", CELLS)
 def test_all(machine, cell, dtype):
     for width, hidden, pairs in ((5, 30, 1), (16, 72, 21)):

@@ -14,6 +14,7 @@ from recollect.accel.cuda.recurrent.workspace import lay_out
 from recollect.core.compose import Stack
 from recollect.core.memory import Layers
 from recollect.layers.recurrent.recurrence import HiddenCell, Recurrence
+from tiers import slow_after
 
 pytestmark = [
     pytest.mark.skipif(COMPILER is None and os.environ.get("CI") != "true", reason="no g++"),
@@ -62,7 +63,7 @@ def check_same(layer, x, valid):
 
 
 @pytest.mark.parametrize("ragged", [True, False])
-@pytest.mark.parametrize("name", LAYERS)
+@pytest.mark.parametrize("name", slow_after(1, LAYERS))
 def test_as_from_zeros(machine, name, ragged):
     check_same(LAYERS[name]().to(NARROW), *draw(ragged=ragged))
     assert machine.launched

@@ -12,6 +12,7 @@ from readings import NARROW, draw, read
 
 from recollect import GRU, LSTM, RNN
 from recollect.accel.cuda.recurrent import persistent, plan as plans
+from tiers import slow_after
 
 pytestmark = [
     pytest.mark.skipif(COMPILER is None and os.environ.get("CI") != "true", reason="no g++"),
@@ -54,7 +55,7 @@ def memory_names(found):
     return [name for name in found if name.endswith((".hidden", ".cell"))]
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", slow_after(1, KINDS))
 @pytest.mark.parametrize("size", [100, 3])
 def test_inside_clusters(watched, in_chunks, kind, size):
     machine, signs = watched(24)
@@ -64,7 +65,7 @@ def test_inside_clusters(watched, in_chunks, kind, size):
     assert len(machine.launched) == 2 * 4 * (1 if size == 100 else 4)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", slow_after(1, KINDS))
 def test_through_the_cache(watched, in_chunks, kind):
     machine, signs = watched(48, through_l2=True)
     in_chunks(2)
@@ -73,6 +74,7 @@ def test_through_the_cache(watched, in_chunks, kind):
     assert len(machine.launched) == 2 * 4 * 3
 
 
+@pytest.mark.slow
 def test_several_launches_for_a_batch(watched, in_chunks, monkeypatch):
     monkeypatch.setattr(plans, "ROWS", (8,))
     monkeypatch.setattr(persistent, "takes_several", lambda *_, **__: True)  # though they are read in turn
@@ -111,7 +113,7 @@ POINTERS = {  # of each, how it moves from step to step
 }
 
 
-@pytest.mark.parametrize("pointer", POINTERS)
+@pytest.mark.parametrize("pointer", slow_after(2, POINTERS))
 def test_a_pointer_that_does_not_go_back_is_seen(watched, in_chunks, pointer):
     moves, kind = POINTERS[pointer]
     pointer, by = moves.split("= ")

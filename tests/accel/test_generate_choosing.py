@@ -21,6 +21,7 @@ from recollect.generation.continuation import generate_text
 from recollect.generation.filters import apply_filters, draw, likeliest, prohibit
 from recollect.generation.sampling import Step, Stream, generate, stream
 from recollect.generation.settings import Settings, compiled
+from tiers import slow_after
 
 pytestmark = pytest.mark.usefixtures("compiler")
 
@@ -88,7 +89,7 @@ def test_what_cannot_be_chosen_from_is_left_to_python(wrong, greedy):
 # ---- many at once --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["lstm", "attention"])
+@pytest.mark.parametrize("name", slow_after(1, ["lstm", "attention"]))
 def test_every_filter_says_the_same_as_the_plain_way(name):
     model = language_model(name)
     for asked in FILTERS:
@@ -156,6 +157,7 @@ def test_draws_that_were_not_used_are_drawn_again():
     assert steps._generators[0].random() == alone.random()
 
 
+@pytest.mark.slow
 def test_more_than_fit_at_once_past_the_end_of_several_rooms(monkeypatch):
     monkeypatch.setattr(reading, "RESERVED_COMPILED", 48)
     model, settings = language_model("mixed"), Settings(tokens=2 * MOST + 20, seed=4)

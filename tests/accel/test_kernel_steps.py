@@ -32,6 +32,7 @@ from recollect.layers.recurrent.gru import GRU
 from recollect.layers.recurrent.lstm import LSTM
 from recollect.layers.recurrent.rnn import RNN
 from recollect.models.language import LanguageConfig, LanguageModel
+from tiers import slow_after
 
 TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 2e-2, torch.float16: 3e-3}
 
@@ -97,7 +98,7 @@ def with_past(layer: Any, lengths: list[int], dtype: torch.dtype) -> tuple[Tenso
     return torch.randn(len(lengths), 1, layer.width_out, generator=draw).to(dtype), memory
 
 
-@pytest.mark.parametrize("name", BLOCKS)
+@pytest.mark.parametrize("name", slow_after(4, BLOCKS))
 @torch.no_grad()
 def test_a_block_reads_a_step(name, emulator):
     make, dtype, lengths = BLOCKS[name]
@@ -149,7 +150,7 @@ def stack_of(make: Any, depth: int, dtype: torch.dtype) -> Stack:
     return Stack(*layers).to(dtype)
 
 
-@pytest.mark.parametrize("name", STACKS)
+@pytest.mark.parametrize("name", slow_after(1, STACKS))
 @torch.no_grad()
 def test_a_stack_of_blocks_reads_steps_in_one_launch_each(name, emulator):
     make, emulator.count, dtype, lengths = STACKS[name]
@@ -211,7 +212,7 @@ HEADS: dict[str, tuple[Any, int, torch.dtype]] = {  # the layers, rows, and the 
 }
 
 
-@pytest.mark.parametrize("name", HEADS)
+@pytest.mark.parametrize("name", slow_after(2, HEADS))
 @torch.no_grad()
 def test_a_map_to_the_vocabulary_reads_a_step(name, emulator):
     make, rows, dtype = HEADS[name]
@@ -328,7 +329,7 @@ def test_a_choice_is_the_filters(name, vocabulary, emulator, monkeypatch):
     torch.testing.assert_close(into.log_p[1], log_p, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("family", ["transformer", "lstm"])
+@pytest.mark.parametrize("family", slow_after(1, ["transformer", "lstm"]))
 @torch.no_grad()
 def test_a_loop_of_kernels_says_what_the_model_says(family, emulator, monkeypatch):
     monkeypatch.setattr(choosing, "THREADS", 64)
@@ -360,7 +361,7 @@ FAULTS = {
 }
 
 
-@pytest.mark.parametrize("name", FAULTS)
+@pytest.mark.parametrize("name", slow_after(2, FAULTS))
 @torch.no_grad()
 def test_a_fault_is_seen(name, emulator, monkeypatch):
     emulator.fault = FAULTS[name]

@@ -13,6 +13,7 @@ from recollect import GRU, LSTM, RNN
 from recollect.accel.cuda.recurrent import persistent, plan as plans
 from recollect.core.dispatch import without_accel
 from recollect.core.record import readable
+from tiers import slow_after
 
 pytestmark = [
     pytest.mark.skipif(COMPILER is None and os.environ.get("CI") != "true", reason="no g++"),
@@ -74,7 +75,7 @@ def compare(kind, width, hidden, batch, steps, dtype, *, ragged=True):
         assert error <= max(1.5 * allowed[name], unit), (name, error, allowed[name])
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", slow_after(1, KINDS))
 def test_inside_clusters(emulate, kind):
     machine = emulate(12)
     compare(kind, 5, 72, 20, 5, torch.bfloat16)
@@ -84,7 +85,9 @@ def test_inside_clusters(emulate, kind):
     ]
 
 
-@pytest.mark.parametrize("rows", [16, 24])  # of which 24 does not divide a block's threads, and has an odd tile
+@pytest.mark.parametrize(
+    "rows", slow_after(1, [16, 24])
+)  # of which 24 does not divide a block's threads, and has an odd tile
 @pytest.mark.parametrize(
     ("kind", "dtype"), [("lstm", torch.bfloat16), ("gru", torch.bfloat16), ("lstm", torch.float16)]
 )
@@ -97,7 +100,7 @@ def test_sums_that_leave_early(emulate, monkeypatch, kind, dtype, rows):
     assert backward.paired == (dtype == torch.bfloat16)
 
 
-@pytest.mark.parametrize("kind", ["lstm", "gru"])
+@pytest.mark.parametrize("kind", slow_after(1, ["lstm", "gru"]))
 def test_through_the_cache(emulate, kind):
     machine = emulate(20, through_l2=True)
     compare(kind, 5, 72, 20, 5, torch.bfloat16)
@@ -107,6 +110,7 @@ def test_through_the_cache(emulate, kind):
     ]
 
 
+@pytest.mark.slow
 def test_in_chunks_and_slices_of_the_batch(emulate, monkeypatch):
     monkeypatch.setattr(plans, "ROWS", (8,))
     monkeypatch.setattr(plans, "CHUNK_BYTES", 512)
@@ -117,6 +121,7 @@ def test_in_chunks_and_slices_of_the_batch(emulate, monkeypatch):
     assert [p.direction for p in machine.launched] == ["forward"] * 2 + ["backward"] * 2
 
 
+@pytest.mark.slow
 def test_few_units(emulate):
     machine = emulate(12)
     compare("gru", 2, 30, 3, 4, torch.float16)
@@ -176,7 +181,7 @@ def gradients(layer, x, **how):
     return {name: g for name, g in found.items() if g is not None}
 
 
-@pytest.mark.parametrize("kind", ["lstm", "gru", "rnn_tanh"])
+@pytest.mark.parametrize("kind", slow_after(1, ["lstm", "gru", "rnn_tanh"]))
 @pytest.mark.parametrize("bias", [True, False])
 def test_gradients_under_autocast(emulate, kind, bias):
     machine = emulate(12)
@@ -277,7 +282,7 @@ FAULTS = {
 }
 
 
-@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("fault", slow_after(3, FAULTS))
 def test_the_emulator_sees(emulate, fault):
     through_l2, right, wrong = FAULTS[fault]
     machine = emulate(20, through_l2=through_l2)
@@ -301,7 +306,7 @@ FAULTS_IN_PARTS = {  # with rows of a group
 }
 
 
-@pytest.mark.parametrize("fault", FAULTS_IN_PARTS)
+@pytest.mark.parametrize("fault", slow_after(2, FAULTS_IN_PARTS))
 def test_the_emulator_sees_what_goes_in_parts(emulate, monkeypatch, fault):
     rows, right, wrong = FAULTS_IN_PARTS[fault]
     monkeypatch.setattr(plans, "ROWS", (rows,))

@@ -22,6 +22,7 @@ from recollect.accel.cuda.recurrent import (
 from recollect.accel.cuda.recurrent.streams import Schedule, StreamTask, perform
 from recollect.core.dispatch import without_accel
 from recollect.core.record import is_watched, readable
+from tiers import slow_after
 
 needs_emulator = [
     pytest.mark.skipif(COMPILER is None and os.environ.get("CI") != "true", reason="no g++"),
@@ -139,7 +140,7 @@ class TestChunks:
         compare(LSTM(3, 72), 20, 5)
         assert counts(machine)[1] == 9
 
-    @pytest.mark.parametrize("rows", [32, 64])
+    @pytest.mark.parametrize("rows", slow_after(1, [32, 64]))
     def test_plans_with_many_rows(self, emulate, in_chunks, shuffled, monkeypatch, rows):
         monkeypatch.setattr(plans, "ROWS", (rows,))
         machine = emulate(12)
@@ -182,7 +183,7 @@ class TestBeside:
     pytestmark = needs_emulator
 
     @pytest.mark.parametrize("ragged", [True, False])
-    @pytest.mark.parametrize("kind", KINDS)
+    @pytest.mark.parametrize("kind", slow_after(1, KINDS))
     def test_two_directions(self, emulate, in_chunks, shuffled, kind, ragged):
         machine = emulate(18)
         in_chunks(3)

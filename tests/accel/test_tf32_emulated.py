@@ -16,6 +16,7 @@ from recollect import LSTM
 from recollect.accel.cuda.recurrent import persistent, plan as plans, precision
 from recollect.accel.cuda.recurrent.packed_weights import round_to_tf32
 from recollect.core.record import readable
+from tiers import slow_after
 
 pytestmark = [
     pytest.mark.skipif(COMPILER is None and os.environ.get("CI") != "true", reason="no g++"),
@@ -46,7 +47,7 @@ def check(*case, **how):
     assert max(found.values()) > 1e-6  # it was tf32, and no plain float32
 
 
-@pytest.mark.parametrize("kind", ["lstm", "gru"])
+@pytest.mark.parametrize("kind", slow_after(1, ["lstm", "gru"]))
 def test_inside_clusters(emulate, kind):
     machine = emulate(12, tf32=True)
     check(kind, 5, 72, 20, 5)
@@ -56,7 +57,7 @@ def test_inside_clusters(emulate, kind):
     ]
 
 
-@pytest.mark.parametrize("kind", ["lstm", "gru"])
+@pytest.mark.parametrize("kind", slow_after(1, ["lstm", "gru"]))
 def test_through_the_cache(emulate, kind):
     machine = emulate(20, through_l2=True, tf32=True)
     check(kind, 5, 72, 20, 5)
@@ -81,7 +82,7 @@ def test_many_rows(emulate, monkeypatch, rows):
 
 
 @pytest.mark.parametrize("kind", ["lstm", "gru"])
-@pytest.mark.parametrize("rows", [8, 16, 32])
+@pytest.mark.parametrize("rows", slow_after(1, [8, 16, 32]))
 def test_weights_that_registers_have_no_room_for(emulate, monkeypatch, kind, rows):
     monkeypatch.setattr(plans, "FEWER_REGISTERS", 8 + rows // 2)
     monkeypatch.setattr(plans, "ROWS", (rows,))
@@ -115,6 +116,7 @@ def test_loops_that_share_the_chip(emulate, in_chunks, depth, bidirectional, rag
     assert max(errors.values()) <= ALLOWED, errors
 
 
+@pytest.mark.slow
 def test_bfloat16_would_not_do(emulate):
     emulate(12, tf32=True)
     assert max(errors("lstm", 5, 72, 20, 5, dtype=torch.bfloat16).values()) > ALLOWED
@@ -131,7 +133,7 @@ FAULTS = {
 }
 
 
-@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("fault", slow_after(2, FAULTS))
 def test_the_emulator_sees(emulate, monkeypatch, fault):
     monkeypatch.setattr(plans, "FEWER_REGISTERS", 12)
     machine = emulate(20, through_l2=True, tf32=True)

@@ -46,6 +46,7 @@ def test_every_family_trains_and_captions(family, alignment, tmp_path):
     assert Run(tmp_path / "run").predict(folder.prompt())[0].source == folder.prompt()  # what is said to be next
 
 
+@pytest.mark.slow
 def test_the_whole_way(tmp_path):
     images, english, _ = shapes(100)
     names = [line.split()[2] for line in english]  # the colour of the first shape: learned in a few seconds

@@ -48,6 +48,7 @@ def test_every_family_trains_speaks_and_comes_back(family, tmp_path):
     assert Run(tmp_path / "run").generate("a1 b2", **GREEDY) == said
 
 
+@pytest.mark.slow
 def test_the_whole_way(tmp_path):
     text = tmp_path / "text.txt"
     text.write_text("abcdefgh " * 400, encoding="utf-8")
@@ -67,10 +68,12 @@ def test_the_whole_way(tmp_path):
     assert metrics[-1]["step"] == 60
 
 
+@pytest.mark.slow
 def test_standard_input_is_data(tmp_path):
     run("train", "-", "--budget", "2steps", "--out", str(tmp_path / "r"), "--batch", "2", input="abc " * 100)
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_with_the_text_it_was_begun_on(tmp_path, monkeypatch):
     out, text = str(tmp_path / "r"), tmp_path / "text.txt"
     text.write_text("abc abd " * 100, encoding="utf-8")
@@ -116,6 +119,7 @@ def test_ctrl_c_saves_and_resume_goes_on(tmp_path):
     assert max(resumed) == stopped + 3
 
 
+@pytest.mark.slow
 def test_killed_runs_end_bit_equal(tmp_path):
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     options = ["--budget", "30steps", "--batch", "4", "--steps", "16", "--seed", "3"]

@@ -118,6 +118,7 @@ def test_bench_prints_and_keeps_the_same_record(tmp_path):
         assert row["largest_difference"] <= row["tolerance"]
 
 
+@pytest.mark.slow
 def test_bench_shows_a_line_for_every_row_and_says_what_they_are():
     lines = run("bench", "--quick", env=one_thread()).stdout.splitlines()
     assert [line.split()[0] for line in lines[:9]] == ["layer", *LAYERS, *FAMILIES]

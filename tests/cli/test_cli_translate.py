@@ -39,6 +39,7 @@ def test_every_family_trains_and_translates(family, tmp_path):
     assert Run(tmp_path / "run").predict(["abc", "", "xyzxyz"], beam=2, nbest=2) == said
 
 
+@pytest.mark.slow
 def test_the_whole_way(tmp_path):
     pairs, out = tmp_path / "pairs.tsv", str(tmp_path / "run")
     words = {"one": "1", "two": "2", "three": "3", "four": "4", "five": "5"}

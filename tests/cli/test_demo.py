@@ -100,6 +100,7 @@ def hearing_ctrl_c():
         signal.signal(signal.SIGINT, before)
 
 
+@pytest.mark.slow
 def test_ctrl_c_stops_it_and_says_how_to_begin_again(tmp_path):
     command = [sys.executable, "-u", "-m", "recollect", "demo", "--seconds", "1000", "--out", str(tmp_path / "demo")]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}

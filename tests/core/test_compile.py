@@ -21,6 +21,7 @@ from recollect import (
     TTTLinear,
     Window,
 )
+from tiers import slow_after
 
 STACKS = {
     "window": lambda: Stack(Window(8, 3), Window(8, 2)),
@@ -62,7 +63,7 @@ def decode(layer, room: int | None = None, steps: int = 64):
         return torch.cat(outputs, 1), layer(x)[0], counts
 
 
-@pytest.mark.parametrize("name", STACKS)
+@pytest.mark.parametrize("name", slow_after(4, STACKS))
 def test_no_break_and_no_recompilation_from_step_3_on(name):
     torch.manual_seed(0)
     outputs, whole, counts = decode(STACKS[name]())

@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 SIZE = 100_000_000
 PROGRAM = """
 import resource, sys
@@ -16,6 +18,7 @@ print(len(corpus.train) + len(corpus.valid) + len(corpus.test), peak() - before)
 """
 
 
+@pytest.mark.slow
 def test_a_large_file_is_never_held(tmp_path):
     path, line = tmp_path / "large.txt", b"the same line, over and over, so that nothing needs to be drawn at random\n"
     with path.open("wb") as file:

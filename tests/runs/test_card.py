@@ -62,6 +62,7 @@ def test_a_counting_model_has_a_card_without_what_it_cannot_do(tmp_path):
     assert "recollect resume" not in card
 
 
+@pytest.mark.slow
 def test_a_run_that_is_stopped_has_a_card(tmp_path):
     command = [
         sys.executable,

@@ -168,6 +168,7 @@ def test_given_files_are_held_out(tmp_path):
     ]
 
 
+@pytest.mark.slow
 def test_a_compiled_run_learns_the_same(tmp_path, monkeypatch):
     # Without a compiler's code, which takes minutes to build: the wiring, and that the graph is one.
     plain = functools.partial(torch.compile, backend="aot_eager", fullgraph=True)

@@ -67,6 +67,7 @@ def test_what_cannot_fit_is_not_tried(text, monkeypatch):
     assert "--batch 2" in facts["next"]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(torch.version.cuda is not None, reason="CUDA's libraries alone take more room than the limit")
 def test_memory_that_runs_out_is_an_answer(text):
     def limit() -> None:

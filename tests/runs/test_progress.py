@@ -101,6 +101,7 @@ def test_the_display_is_not_drawn_with_every_row(monkeypatch):
     assert "100%" in screen.getvalue()
 
 
+@pytest.mark.slow
 def test_a_terminal_gets_the_live_display(tmp_path):
     ours, theirs = pty.openpty()
     words = [

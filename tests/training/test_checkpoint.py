@@ -14,6 +14,7 @@ from recollect.core.serialize import FileError
 from recollect.models.language import LanguageConfig, LanguageModel
 from recollect.training.checkpoint import Progress, load_checkpoint, newest_checkpoint, save_checkpoint
 from recollect.training.optimizer import Optimizer
+from tiers import slow_after
 
 
 def learner(seed: int = 0, optimiser: str = "adamw"):
@@ -150,7 +151,7 @@ print(found)
 """
 
 
-@pytest.mark.parametrize("step", [1, 2], ids=["over the only one", "beside it"])
+@pytest.mark.parametrize("step", slow_after(1, [1, 2]), ids=["over the only one", "beside it"])
 def test_dying_at_any_write_flush_or_rename_leaves_a_whole_checkpoint(step, tmp_path):
     script = DIE.format(tests=str(Path(__file__).parent), folder=str(tmp_path / "run"), step=step)
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)

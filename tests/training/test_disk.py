@@ -44,6 +44,7 @@ def train(text: Path, out: Path) -> list[str]:
     return command("train", str(text), "-m", "gru", "--out", str(out), *options)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="only Linux limits another process")
 def test_a_disk_that_fills_up_leaves_the_last_checkpoint_whole(text, tmp_path):
     whole, halted = tmp_path / "whole", tmp_path / "halted"

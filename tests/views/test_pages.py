@@ -57,6 +57,7 @@ def shown(tmp_path_factory):
     return place / "demo", (place / "printed").read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 @needs_browser
 def test_a_page_shows_where_a_translator_looked(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
@@ -107,6 +108,7 @@ def measured(page: Path, folder: Path, width: int, *options: str, language: str 
     return json.loads(found[1])
 
 
+@pytest.mark.slow
 def test_the_command_tells_what_came_of_every_family(shown):
     folder, printed = shown
     for family in FAMILIES:
@@ -118,6 +120,7 @@ def test_the_command_tells_what_came_of_every_family(shown):
     assert f"The page: {folder / 'report.html'}\nNext: recollect generate {folder}" in printed
 
 
+@pytest.mark.slow
 def test_a_family_of_the_demo_goes_on_speaking(shown):
     words = ["generate", str(shown[0] / "lstm"), "The ", "--tokens", "5", "--json"]
     assert len(json.loads(CliRunner().invoke(app, words).stdout)["text"]) == 5
@@ -141,6 +144,7 @@ def test_a_second_demo_takes_the_place_of_the_first(tmp_path, monkeypatch):
     assert rnn["bytes"]["1"] == rnn["bytes"]["16384"] > 0
 
 
+@pytest.mark.slow
 @needs_browser
 def test_the_page_is_drawn_and_asks_the_network_for_nothing(shown, tmp_path):
     page = shown[0] / "report.html"
@@ -157,6 +161,7 @@ def test_the_page_is_drawn_and_asks_the_network_for_nothing(shown, tmp_path):
     assert "default-src 'none'" in source
 
 
+@pytest.mark.slow
 @needs_browser
 @pytest.mark.parametrize(("language", "other"), [("en", "zh"), ("zh", "en")])
 def test_the_page_speaks_one_language_at_a_time_and_fits_a_phone(shown, tmp_path, language, other):
@@ -165,6 +170,7 @@ def test_the_page_speaks_one_language_at_a_time_and_fits_a_phone(shown, tmp_path
     assert seen["scrolls"] == seen["width"] == 390
 
 
+@pytest.mark.slow
 @needs_browser
 def test_charts_speak_the_page_s_language(shown, tmp_path):
     became, _ = browse((shown[0] / "report.html").as_uri() + "#zh", f"--user-data-dir={tmp_path}")
@@ -173,6 +179,7 @@ def test_charts_speak_the_page_s_language(shown, tmp_path):
     assert titles == ["训练秒数", "每字符奈特数", "已读字符数", "记忆字节数"]
 
 
+@pytest.mark.slow
 @needs_browser
 def test_the_page_follows_a_dark_system(shown, tmp_path):
     light = measured(shown[0] / "report.html", tmp_path, 800)
@@ -181,6 +188,7 @@ def test_the_page_follows_a_dark_system(shown, tmp_path):
     assert dark["paper"] == "rgb(22, 24, 27)"
 
 
+@pytest.mark.slow
 @needs_browser
 def test_charts_follow_a_dark_system(shown, tmp_path):
     page = (shown[0] / "report.html").as_uri()
