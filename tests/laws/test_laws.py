@@ -18,10 +18,25 @@ from recollect.layers.recurrent.gru import GRU
 from recollect.layers.recurrent.lstm import LSTM
 from recollect.layers.recurrent.rnn import RNN
 
-every_layer = pytest.mark.parametrize("factory", [pytest.param(factory, id=name) for name, factory in LAYERS])
+LONG_TO_CHECK = ("Stack of the line", "TTTLinear mini-batch 1", "TTTLinear rotary", "TTTMLP whole sequence")
+ONE_OF_EACH = (
+    "RNN tanh",
+    "GRU reset after",
+    "LSTM",
+    "Markov",
+    "Window",
+    "SelfAttention",
+    "LinearAttention",
+    "TTTLinear",
+)
 
 
-LONG_TO_CHECK = ("Stack of the line", "TTTMLP", "TTTMLP whole sequence")
+def layers(slow):
+    """Return every layer for `parametrize`, some of them marked slow."""
+    return [pytest.param(f, id=name, marks=[pytest.mark.slow] if slow(name) else []) for name, f in LAYERS]
+
+
+every_layer = pytest.mark.parametrize("factory", layers(lambda name: name in LONG_TO_CHECK))
 
 
 @every_layer
@@ -29,10 +44,7 @@ def test_the_nine_laws(factory):
     check_layer(build(factory))
 
 
-@pytest.mark.parametrize(
-    "factory",
-    [pytest.param(f, id=name, marks=[pytest.mark.slow] if name in LONG_TO_CHECK else []) for name, f in LAYERS],
-)
+@pytest.mark.parametrize("factory", layers(lambda name: name not in ONE_OF_EACH))
 def test_the_nine_laws_in_float32(factory):
     check_layer(build(factory, torch.float32))
 

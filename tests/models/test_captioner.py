@@ -16,6 +16,7 @@ from recollect.layers.attention.attend import Attend
 from recollect.models.captioning import FAMILIES, CaptionConfig, Captioner, count_caption_parameters
 from recollect.models.sizes import sized_captioner
 from searching import check_search
+from tiers import slow_after
 
 WORDS, BEGIN, END = 6, 4, 5
 VARIANTS: dict[str, dict] = {
@@ -46,7 +47,7 @@ def captions(count: int = 4) -> torch.Tensor:
     return torch.randint(WORDS, (count, 6), generator=torch.Generator().manual_seed(1))
 
 
-@pytest.mark.parametrize("name", VARIANTS)
+@pytest.mark.parametrize("name", slow_after(2, VARIANTS))
 def test_every_family_keeps_the_laws(name):
     model = small(name)
     laws = LAWS if name in FAMILIES else ("split", "padding", "rows", "gradients", "reference")

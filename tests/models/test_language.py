@@ -8,6 +8,7 @@ import torch
 from recollect.laws.check import check_layer
 from recollect.models.language import FAMILIES, LanguageConfig, LanguageModel, count_parameters
 from recollect.models.sizes import TARGETS, gpt2_small, nanogpt_char, sized, zaremba
+from tiers import slow_after
 
 NEURAL = [family for family in FAMILIES if family != "markov"]
 
@@ -20,11 +21,12 @@ def small(family: str, **options) -> LanguageModel:
     return model
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", slow_after(len(FAMILIES) - 2, FAMILIES))
 def test_every_family_keeps_the_laws(family):
     check_layer(small(family))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [{"max_length": 200}, {"window": 5}, {"tied": True, "dropout": 0.3}], ids=str)
 def test_transformers_of_all_kinds_keep_the_laws(options):
     check_layer(small("transformer", **options))

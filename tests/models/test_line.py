@@ -6,27 +6,40 @@ import pytest
 import torch
 
 import recollect
-from recollect.cli.demo import bytes_after
-from recollect.models.line import LINE
+from recollect.models.line import LINE, station_of
+from recollect.tasks.register import HOMES, task_named
 
 stations = pytest.mark.parametrize("station", LINE, ids=lambda s: s.name)
+READ = (1, 16, 256, 512)  # steps after which the bytes are compared
+
+
+def begun(layer):
+    """Return the memory before the first step: a model with a source has read it."""
+    if isinstance(layer, recollect.Translator):
+        return layer.remember(torch.tensor([[1, 2, 3]]))
+    if isinstance(layer, recollect.Captioner):
+        return layer.remember(torch.zeros(1, *layer.config.size))
+    return layer.initial_memory(1)
 
 
 @stations
 def test_a_station_is_what_it_says(station):
     layer = station.build()
     assert type(layer).__name__ == station.layer
-    assert type(layer.initial_memory(1)).__name__ == station.memory
+    assert type(begun(layer)).__name__ == station.memory
     assert layer.growth == station.growth
-    assert layer.streams
+    assert layer.streams == (station.name != "bert")  # which sees the whole sequence at once
     assert set(station.idea) == {"en", "zh"}
 
 
 @stations
 def test_bytes_grow_as_stated(station):
     layer = station.build()
-    x = torch.zeros(1, 512, dtype=torch.int64) if layer.width is None else torch.randn(1, 512, layer.width)
-    few, some, many, more = bytes_after(layer, x, (1, 16, 256, 512))
+    x = torch.zeros(1, READ[-1], dtype=torch.int64) if layer.width is None else torch.randn(1, READ[-1], layer.width)
+    if not layer.streams:
+        assert layer(x)[1].nbytes == 0
+        return
+    few, some, many, more = bytes_read(layer, x)
     if station.growth == "constant":
         assert few == some == many == more
     elif station.growth == "saturates":
@@ -34,6 +47,26 @@ def test_bytes_grow_as_stated(station):
     else:
         bare = few - (some - few) // 15  # without the steps: the length
         assert [n - bare for n in (some, many, more)] == [(few - bare) * n for n in (16, 256, 512)]
+
+
+@torch.no_grad()
+def bytes_read(layer, x):
+    memory, done = begun(layer), 0
+    for stop in READ:
+        memory = layer(x[:, done:stop], memory)[1]
+        done = stop
+        yield memory.nbytes
+
+
+def test_every_family_of_every_task_is_a_station_and_the_reverse():
+    families = {(family, task) for task in HOMES for family in task_named(task).families}
+    assert families == {(station.name, task) for station in LINE for task in station.tasks}
+
+
+def test_a_station_is_found_by_its_family():
+    assert station_of("bahdanau").year == 2015
+    assert station_of("transformer", is_windowed=True).name == "windowed-attention"
+    assert station_of("file.py:Mine") is None
 
 
 def test_the_line_is_in_the_order_of_history():

@@ -18,6 +18,7 @@ from recollect.layers.pointwise import FeedForward
 from recollect.layers.recurrent.gru import GRU
 from recollect.models.translation import FAMILIES, TranslationConfig, Translator, count_translation_parameters
 from searching import check_search
+from tiers import slow_after
 
 SOURCE, TARGET, BEGIN, END = 7, 6, 4, 5
 VARIANTS: dict[str, dict] = {
@@ -53,7 +54,7 @@ def small(name: str, **options) -> Translator:
     return model.eval()
 
 
-@pytest.mark.parametrize("name", VARIANTS)
+@pytest.mark.parametrize("name", slow_after(6, VARIANTS))
 def test_every_family_keeps_the_laws(name):
     model = small(name)
     targets = torch.randint(TARGET, (3, 6), generator=torch.Generator().manual_seed(1))

@@ -10,6 +10,7 @@ from recollect.core.compose import reverse_rows
 from recollect.generation.sampling import generate
 from recollect.generation.settings import Settings
 from recollect.models.translation import TranslationConfig, Translator
+from tiers import slow_after
 
 SYMBOLS, BEGIN, END = 6, 6, 7
 CASES: dict[str, dict] = {
@@ -31,7 +32,7 @@ def draw(longest: int, count: int) -> tuple[torch.Tensor, torch.Tensor, torch.Te
     return source, valid, F.pad(target, (0, 1), value=END)
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", slow_after(1, ("luong", *(name for name in CASES if name != "luong"))))
 def test_every_family_learns_to_reverse(name):
     options = dict(CASES[name])
     longest, updates = options.pop("longest"), options.pop("updates")

@@ -12,6 +12,7 @@ import sys
 import pytest
 import torch
 
+import recollect as rc
 from recollect.models.language import FAMILIES, LanguageConfig, LanguageModel
 from recollect.models.line import station_of
 from recollect.runs.card import code, fenced, sparkline
@@ -60,6 +61,12 @@ def test_a_counting_model_has_a_card_without_what_it_cannot_do(tmp_path):
     card = (trained(tmp_path / "run", "markov").folder / "README.md").read_text(encoding="utf-8")
     assert "recollect generate" in card
     assert "recollect resume" not in card
+
+
+def test_a_translators_window_is_not_that_of_windowed_attention(tmp_path):
+    small = {"width": 16, "heads": 2, "hidden": 16, "batch_size": 2}
+    rc.train("reversed", model="transformer", budget="1steps", out=tmp_path / "run", **small)
+    assert "(2017, Vaswani et al. 2017)" in (tmp_path / "run" / "README.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.slow

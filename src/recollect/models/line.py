@@ -247,7 +247,7 @@ LINE = (
             "en": "is a causal Transformer: the decoder only, with learned positions",
             "zh": "因果的 Transformer：只有解码器，位置编码可学习",
         },
-        options={"config": "transformer", "vocab_size": 64, "width": 16, "max_length": 64},
+        options={"config": "transformer", "vocab_size": 64, "width": 16, "max_length": 1024},
     ),
     Station(
         name="bert",

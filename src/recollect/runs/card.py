@@ -47,7 +47,7 @@ def gather(run: Run, model: Any, about: About, device: torch.device, best_step: 
         "run": run,
         "config": config,
         "training": asdict(config.training) | asdict(config.options) | dict(config.settings),
-        "station": station_of(config.family, is_windowed=bool(getattr(model.config, "window", None))),
+        "station": station_of(config.family, is_windowed=model.growth == "saturates"),
         "parameters": sum(p.numel() for p in model.parameters()),
         "growth": model.growth,
         "about": about,
