@@ -7,7 +7,7 @@ import re
 import pytest
 
 from recollect.accel.cuda import nvrtc
-from recollect.accel.cuda.choice import Way
+from recollect.accel.cuda.choice import ChoiceRule
 from recollect.accel.cuda.driver import sources
 from recollect.accel.cuda.head_step import HeadSizes
 from recollect.accel.cuda.launcher import Kernel
@@ -123,7 +123,7 @@ STEPS = {
         tuple({"SCALAR": 1, "ROWS": 1, "WIDTH": 1024, "HIDDEN": 1024, "CELL": 3, "WARPS": 8}.items()),
         *(128, 256, 8192),
     ),
-    "choose": Way(greedy=False, top_k=40, temperature=0.9).kernel(1),
+    "choose": ChoiceRule(greedy=False, top_k=40, temperature=0.9).kernel(1),
 }
 
 
