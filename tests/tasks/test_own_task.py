@@ -49,6 +49,7 @@ def test_a_plan_is_made_for_it():
     assert facts["memory_bytes"] == {"5": 64}
 
 
+@pytest.mark.slow
 def test_the_command_line_trains_it_is_killed_and_resumes_bit_equal(tmp_path):
     whole, killed = str(tmp_path / "whole"), str(tmp_path / "killed")
     options = ["--task", FILE, "--budget", "40steps", "--set", "evaluate_every=4"]
