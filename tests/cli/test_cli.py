@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 
@@ -27,7 +28,7 @@ def test_models_in_both_languages_and_as_json():
     assert "lstm" in names
     assert names[-1] == "ttt-mlp"
     for language in ("en", "zh"):
-        table = run("models", "--lang", language).stdout
+        table = run("models", "--lang", language, env=os.environ | {"COLUMNS": "160"}).stdout
         assert "ttt-linear" in table
         assert listed[1]["idea"][language][:5] in table.replace("\n", "")
 

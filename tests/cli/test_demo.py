@@ -156,7 +156,7 @@ def test_the_best_family_is_marked():
 
 
 def test_every_family_has_its_place_in_the_line():
-    assert {station(family).name for family in FAMILIES} >= {"markov", "self-attention", "ttt-mlp"}
+    assert {station(family).name for family in FAMILIES} >= {"markov", "transformer", "ttt-mlp"}
 
 
 # ---- the terminal --------------------------------------------------------------------------------------
