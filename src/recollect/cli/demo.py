@@ -181,8 +181,8 @@ def _is_of_a_demo(entry: Path, data: str) -> bool:
         return entry.name in ("report.html", ".lock")
     config = entry / "config.json"
     if entry.name not in FAMILIES or not config.exists():
-        return entry.name in FAMILIES and not list(entry.glob("[!.]*"))  # stopped before it began
-    try:  # whatever its version: an old demo may go
+        return entry.name in FAMILIES and not list(entry.glob("[!.]*"))  # stopped before its first file
+    try:  # of any version: an old demo may be deleted
         saved = json.loads(config.read_text(encoding="utf-8"))
         made_from = saved["training"] if saved["version"] < 3 else saved["run"]
         return bool(made_from["data"] == data)

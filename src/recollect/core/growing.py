@@ -17,7 +17,13 @@ from recollect.core.memory import Memory, hint, pad_axis, static
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Growing(Memory):
-    """A list of steps for each row. Subclasses declare the lists, as fields with `grows(1)`."""
+    """A list of steps for each row. Subclasses declare the lists, as fields with `grows(1)`.
+
+    >>> layer = rc.SelfAttention(4, 2)
+    >>> _, memory = layer(torch.zeros(1, 3, 4))
+    >>> isinstance(memory, rc.Growing), memory.length.tolist(), tuple(memory.keys.shape)
+    (True, [3], (1, 3, 2, 2))
+    """
 
     length: Tensor  # (B,) steps read, kept or not
     limit: int | None = static()  # the number of steps to keep; None: all

@@ -55,7 +55,14 @@ def hint(default: object = False) -> Any:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Memory:
-    """What is remembered of a batch of sequences. Immutable; every method returns a new memory."""
+    """What is remembered of a batch of sequences. Immutable; every method returns a new memory.
+
+    >>> memory = rc.Hidden(hidden=torch.tensor([[1.0], [2.0]]))
+    >>> memory.select([1, 1, 0]).hidden.tolist(), memory.nbytes
+    ([[2.0], [2.0], [1.0]], 8)
+    >>> rc.Hidden.cat([memory.select([1]), memory.select([0])]).hidden.tolist()
+    [[2.0], [1.0]]
+    """
 
     kinds: ClassVar[dict[str, type[Memory]]] = {}  # by the name that files use
 
@@ -200,7 +207,12 @@ class Memory:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Fixed(Memory):
-    """A memory that is written once, by an encoder, and then only read: beam search does not reorder it."""
+    """A memory that is written once, by an encoder, and then only read: beam search does not reorder it.
+
+    >>> source = rc.CrossAttention(4, 2).remember(torch.ones(2, 3, 4))
+    >>> isinstance(source, rc.Fixed), source.reorder([1, 0]) is source
+    (True, True)
+    """
 
     def reorder(self, rows: Rows) -> Self:
         """Return this memory unchanged: the beams of one source share it."""
@@ -209,19 +221,36 @@ class Fixed(Memory):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Nothing(Memory):
-    """The memory of a layer that remembers nothing."""
+    """The memory of a layer that remembers nothing.
+
+    >>> y, memory = rc.Linear(4, 4)(torch.zeros(1, 3, 4))
+    >>> memory, memory.nbytes
+    (Nothing(), 0)
+    """
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Layers(Memory):
-    """The memories of a stack, layer by layer."""
+    """The memories of a stack, layer by layer.
+
+    >>> stack = rc.Stack(rc.GRU(4, 4), rc.LSTM(4, 4))
+    >>> memory = stack.initial_memory(batch_size=2)
+    >>> [type(one).__name__ for one in memory.layers], memory.nbytes
+    (['Hidden', 'HiddenCell'], 96)
+    """
 
     layers: tuple[Memory, ...]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Both(Memory):
-    """The memories of two directions: as an argument the two initial states, as a result the two final ones."""
+    """The memories of two directions: as an argument the two initial states, as a result the two final ones.
+
+    >>> layer = rc.Bidirectional(rc.GRU(4, 8), rc.GRU(4, 8))
+    >>> memory = layer.initial_memory(2)
+    >>> tuple(memory.forward.hidden.shape), tuple(memory.backward.hidden.shape)
+    ((2, 8), (2, 8))
+    """
 
     forward: Memory
     backward: Memory

@@ -86,6 +86,12 @@ def record(root: nn.Module) -> Iterator[Recording]:
     """Record the inner values of the layers below `root`, for this thread only.
 
     One `record` is for one sequence, read in any number of calls.
+
+    >>> layer = rc.SelfAttention(4, 2)
+    >>> with rc.record(layer) as inner:
+    ...     y, memory = layer(torch.zeros(1, 3, 4))
+    >>> inner["weights"][0, 0, 2].tolist()  # the third step looks at three equal ones
+    [0.3333333432674408, 0.3333333432674408, 0.3333333432674408]
     """
     before = _asked.recording
     recording = Recording(root)
@@ -112,6 +118,16 @@ def note(module: nn.Module, time_axis: int | None = 1, /, **values: Tensor) -> N
     """Pass inner values to the active recording, if there is one.
 
     `time_axis` is the axis of the new steps in all these values; None: they have none, as for a state.
+
+    >>> class Doubled(rc.Linear):
+    ...     def read(self, x, memory, valid):
+    ...         rc.note(self, doubled=2 * x)
+    ...         return super().read(2 * x, memory, valid)
+    >>> layer = Doubled(1, 1)
+    >>> with rc.record(layer) as inner:
+    ...     y, memory = layer(torch.tensor([[[3.0]]]))
+    >>> inner["doubled"].tolist()
+    [[[6.0]]]
     """
     if _asked.recording is not None:
         for name, value in values.items():

@@ -27,7 +27,12 @@ JSON_NAMES = {
 
 
 class SettingError(ValueError):
-    """A setting that does not exist, or a value that it cannot have."""
+    """A setting that does not exist, or a value that it cannot have.
+
+    >>> rc.train("recall", model="gru", ratee=0.1)
+    Traceback (most recent call last):
+    recollect.core.settings.SettingError: ratee: ...
+    """
 
 
 def setting(
@@ -40,7 +45,17 @@ def setting(
     choices: Sequence[str] = (),
     help: str = "",
 ) -> Any:
-    """Declare a setting: its default, its range or choices, and a line of help."""
+    """Declare a setting: its default, its range or choices, and a line of help.
+
+    >>> from dataclasses import dataclass
+    >>> @dataclass(frozen=True)
+    ... class Options(rc.CheckedSettings):
+    ...     rate: float = rc.setting(3e-3, above=0.0, help="peak learning rate")
+    ...     schedule: str = rc.setting("cosine", choices=("cosine", "constant"))
+    >>> Options(schedule="cosin")
+    Traceback (most recent call last):
+    recollect.core.settings.SettingError: schedule: got "cosin", expected one of cosine, constant; did you mean cosine?
+    """
     limits = {"least": least, "most": most, "above": above, "below": below}
     bounds = {name: limit for name, limit in limits.items() if limit is not None}
     return field(default=default, metadata={"bounds": bounds, "choices": tuple(choices), "help": help})
@@ -48,7 +63,16 @@ def setting(
 
 @dataclass(frozen=True)
 class CheckedSettings:
-    """Base of all declared settings: every value is checked when the object is made."""
+    """Base of all declared settings: every value is checked when the object is made.
+
+    >>> from dataclasses import dataclass
+    >>> @dataclass(frozen=True)
+    ... class Options(rc.CheckedSettings):
+    ...     rate: float = rc.setting(3e-3, above=0.0)
+    >>> Options(rate=-1.0)
+    Traceback (most recent call last):
+    recollect.core.settings.SettingError: rate: got -1.0, expected a number, more than 0
+    """
 
     def __post_init__(self) -> None:
         kinds = get_type_hints(type(self))

@@ -20,7 +20,12 @@ Assets: TypeAlias = Mapping[str, Any]  # what a run saves beside its weights, by
 
 @dataclass(frozen=True)
 class Loss:
-    """The loss of one batch: its sum over predictions, their number, and the memory after the batch."""
+    """The loss of one batch: its sum over predictions, their number, and the memory after the batch.
+
+    >>> loss = rc.Loss(torch.tensor(6.0), count=4)
+    >>> (loss.total / loss.count).item()
+    1.5
+    """
 
     total: Tensor  # ()
     count: Tensor | int
@@ -62,7 +67,11 @@ class Dataset(Protocol):
 
 @dataclass(frozen=True)
 class Measure:
-    """A metric: its title, its definition, and which direction is better."""
+    """A metric: its title, its definition, and which direction is better.
+
+    >>> rc.Measure("accuracy", "share of labels that are right", lower_is_better=False).lower_is_better
+    False
+    """
 
     title: str
     definition: str
@@ -71,7 +80,12 @@ class Measure:
 
 @dataclass(frozen=True)
 class Scores:
-    """Named figures of one model on one part of the data. The first measure of the first row decides what is best."""
+    """Named figures of one model on one part of the data. The first measure of the first row decides what is best.
+
+    >>> scores = rc.Scores({"error": rc.Measure("error", "mean absolute error")}, {"test": {"error": 0.25}})
+    >>> scores.decisive, scores.value, scores.lower_is_better
+    ('error', 0.25, True)
+    """
 
     measures: Mapping[str, Measure]
     rows: Mapping[str, Mapping[str, float]]  # by variant of evaluation or decoding
@@ -110,7 +124,11 @@ class Scores:
 
 @dataclass(frozen=True)
 class Answer:
-    """One output of a model for an input; `score` is what outputs are ranked by."""
+    """One output of a model for an input; `score` is what outputs are ranked by.
+
+    >>> rc.Answer("le chat", score=-0.5, logprob=-1.0).text
+    'le chat'
+    """
 
     text: str
     score: float
@@ -119,7 +137,12 @@ class Answer:
 
 @dataclass(frozen=True)
 class Prediction:
-    """The outputs of a model for one input, best first."""
+    """The outputs of a model for one input, best first.
+
+    >>> found = rc.Prediction("the cat", [rc.Answer("le chat", -0.5, -1.0)])
+    >>> found.targets[0].text, sorted(found.as_json())
+    ('le chat', ['source', 'targets'])
+    """
 
     source: str
     targets: Sequence[Answer]
@@ -131,7 +154,11 @@ class Prediction:
 
 @dataclass(frozen=True)
 class Baseline:
-    """The figure of a naive model, for comparison in every table."""
+    """The figure of a naive model, for comparison in every table.
+
+    >>> rc.Baseline("unigram", 3.2)
+    Baseline(name='unigram', value=3.2)
+    """
 
     name: str
     value: float  # of the measure that decides
@@ -139,7 +166,13 @@ class Baseline:
 
 @dataclass(frozen=True)
 class About:
-    """What a model card states about the data and the size of the memory."""
+    """What a model card states about the data and the size of the memory.
+
+    >>> noun, unit = {"en": "A model of sums", "zh": "求和模型"}, {"en": "rows", "zh": "行"}
+    >>> about = rc.About(noun, "digit", 10, (800, 100, 100), unit, {1000: 64}, "predict")
+    >>> about.memory[1000]  # bytes after 1000 symbols
+    64
+    """
 
     noun: Mapping[str, str]  # by language: a language model, a translator …
     symbols: str  # how inputs are tokenized
@@ -156,6 +189,13 @@ class Task(Protocol):
     A task may also have `predict(model, assets, inputs, **settings) -> Iterator[Prediction]`, `generate(model, assets,
     prompt, stop, **settings) -> Iterator[str]` and `attention(model, assets, source, target)`; for a command that it
     lacks the error names one that it has.
+
+    >>> class Sums(rc.TaskDefaults):  # what is left out of the protocol here has a default
+    ...     name, families, default_model = "sums", ("gru",), "gru"
+    ...     def open(self, source):
+    ...         return torch.arange(10)
+    >>> Sums(options=None).open("digits").sum().item()
+    45
     """
 
     name: ClassVar[str]
@@ -218,7 +258,13 @@ class Task(Protocol):
 
 
 class TaskDefaults:
-    """Defaults for a task: no cache, no assets, no baselines, and an evaluation that is `measure` on the test part."""
+    """Defaults for a task: no cache, no assets, no baselines, and an evaluation that is `measure` on the test part.
+
+    >>> class Sums(rc.TaskDefaults):
+    ...     name = "sums"
+    >>> Sums(options=None).baselines(dataset=None)  # no naive rows unless a task has them
+    []
+    """
 
     name: ClassVar[str]
     Options: ClassVar[type]

@@ -20,7 +20,12 @@ from recollect.core.memory import Memory
 
 
 class ContractError(ValueError):
-    """An argument that a layer cannot read: the message names it, what it got and what was expected."""
+    """An argument that a layer cannot read: the message names it, what it got and what was expected.
+
+    >>> rc.GRU(4, 8)(torch.zeros(2, 5, 3))
+    Traceback (most recent call last):
+    recollect.core.validate.ContractError: x: got ...
+    """
 
     def __init__(self, argument: str, got: object, expected: object) -> None:
         super().__init__(f"{argument}: got {got}, expected {expected}")
@@ -135,7 +140,13 @@ def may_look_at(t: Tensor) -> bool:
 
 
 def check_ids(ids: Tensor, vocab_size: int, name: str = "ids") -> None:
-    """Check values where data enters: every id is in the vocabulary."""
+    """Check values where data enters: every id is in the vocabulary.
+
+    >>> rc.check_ids(torch.tensor([[0, 9]]), vocab_size=10)
+    >>> rc.check_ids(torch.tensor([[0, 10]]), vocab_size=10)
+    Traceback (most recent call last):
+    recollect.core.validate.ContractError: ids: ...
+    """
     if ids.numel() == 0:
         return
     low, high = int(ids.min()), int(ids.max())
@@ -144,7 +155,13 @@ def check_ids(ids: Tensor, vocab_size: int, name: str = "ids") -> None:
 
 
 def check_prefix(valid: Tensor) -> None:
-    """Check values where data enters: in every row the valid steps come first, then the padding (right padding)."""
+    """Check values where data enters: in every row the valid steps come first, then the padding (right padding).
+
+    >>> rc.check_prefix(torch.tensor([[True, True, False]]))
+    >>> rc.check_prefix(torch.tensor([[False, True, True]]))
+    Traceback (most recent call last):
+    recollect.core.validate.ContractError: valid: ...
+    """
     begins_again = valid[:, 1:] > valid[:, :-1]  # (B, T - 1)
     if begins_again.any():
         row, before = begins_again.nonzero()[0].tolist()

@@ -142,6 +142,13 @@ def stream_text(
     """Continue many texts at once, chunk by chunk; a row also ends where one of the `stop` strings is complete.
 
     A character that the last id leaves incomplete is omitted.
+
+    >>> tokenizer = rc.Tokenizer.train("char", ["abcabcabc"])
+    >>> model = rc.Markov(tokenizer.vocab_size, order=1, smoothing="maximum-likelihood")
+    >>> model.count(torch.from_numpy(tokenizer.encode("abcabcabc"))[None])
+    >>> steps = rc.stream_text(model, tokenizer, ["ab"], rc.Settings(tokens=4, greedy=True))
+    >>> "".join(chunk for (chunk,) in steps)  # one row
+    'cabc'
     """
     if isinstance(prompts, str):
         raise ContractError("prompts", repr(prompts), "a list of texts")
@@ -162,5 +169,12 @@ def generate_text(
     logits: Tensor | None = None,
     rows: Sequence[int] | None = None,
 ) -> list[Passage]:
-    """Continue many texts at once, and return the passages at the end; see `stream_text`."""
+    """Continue many texts at once, and return the passages at the end; see `stream_text`.
+
+    >>> tokenizer = rc.Tokenizer.train("char", ["abcabcabc"])
+    >>> model = rc.Markov(tokenizer.vocab_size, order=1, smoothing="maximum-likelihood")
+    >>> model.count(torch.from_numpy(tokenizer.encode("abcabcabc"))[None])
+    >>> rc.generate_text(model, tokenizer, ["ab"], rc.Settings(tokens=4, greedy=True))[0].text
+    'cabc'
+    """
     return stream_text(model, tokenizer, prompts, settings, memory, stop=stop, logits=logits, rows=rows).finish()

@@ -203,6 +203,12 @@ def stream(
     `prompts` are lists of ids of any lengths, read after `memory` where one is given: an encoder's, or a saved one (one
     row for each prompt). A prompt may be empty where `settings.begin` is read before it, or where `logits` (B, V) are
     given, those of the model after `memory`. `rows` are the rows' numbers for the draw, 0, 1, … unless given.
+
+    >>> model = rc.Markov(3, order=1)
+    >>> model.count(torch.tensor([[0, 1, 2, 0, 1, 2, 0]]))
+    >>> steps = list(rc.stream(model, [[0]], rc.Settings(tokens=3, greedy=True)))
+    >>> len(steps)
+    3
     """
     return Stream(model, prompts, settings, memory, logits=logits, rows=rows)
 
@@ -216,7 +222,13 @@ def generate(
     logits: Tensor | None = None,
     rows: Sequence[int] | None = None,
 ) -> list[Generation]:
-    """Continue many prompts at once, and return the generations at the end; see `stream`."""
+    """Continue many prompts at once, and return the generations at the end; see `stream`.
+
+    >>> model = rc.Markov(3, order=1)
+    >>> model.count(torch.tensor([[0, 1, 2, 0, 1, 2, 0]]))
+    >>> rc.generate(model, [[0], [1, 2]], rc.Settings(tokens=3, greedy=True))[1].ids
+    [0, 1, 2]
+    """
     steps = Stream(model, prompts, settings, memory, logits=logits, rows=rows)
     return collect(steps, steps.rest())
 

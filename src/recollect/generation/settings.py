@@ -25,6 +25,10 @@ class Settings:
     `repetition_penalty` θ (Keskar et al. 2019, section 4.1) lowers the logit x of every id that the row's prompt or
     continuation holds, to x / θ where x > 0 and x · θ where x < 0, as transformers does; 1 leaves it out, below 1
     repetition is encouraged. Ids that `memory` has read do not count: a memory does not hold them.
+
+    >>> settings = rc.Settings(tokens=20, temperature=0.8, top_p=0.9, seed=1)
+    >>> settings.tokens, settings.greedy
+    (20, False)
     """
 
     tokens: int = 100
@@ -73,6 +77,10 @@ class Search:
         patience="exact"    when no open one can beat it however long it grows.
 
     In transformers these are early_stopping = True, False and "never".
+
+    >>> search = rc.Search(width=4, nbest=2, alpha=0.0)
+    >>> search.width, search.tokens
+    (4, 100)
     """
 
     width: int = 5

@@ -22,7 +22,12 @@ ATTENTION = ("attend.weights", "cross.weights")  # names that decoders record th
 
 @dataclass(frozen=True)
 class Tongues:
-    """The tokenizers of both sides."""
+    """The tokenizers of both sides.
+
+    >>> lines = rc.LineTokenizer.train("word", ["the cat sat.", "the dog."])
+    >>> rc.Tongues(source=lines, target=lines).target.kind
+    'word'
+    """
 
     source: LineTokenizer
     target: LineTokenizer
@@ -43,6 +48,12 @@ def translate(
     """Return each line's best targets, best first; they do not depend on the other lines.
 
     Lines of similar length are batched. Symbols that the target's tokenizer never saw in training are not generated.
+
+    >>> lines = rc.LineTokenizer.train("word", ["a b c", "c b a"])
+    >>> model = rc.Translator("luong", lines.model_size, lines.model_size, width=8).eval()
+    >>> found = rc.translate(model, rc.Tongues(lines, lines), ["a b", "c"], rc.Search(tokens=3, nbest=2))
+    >>> [len(best) for best in found]  # two targets for each line
+    [2, 2]
     """
     search = search or Search(tokens=200)
     target = tongues.target

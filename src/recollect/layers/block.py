@@ -19,6 +19,11 @@ class Block(SequenceLayer[M]):
     norm="post" (Vaswani et al. 2017): x ← norm(x + mixer(x));  x ← norm(x + feed_forward(x))
 
     Its memory is the mixer's. `kind` selects the norm: "layer" or "rms".
+
+    >>> block = rc.Block(rc.SelfAttention(8, 2), rc.FeedForward(8, 16))
+    >>> y, memory = block(torch.randn(2, 5, 8))
+    >>> tuple(y.shape), type(memory).__name__
+    ((2, 5, 8), 'KeysValues')
     """
 
     kernel = "block"

@@ -19,6 +19,10 @@ class Convolution(SequenceLayer[Recent]):
     Layers whose memory is a sum lose the order of the summands; a convolution before them shows them a step's
     neighbours (Fu et al. 2023, H3; Sun et al. 2024 before test-time training). Steps before the beginning are zero. It
     is initialised as the identity: w_0 = 1, all else 0.
+
+    >>> layer = rc.Convolution(2, size=3)
+    >>> layer(torch.tensor([[[1.0, 2.0]]]))[0].tolist()  # it starts as the identity
+    [[[1.0, 2.0]]]
     """
 
     def __init__(self, width: int, size: int = 4, **factory: Unpack[TensorOptions]) -> None:

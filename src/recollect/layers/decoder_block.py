@@ -19,7 +19,13 @@ from recollect.layers.pointwise import FeedForward, LayerNorm, Pointwise
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Decoding(Memory):
-    """What a decoder block remembers: its mixer's memory of the target, and the source."""
+    """What a decoder block remembers: its mixer's memory of the target, and the source.
+
+    >>> block = rc.DecoderBlock(rc.GRU(8, 8), rc.CrossAttention(8, 2), rc.FeedForward(8))
+    >>> memory = block.remember(torch.randn(1, 7, 8))
+    >>> type(memory.target).__name__, tuple(memory.source.keys.shape)
+    ('Hidden', (1, 7, 2, 4))
+    """
 
     target: Memory
     source: Source
@@ -32,6 +38,12 @@ class DecoderBlock(SequenceLayer[Decoding]):
     norm="pre" (Xiong et al. 2020): x ← x + mixer(norm x);  x ← x + cross(norm x);  x ← x + feed_forward(norm x)
 
     `remember(source, valid)` returns the first memory.
+
+    >>> block = rc.DecoderBlock(rc.SelfAttention(8, 2), rc.CrossAttention(8, 2), rc.FeedForward(8))
+    >>> memory = block.remember(torch.randn(1, 7, 8))
+    >>> y, memory = block(torch.randn(1, 3, 8), memory)
+    >>> tuple(y.shape), memory.target.length.tolist()
+    ((1, 3, 8), [3])
     """
 
     def __init__(

@@ -19,7 +19,12 @@ from recollect.core.validate import ContractError, may_look_at
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Position(Memory):
-    """The number of steps read."""
+    """The number of steps read.
+
+    >>> _, memory = rc.Positions(4)(torch.zeros(2, 5, 4))
+    >>> memory.length.tolist()
+    [5, 5]
+    """
 
     length: Tensor  # (B,)
 
@@ -29,6 +34,10 @@ class Positions(SequenceLayer[Position]):
 
     "sinusoidal" (Vaswani et al. 2017): p_{t,2i} = sin(t / 10000^{2i/D}), p_{t,2i+1} = cos(t / 10000^{2i/D}).
     "learned" (Gehring et al. 2017): a table of `max_length` vectors; later steps raise a ContractError.
+
+    >>> y, memory = rc.Positions(4)(torch.zeros(1, 1, 4))
+    >>> y.tolist()  # sin 0, cos 0, sin 0, cos 0
+    [[[0.0, 1.0, 0.0, 1.0]]]
     """
 
     def __init__(

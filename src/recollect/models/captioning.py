@@ -57,6 +57,10 @@ class CaptionConfig:
 
     "show-attend-tell": a recurrent decoder attends to the grid before every word (Xu et al. 2015)
     "transformer":      a Transformer decoder attends to it in every block
+
+    >>> config = rc.CaptionConfig("show-attend-tell", target_vocab=50, height=16, breadth=16, width=16)
+    >>> type(rc.Captioner(config)).__name__
+    'Captioner'
     """
 
     family: str

@@ -61,7 +61,12 @@ OWN_USES = ("width", "depth", "dropout", "bias", "tied")  # the settings that us
 
 @dataclass(frozen=True)
 class LanguageConfig:
-    """The config of a language model; each family uses some of the settings."""
+    """The config of a language model; each family uses some of the settings.
+
+    >>> config = rc.LanguageConfig("gru", vocab_size=65, width=32)
+    >>> rc.LanguageModel(config).vocab_size
+    65
+    """
 
     family: str
     vocab_size: int

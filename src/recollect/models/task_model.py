@@ -23,6 +23,11 @@ class TaskModel(nn.Module):
     it is a classifier of sequences, as in
 
         TaskModel(Stack(Embedding(V, D), GRU(D, D)), LastStep(), Attend(Dot(D, D)), nn.Linear(D, classes))
+
+    >>> reader = rc.Stack(rc.Embedding(20, 8), rc.GRU(8, 8))
+    >>> model = rc.TaskModel(reader, rc.LastStep(), rc.Attend(rc.Dot(8, 8)), torch.nn.Linear(8, 3))
+    >>> model(torch.tensor([[1, 2, 3], [4, 5, 6]])).shape  # two sequences, three classes
+    torch.Size([2, 1, 3])
     """
 
     def __init__(
@@ -50,7 +55,12 @@ class TaskModel(nn.Module):
 
 
 class LastStep(nn.Module):
-    """The query is the last feature of each row: (B, 1, D); zeros for an empty row."""
+    """The query is the last feature of each row: (B, 1, D); zeros for an empty row.
+
+    >>> features, valid = torch.tensor([[[1.0], [2.0], [3.0]]]), torch.tensor([[True, True, False]])
+    >>> rc.LastStep()(features, valid).tolist()
+    [[[2.0]]]
+    """
 
     def forward(self, features: Tensor, valid: Tensor | None = None) -> Tensor:
         """Return each row's last valid step."""
@@ -61,7 +71,11 @@ class LastStep(nn.Module):
 
 
 class LearnedQuery(nn.Module):
-    """The same `rows` learned queries for every sequence, (B, rows, D)."""
+    """The same `rows` learned queries for every sequence, (B, rows, D).
+
+    >>> rc.LearnedQuery(8, rows=3)(torch.randn(2, 5, 8)).shape
+    torch.Size([2, 3, 8])
+    """
 
     def __init__(self, width: int, rows: int = 1, **factory: Unpack[TensorOptions]) -> None:
         super().__init__()

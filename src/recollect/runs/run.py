@@ -39,7 +39,15 @@ VERSION = 3
 
 
 class Run:
-    """One run folder: its config, its model, and the methods that use it."""
+    """One run folder: its config, its model, and the methods that use it.
+
+    >>> import tempfile
+    >>> rc.train("recall:count=200", model="markov", out=(folder := tempfile.mkdtemp() + "/run")).is_spent
+    True
+    >>> run = rc.load(folder)
+    >>> run.config().family, run.task.name, type(run.model).__name__
+    ('markov', 'language', 'LanguageModel')
+    """
 
     def __init__(self, folder: str | Path, device: str = "auto") -> None:
         self.folder = Path(folder)
@@ -275,6 +283,13 @@ def load(
     """Return a run by its folder.
 
     A run on a user-defined layer or task keeps its name, never its code: pass the class again as `model` or `task`.
+
+    >>> import tempfile
+    >>> folder = tempfile.mkdtemp() + "/run"
+    >>> _ = rc.train("recall:count=200", model="markov", out=folder)
+    >>> run = rc.load(folder)
+    >>> len(run.generate("a", tokens=5, greedy=True))
+    6
     """
     run = Run(folder, device)
     saved = run.saved()

@@ -19,7 +19,11 @@ from recollect.core.validate import check_choice
 
 
 class Alignment(nn.Module):
-    """Turns scores into weights. A subclass defines one method, `align`."""
+    """Turns scores into weights. A subclass defines one method, `align`.
+
+    >>> isinstance(rc.Soft(), rc.Alignment)
+    True
+    """
 
     def align(self, scores: Tensor, valid: Tensor | None, q: Tensor, place: Tensor | None) -> tuple[Tensor, Tensor]:
         """Return the weights, and the log-probability (B, T) of what was sampled to compute them.
@@ -38,7 +42,11 @@ class Alignment(nn.Module):
 
 
 class Soft(Alignment):
-    """a = softmax(e) over the valid steps: every step has a positive weight (Bahdanau et al. 2015)."""
+    """a = softmax(e) over the valid steps: every step has a positive weight (Bahdanau et al. 2015).
+
+    >>> rc.Soft()(torch.zeros(1, 1, 4), None, torch.zeros(1, 1, 8)).tolist()
+    [[[0.25, 0.25, 0.25, 0.25]]]
+    """
 
     def align(self, scores: Tensor, valid: Tensor | None, q: Tensor, place: Tensor | None) -> tuple[Tensor, Tensor]:
         """Return the softmax."""
@@ -51,6 +59,10 @@ class Hard(Alignment):
     Sampling has no derivative. `estimator` is the gradient used in training: "score-function" returns log p(m), which
     the model multiplies with its loss (`score_function_loss`): unbiased, of high variance. "straight-through" passes
     the gradient on as if the weights were softmax(e / τ + Gumbel noise) (Jang et al. 2017): biased, of low variance.
+
+    >>> align = rc.Hard().eval()
+    >>> align(torch.tensor([[[0.1, 0.9, 0.3]]]), None, torch.zeros(1, 1, 8)).tolist()
+    [[[0.0, 1.0, 0.0]]]
     """
 
     def __init__(
@@ -89,6 +101,10 @@ class LocalMonotonic(Alignment):
     """Softmax over the window p ± D around p = t (Luong et al. 2015, section 3.2, local-m).
 
     t counts target steps from 0, across calls by means of `place`. Beyond a source's end p is its last step.
+
+    >>> align = rc.LocalMonotonic(window=1)
+    >>> align(torch.zeros(1, 1, 4), None, torch.zeros(1, 1, 8)).tolist()  # the window 0 ± 1
+    [[[0.5, 0.5, 0.0, 0.0]]]
     """
 
     def __init__(self, window: int) -> None:
@@ -109,6 +125,11 @@ class LocalPredictive(Alignment):
     p = S · σ(wᵀ tanh(W_p q));  a_s = softmax(e)_s · exp(−(s − p)² / (2 σ²)),  σ = D / 2
 
     S is each row's own length. As in the paper the weights are not normalised again: they sum to less than 1.
+
+    >>> align = rc.LocalPredictive(query_width=8, window=2)
+    >>> weights = align(torch.zeros(1, 3, 9), None, torch.randn(1, 3, 8))
+    >>> tuple(weights.shape), bool((weights.sum(2) < 1).all())
+    ((1, 3, 9), True)
     """
 
     def __init__(
@@ -137,6 +158,10 @@ class Reinforced(Alignment):
     In eval mode a bit is its likelier value. An empty subset gets zeros only. The softmax is differentiated as usual,
     the bits through log p(z), which the model multiplies with its loss (`score_function_loss`). Differs from the
     paper: there the policy is a network of its own over the features, here it reads the scores.
+
+    >>> align = rc.Reinforced().eval()
+    >>> align(torch.tensor([[[0.0, 0.0, -9.0]]]), None, torch.zeros(1, 1, 8)).tolist()  # the third bit is 0
+    [[[0.5, 0.5, 0.0]]]
     """
 
     def __init__(self, *, offset: float = 2.0, **factory: Unpack[TensorOptions]) -> None:
@@ -174,7 +199,12 @@ ALIGNMENTS: dict[str, type[Alignment]] = {
 
 
 def make_alignment(name: str, **options: Any) -> Alignment:
-    """Return an alignment by its name, with its class's options."""
+    """Return an alignment by its name, with its class's options.
+
+    >>> align = rc.make_alignment("local-monotonic", window=1)
+    >>> align(torch.zeros(1, 2, 4), None, torch.zeros(1, 2, 8)).tolist()
+    [[[0.5, 0.5, 0.0, 0.0], [0.3333333432674408, 0.3333333432674408, 0.3333333432674408, 0.0]]]
+    """
     check_choice("alignment", name, tuple(ALIGNMENTS))
     return ALIGNMENTS[name](**options)
 
@@ -184,6 +214,10 @@ def score_function_loss(log_probability: Tensor, loss: Tensor, baseline: Tensor 
 
     The expectation of its gradient is ∇ E[L] through the sampling (Williams 1992, REINFORCE), for any baseline b that
     does not depend on the sample; a b near E[L] lowers the variance.
+
+    >>> log_p = torch.tensor([-0.5], requires_grad=True)
+    >>> rc.score_function_loss(log_p, loss=torch.tensor([3.0]), baseline=1.0).tolist()
+    [-1.0]
     """
     return (loss - baseline).detach() * log_probability
 

@@ -32,6 +32,11 @@ class Attend(nn.Module):
 
     `source = attend.remember(features, valid)` is computed once; `attend(q, source)` returns the contexts. The values
     are the features themselves, or with `value_width` W_v times them. A row whose source is empty gets zeros.
+
+    >>> attend = rc.Attend(rc.Dot(4, 4))
+    >>> source = attend.remember(torch.randn(2, 5, 4))
+    >>> attend(torch.randn(2, 3, 4), source).shape
+    torch.Size([2, 3, 4])
     """
 
     def __init__(

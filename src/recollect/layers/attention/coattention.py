@@ -19,6 +19,11 @@ class ParallelCoAttention(nn.Module):
 
     C = tanh(Y W_b Xᵀ);  H_x = tanh(X W_x + Cᵀ (Y W_y));  H_y = tanh(Y W_y + C (X W_x))
     a_x = softmax(H_x w_x), a_y = softmax(H_y w_y);  c_x = Σ a_x x, c_y = Σ a_y y
+
+    >>> attend = rc.ParallelCoAttention(4, 6)
+    >>> x, y = attend(torch.randn(2, 5, 4), torch.randn(2, 7, 6))
+    >>> tuple(x.shape), tuple(y.shape)
+    ((2, 4), (2, 6))
     """
 
     def __init__(
@@ -52,6 +57,11 @@ class AlternatingCoAttention(nn.Module):
     """Coarse-grained co-attention: the context of one is the query to the other (Lu et al. 2016, section 3.3).
 
     s = attend(0, x);  c_y = attend(s, y);  c_x = attend(c_y, x),  each with the additive score
+
+    >>> attend = rc.AlternatingCoAttention(4, 6)
+    >>> x, y = attend(torch.randn(2, 5, 4), torch.randn(2, 7, 6))
+    >>> tuple(x.shape), tuple(y.shape)
+    ((2, 4), (2, 6))
     """
 
     def __init__(
@@ -77,6 +87,11 @@ class InteractiveCoAttention(nn.Module):
     """Coarse-grained co-attention: the mean of each is the query to the other (Ma et al. 2017, "IAN").
 
     Where we differ: the paper applies tanh to the scores.
+
+    >>> attend = rc.InteractiveCoAttention(4, 6)
+    >>> x, y = attend(torch.randn(2, 5, 4), torch.randn(2, 7, 6))
+    >>> tuple(x.shape), tuple(y.shape)
+    ((2, 4), (2, 6))
     """
 
     def __init__(self, x_width: int, y_width: int, **factory: Unpack[TensorOptions]) -> None:
@@ -97,6 +112,11 @@ class RotatoryAttention(nn.Module):
     """Attention between a target phrase and its left and right context, in both directions (Zheng & Xia 2018, LCR-Rot).
 
     l = attend(mean target, left), r = attend(mean target, right);  t_l = attend(l, target), t_r = attend(r, target)
+
+    >>> attend = rc.RotatoryAttention(4)
+    >>> target, left, right = torch.randn(2, 3, 4), torch.randn(2, 5, 4), torch.randn(2, 6, 4)
+    >>> attend(target, left, right).shape
+    torch.Size([2, 16])
     """
 
     def __init__(self, width: int, **factory: Unpack[TensorOptions]) -> None:

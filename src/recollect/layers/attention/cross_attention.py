@@ -18,7 +18,12 @@ from recollect.layers.attention.self_attention import View, look, look_fast
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Source(Fixed):
-    """The keys and values of a source sequence, and which of them are real."""
+    """The keys and values of a source sequence, and which of them are real.
+
+    >>> source = rc.CrossAttention(4, 2).remember(torch.randn(1, 7, 4))
+    >>> tuple(source.keys.shape), source.valid.sum().item()
+    ((1, 7, 2, 2), 7)
+    """
 
     keys: Tensor = grows(1)  # (B, S, N, H), zero where not valid
     values: Tensor = grows(1)  # (B, S, N, H), zero where not valid
@@ -32,6 +37,12 @@ class CrossAttention(SequenceLayer[Source]):
 
     The memory is the source: `memory = layer.remember(source, valid)`. It never changes, and `reorder` returns it
     unchanged. A row whose source is empty gets W_o 0.
+
+    >>> layer = rc.CrossAttention(4, 2, source_width=6)
+    >>> source = layer.remember(torch.randn(1, 7, 6))
+    >>> y, memory = layer(torch.randn(1, 3, 4), source)
+    >>> tuple(y.shape), memory is source
+    ((1, 3, 4), True)
     """
 
     def __init__(

@@ -23,7 +23,12 @@ CHUNK = 64  # steps read in parallel in the fast form
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Associations(Memory):
-    """The sums over all keys and values."""
+    """The sums over all keys and values.
+
+    >>> _, memory = rc.LinearAttention(4, 2)(torch.zeros(1, 100, 4))
+    >>> tuple(memory.sum.shape), tuple(memory.total.shape)  # however many steps were read
+    ((1, 2, 2, 2), (1, 2, 2))
+    """
 
     sum: Tensor  # (B, N, H, H), Σ φ(k) vᵀ
     total: Tensor  # (B, N, H), Σ φ(k)
@@ -38,6 +43,12 @@ class LinearAttention(SequenceLayer[Associations]):
     sums may be negative. With `decay` both sums decay by γ_n = exp(−m_n) a step, m_n the slopes of ALiBi, so that
     recent steps weigh most and a stream may have any length (Sun et al. 2023, RetNet, with other γ). Where we differ:
     ε, and W_q, W_k, W_v are stacked in `qkv`.
+
+    >>> layer = rc.LinearAttention(8, 2)
+    >>> y, memory = layer(torch.randn(1, 5, 8))
+    >>> y, memory = layer(torch.randn(1, 1, 8), memory)  # one step costs the same after any number of steps
+    >>> y.shape
+    torch.Size([1, 1, 8])
     """
 
     chunk_sizes = (CHUNK,)

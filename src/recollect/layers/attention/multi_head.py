@@ -21,6 +21,10 @@ class MultiHop(nn.Module):
     q⁰ = q;  cˢ = attend(qˢ);  qˢ⁺¹ = H qˢ + W cˢ;  the result is the context of the last hop
 
     All hops share the attention, the source, H and W. One hop equals the attention alone.
+
+    >>> attend = rc.MultiHop(rc.Attend(rc.Dot(4, 4)), hops=3)
+    >>> attend(torch.randn(2, 3, 4), attend.remember(torch.randn(2, 5, 4))).shape
+    torch.Size([2, 3, 4])
     """
 
     def __init__(self, attend: Attend, hops: int, **factory: Unpack[TensorOptions]) -> None:
@@ -55,6 +59,10 @@ class MultiHead(nn.Module):
 
     `heads` are attentions of any score and alignment, each of width / N, so that heads may differ in kind as long as
     their keys have equal widths. One head equals the attention alone between the projections.
+
+    >>> attend = rc.MultiHead(8, [rc.Attend(rc.Additive(4, 4)), rc.Attend(rc.Additive(4, 4))])
+    >>> attend(torch.randn(2, 3, 8), attend.remember(torch.randn(2, 5, 8))).shape
+    torch.Size([2, 3, 8])
     """
 
     def __init__(

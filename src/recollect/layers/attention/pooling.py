@@ -17,6 +17,10 @@ class TanhDot(Dot):
     """e(q, k) = qᵀ tanh(W k + b): the score of self-attentive pooling (Yang et al. 2016, section 2.2).
 
     tanh(W k + b) is remembered.
+
+    >>> score = rc.TanhDot(6, 4)
+    >>> score(torch.randn(2, 3, 6), score.keys(torch.randn(2, 5, 4))).shape
+    torch.Size([2, 3, 5])
     """
 
     def __init__(
@@ -39,6 +43,10 @@ class SelfAttentive(nn.Module):
 
     The default score is `TanhDot`: its queries are the rows of the paper's W_s2, its keys tanh(W_s1 k); the paper has
     no b.
+
+    >>> pool = rc.SelfAttentive(8, rows=3)
+    >>> pool(torch.randn(2, 5, 8)).shape
+    torch.Size([2, 3, 8])
     """
 
     def __init__(
@@ -73,6 +81,10 @@ class Hierarchical(nn.Module):
 
     `word_reader` and `sentence_reader` are layers that read the words of a sentence, and the sentences, before they are
     pooled (the paper's bidirectional GRUs). A sentence without words counts as padding: it may only come last.
+
+    >>> pool = rc.Hierarchical(rc.SelfAttentive(8), rc.SelfAttentive(8))
+    >>> pool(torch.randn(2, 3, 5, 8)).shape  # documents of three sentences of five words
+    torch.Size([2, 8])
     """
 
     def __init__(
@@ -112,6 +124,10 @@ class Capsules(nn.Module):
     v_i = Σ_s a_is h_s,  a_i = softmax_s(w_i · h_s);  p_i = σ(u_i · v_i + b_i);  r_i = p_i v_i
 
     The predicted class is that of the highest p; training brings the r of the right class near the mean feature.
+
+    >>> capsules = rc.Capsules(8, classes=3)
+    >>> capsules(torch.randn(2, 5, 8))[0].shape  # a probability for each class
+    torch.Size([2, 3])
     """
 
     def __init__(self, width: int, classes: int, **factory: Unpack[TensorOptions]) -> None:

@@ -23,6 +23,12 @@ class Score(nn.Module):
 
     `query_width` and `key_width` are the widths of queries and source features, `width` (K) that of the keys that are
     remembered. `features` is None, or the number of scores per step (multi-dimensional attention).
+
+    >>> class Negative(rc.Score):
+    ...     def forward(self, q, keys):
+    ...         return -(q @ keys.transpose(1, 2))
+    >>> rc.Attend(Negative(4, 4)).width_out
+    4
     """
 
     features: int | None = None
@@ -48,6 +54,10 @@ class Additive(Score):
     W_2 k is remembered. Luong's concat, wᵀ tanh(W [q; k]), is the same with W = [W_1, W_2] and b = 0. With `features`
     w becomes a matrix of so many columns and every feature of the values gets a score of its own, as in Shen et al.
     2018, "DiSAN".
+
+    >>> score = rc.Additive(6, 4, hidden=8)
+    >>> score(torch.randn(2, 3, 6), score.keys(torch.randn(2, 5, 4))).shape
+    torch.Size([2, 3, 5])
     """
 
     def __init__(
@@ -79,7 +89,11 @@ class Additive(Score):
 
 
 class Dot(Score):
-    """e(q, k) = qᵀ k (Luong et al. 2015, section 3.1)."""
+    """e(q, k) = qᵀ k (Luong et al. 2015, section 3.1).
+
+    >>> rc.Dot(2, 2)(torch.tensor([[[1.0, 2.0]]]), torch.tensor([[[3.0, 4.0], [0.0, 1.0]]])).tolist()
+    [[[11.0, 2.0]]]
+    """
 
     def __init__(self, query_width: int, key_width: int) -> None:
         super().__init__(query_width, key_width)
@@ -91,7 +105,11 @@ class Dot(Score):
 
 
 class ScaledDot(Dot):
-    """e(q, k) = qᵀ k / √D (Vaswani et al. 2017, eq. 1): its variance does not grow with the width."""
+    """e(q, k) = qᵀ k / √D (Vaswani et al. 2017, eq. 1): its variance does not grow with the width.
+
+    >>> rc.ScaledDot(4, 4)(torch.ones(1, 1, 4), torch.ones(1, 2, 4)).tolist()
+    [[[2.0, 2.0]]]
+    """
 
     def forward(self, q: Tensor, keys: Tensor) -> Tensor:
         """Return the dot products divided by √D."""
@@ -99,7 +117,11 @@ class ScaledDot(Dot):
 
 
 class General(Score):
-    """e(q, k) = kᵀ W q (Luong et al. 2015, section 3.1): queries and keys may differ in width."""
+    """e(q, k) = kᵀ W q (Luong et al. 2015, section 3.1): queries and keys may differ in width.
+
+    >>> rc.General(6, 4)(torch.randn(2, 3, 6), torch.randn(2, 5, 4)).shape
+    torch.Size([2, 3, 5])
+    """
 
     biased = False
 
@@ -113,13 +135,22 @@ class General(Score):
 
 
 class BiasedGeneral(General):
-    """e(q, k) = kᵀ (W q + b) (Sordoni et al. 2016): kᵀ b scores a key whatever the query."""
+    """e(q, k) = kᵀ (W q + b) (Sordoni et al. 2016): kᵀ b scores a key whatever the query.
+
+    >>> rc.BiasedGeneral(6, 4)(torch.randn(2, 3, 6), torch.randn(2, 5, 4)).shape
+    torch.Size([2, 3, 5])
+    """
 
     biased = True
 
 
 class ActivatedGeneral(General):
-    """e(q, k) = φ(kᵀ W q + b) with one number b (Ma et al. 2017, "IAN"). φ is "tanh", "relu" or "identity"."""
+    """e(q, k) = φ(kᵀ W q + b) with one number b (Ma et al. 2017, "IAN"). φ is "tanh", "relu" or "identity".
+
+    >>> scores = rc.ActivatedGeneral(6, 4)(torch.randn(2, 3, 6), torch.randn(2, 5, 4))
+    >>> tuple(scores.shape), bool((scores.abs() <= 1).all())
+    ((2, 3, 5), True)
+    """
 
     def __init__(
         self,
@@ -174,7 +205,12 @@ class Tempered(Score):
 
 
 class Cosine(Tempered):
-    """e(q, k) = cos(q, k) / τ (Graves et al. 2014, section 3.3.1, with β = 1/τ). A zero vector scores 0."""
+    """e(q, k) = cos(q, k) / τ (Graves et al. 2014, section 3.3.1, with β = 1/τ). A zero vector scores 0.
+
+    >>> score = rc.Cosine(2, 2, temperature=0.5)
+    >>> score(torch.tensor([[[3.0, 0.0]]]), score.keys(torch.tensor([[[1.0, 0.0], [0.0, 7.0]]]))).tolist()
+    [[[2.0, 0.0]]]
+    """
 
     def keys(self, source: Tensor) -> Tensor:
         """Return k / ‖k‖."""
@@ -189,6 +225,9 @@ class Distance(Tempered):
     """e(q, k) = −‖q − k‖ / τ, or `squared`: −‖q − k‖² / τ.
 
     Squared, with τ = 2σ², softmax of it is the Gaussian kernel regression of Nadaraya 1964 and Watson 1964.
+
+    >>> rc.Distance(2, 2)(torch.zeros(1, 1, 2), torch.tensor([[[3.0, 4.0]]])).tolist()
+    [[[-5.0]]]
     """
 
     def __init__(self, query_width: int, key_width: int, *, squared: bool = False, **options: Any) -> None:
@@ -214,7 +253,12 @@ SCORES: dict[str, type[Score]] = {
 
 
 def make_score(name: str, query_width: int, key_width: int, **options: Any) -> Score:
-    """Return a score by its name, with its class's options."""
+    """Return a score by its name, with its class's options.
+
+    >>> score = rc.make_score("scaled", 4, 4)
+    >>> score(torch.ones(1, 1, 4), score.keys(torch.ones(1, 2, 4))).tolist()
+    [[[2.0, 2.0]]]
+    """
     check_choice("score", name, tuple(SCORES))
     return SCORES[name](query_width, key_width, **options)
 

@@ -21,7 +21,12 @@ from recollect.layers.positions import alibi_slopes, positions_from, rotate
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class KeysValues(Growing):
-    """Every step's key and value, or those of a window."""
+    """Every step's key and value, or those of a window.
+
+    >>> _, memory = rc.SelfAttention(8, 2, window=4)(torch.zeros(1, 10, 8))
+    >>> memory.length.tolist(), tuple(memory.keys.shape)  # ten steps read, four kept
+    ([10], (1, 4, 2, 4))
+    """
 
     keys: Tensor = grows(1)  # (B, S, N, H)
     values: Tensor = grows(1)  # (B, S, N, H)
@@ -187,6 +192,10 @@ class BasicSelfAttention(Attention):
     w'_ij = x_iᵀ x_j;  w_ij = softmax_j w'_ij;  y_i = Σ_j w_ij x_j
 
     `scaled` divides w' by √D. Causal by default, as all self-attention here.
+
+    >>> y, memory = rc.BasicSelfAttention(2)(torch.tensor([[[1.0, 0.0], [1.0, 0.0]]]))
+    >>> y.tolist(), memory.length.tolist()
+    ([[[1.0, 0.0], [1.0, 0.0]]], [2])
     """
 
     def __init__(self, width: int, *, causal: bool = True, window: int | None = None, scaled: bool = False) -> None:
@@ -223,6 +232,12 @@ class SelfAttention(Attention):
     et al. 2023). `positions`: "rotary" rotates queries and keys, "alibi" adds −slope · distance to the scores, None
     relies on the causal mask or on a `Positions` layer below. `scaled=False` omits 1/√H, to show its effect. W_q, W_k,
     W_v are stacked in `qkv`.
+
+    >>> layer = rc.SelfAttention(8, 2, positions="rotary")
+    >>> y, memory = layer(torch.randn(1, 5, 8))
+    >>> y, memory = layer(torch.randn(1, 1, 8), memory)  # the sixth step sees the five before it
+    >>> memory.length.tolist()
+    [6]
     """
 
     def __init__(

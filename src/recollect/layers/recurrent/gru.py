@@ -21,6 +21,12 @@ class GRU(Recurrence[Hidden]):
     h_t = z_t ⊙ h_{t-1} + (1 - z_t) ⊙ h̃_t;  y_t = h_t
 
     The two forms are different functions. The gates are in torch's order r, z, h̃. Only "after" has fused kernels.
+
+    >>> layer = rc.GRU(4, 8)
+    >>> y, memory = layer(torch.randn(2, 5, 4))
+    >>> y, memory = layer(torch.randn(2, 1, 4), memory)  # one more step
+    >>> tuple(y.shape), tuple(memory.hidden.shape)
+    ((2, 1, 8), (2, 8))
     """
 
     gates = 3

@@ -24,6 +24,11 @@ class LSTM(Recurrence[HiddenCell]):
     The gates are in torch's order i, f, c̃, o. No peepholes. Where we differ from torch: b_f starts at
     `forget_bias` (default 1, after Jozefowicz et al. 2015), so that the cell is kept at first; without `bias`
     it has no effect.
+
+    >>> layer = rc.LSTM(4, 8)
+    >>> y, memory = layer(torch.randn(2, 5, 4))
+    >>> tuple(y.shape), tuple(memory.hidden.shape), tuple(memory.cell.shape)
+    ((2, 5, 8), (2, 8), (2, 8))
     """
 
     gates, kernel, remembers = 4, "lstm", HiddenCell

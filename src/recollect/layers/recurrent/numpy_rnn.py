@@ -23,6 +23,11 @@ class NumpyRNN:
 
     It is not a SequenceLayer: it has no batch and takes no memory. `recollect.RNN` is the same network under the
     contract.
+
+    >>> import numpy as np
+    >>> network = rc.NumpyRNN(input_size=3, output_size=2, hidden_size=8, rng=np.random.default_rng(0))
+    >>> network.forward([np.eye(3)[[i]].T for i in (0, 1, 2)])[0].shape
+    (2, 1)
     """
 
     def __init__(

@@ -26,14 +26,24 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Hidden(Memory):
-    """The memory of an RNN or a GRU: one vector."""
+    """The memory of an RNN or a GRU: one vector.
+
+    >>> memory = rc.GRU(4, 8).initial_memory(batch_size=2)
+    >>> memory.hidden.shape
+    torch.Size([2, 8])
+    """
 
     hidden: Tensor  # (B, H)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class HiddenCell(Hidden):
-    """The memory of an LSTM: the hidden state and the cell."""
+    """The memory of an LSTM: the hidden state and the cell.
+
+    >>> memory = rc.LSTM(4, 8).initial_memory(batch_size=2)
+    >>> memory.hidden.shape, memory.cell.shape
+    (torch.Size([2, 8]), torch.Size([2, 8]))
+    """
 
     cell: Tensor  # (B, H)
 

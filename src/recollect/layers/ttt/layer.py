@@ -32,6 +32,10 @@ class FastWeights(Memory):
     """The inner model's weights at the last mini-batch border, and the inner gradient accumulated since.
 
     The unfinished mini-batch needs nothing else: its gradients are all taken at the border's weights.
+
+    >>> _, memory = rc.TTTLinear(8, 2, mini_batch=4)(torch.randn(1, 10, 8))
+    >>> tuple(memory.weights[0].shape), memory.length.tolist()  # a 4 × 4 matrix for each head
+    ((1, 2, 4, 4), [10])
     """
 
     weights: tuple[Tensor, ...]  # each (B, N, in, out)
@@ -321,7 +325,14 @@ class TTT(SequenceLayer[FastWeights]):
 
 
 class TTTLinear(TTT):
-    """Test-time training of a linear inner model, f_res(u; W) = u W. See `TTT` for equations and switches."""
+    """Test-time training of a linear inner model, f_res(u; W) = u W. See `TTT` for equations and switches.
+
+    >>> layer = rc.TTTLinear(8, 2, mini_batch=4)
+    >>> y, memory = layer(torch.randn(1, 10, 8))
+    >>> y, memory = layer(torch.randn(1, 1, 8), memory)  # any cut is legal, also inside a mini-batch
+    >>> memory.length.tolist()
+    [11]
+    """
 
     def _shapes(self) -> list[tuple[int, int]]:
         return [(self.head_width, self.head_width)]
@@ -331,6 +342,11 @@ class TTTMLP(TTT):
     """Test-time training of a two-layer inner model, f_res(u; W) = gelu(u W_1) W_2, four times as wide inside.
 
     See `TTT` for equations and switches; the base rate is 0.1 here, as in the paper.
+
+    >>> layer = rc.TTTMLP(8, 2, mini_batch=4)
+    >>> y, memory = layer(torch.randn(1, 10, 8))
+    >>> tuple(y.shape), memory.length.tolist()
+    ((1, 10, 8), [10])
     """
 
     def __init__(self, width: int, heads: int, *, base_rate: float = 0.1, **options: Any) -> None:
