@@ -78,7 +78,7 @@ def test_it_is_measured_and_resumed(trained, forgotten):
 def test_code_is_not_loaded_unasked(verb, trained, forgotten):
     folder, _ = trained
     refused = ask(verb[0], str(folder), *verb[1:], code=2).stderr
-    assert "never loaded without being asked for" in refused
+    assert "never loaded without a request" in refused
     assert f"-m {NAME}" in refused
 
 
@@ -203,7 +203,7 @@ def test_the_broken_law_is_named(write, tmp_path):
 
 @pytest.mark.parametrize(
     ("name", "expected"),
-    [("nowhere.py:Mine", "there is no file 'nowhere.py'"), (f"{ROOT}/Makefile:Mine", "is no Python file")],
+    [("nowhere.py:Mine", "there is no file 'nowhere.py'"), (f"{ROOT}/Makefile:Mine", "is not a Python file")],
 )
 def test_a_file_that_is_none_is_refused(name, expected, tmp_path):
     refused = train(tmp_path / "run", name=name, code=2).stderr

@@ -24,7 +24,7 @@ _layers: dict[str, MakeLayer] = {}
 
 
 class OwnCodeError(ValueError):
-    """Code of one's own that cannot be used: the message names it and the reason."""
+    """User code that cannot be used: the message names it and the reason."""
 
 
 def is_own(name: str) -> bool:
@@ -51,7 +51,7 @@ def find_layer(name: str) -> MakeLayer:
 
 
 def code_option(name: str, option: str = "-m") -> str:
-    """Return the option that names code of one's own; a class that was passed in Python may be in any file."""
+    """Return the option that names user code; a class that was passed in Python may be in any file."""
     path, _, short = name.rpartition(":")
     return shlex.join([option, name if path.endswith(".py") else f"path/to/file.py:{short}"])
 
@@ -61,7 +61,7 @@ def load_name(reference: str) -> Any:
     path, _, name = reference.rpartition(":")
     file = Path(path)
     if not file.is_file() or file.suffix != ".py":
-        problem = f"{path!r} is no Python file" if file.is_file() else f"there is no file {path!r}"
+        problem = f"{path!r} is not a Python file" if file.is_file() else f"there is no file {path!r}"
         raise OwnCodeError(f"{reference}: {problem}; expected path/to/file.py:Name")
     module = _run_file(file)
     if not hasattr(module, name):
@@ -84,7 +84,7 @@ def _run_file(file: Path) -> ModuleType:
 
 
 def make_own(name: str, width: int) -> AnyLayer:
-    """Return a user-defined layer for a width; raise a ValueError for another type or other widths."""
+    """Return a user-defined layer for a width; raise OwnCodeError for another type or other widths."""
     make = find_layer(name)
     try:
         layer = make(width)
