@@ -85,5 +85,5 @@ def test_a_plan_and_its_chores_take_the_same_path(recorder, monkeypatch):
 def test_a_refusal_is_an_error(recorder, monkeypatch):
     kernel = launcher.Kernel("head_step", (), 1, 32, 0)
     monkeypatch.setattr(driver, "_start", lambda *given: 1)
-    with pytest.raises(driver.DriverError, match="answered 1"):
+    with pytest.raises(driver.DriverError, match="returned 1"):
         launcher.CudaLauncher().launch(kernel, DEVICE, Nothing())
