@@ -4,8 +4,17 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from command_line import ask
+from recollect.accel.cpu import time_loop
 from recollect.cli import doctor
+
+
+@pytest.fixture(autouse=True)
+def reasons(monkeypatch):
+    """Keep what a missing compiler leaves behind from the tests that follow."""
+    monkeypatch.setattr(time_loop, "REASONS", {})
 
 
 def findings(stdout: str) -> dict[str, dict]:

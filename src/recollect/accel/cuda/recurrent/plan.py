@@ -18,7 +18,7 @@ Backward sends four gates instead of one state. If every block read all of them,
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import astuple, dataclass, replace
+from dataclasses import astuple, dataclass, fields, replace
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple
 
@@ -169,9 +169,9 @@ class KernelPlan:
     @property
     def macros(self) -> dict[str, int]:
         """The macros that the source is compiled with."""
-        fields = {name: value for name, value in vars(self).items() if name not in ("direction", "cell", "groups")}
+        names = (f.name for f in fields(self) if f.name not in ("direction", "cell", "groups"))
         kind = {"CELL": CELLS.index(self.cell), "PAIRED": int(self.paired)}
-        return kind | {name.upper(): int(value) for name, value in fields.items()}
+        return kind | {name.upper(): int(getattr(self, name)) for name in names}
 
 
 @dataclass(frozen=True)
