@@ -133,7 +133,7 @@ def test_a_plan_names_its_kernel():
 
 
 def test_what_a_kernel_is_compiled_with_does_not_depend_on_the_process():
-    """A hash of strings differs from process to process: among the macros it would leave no compiled kernel reusable."""
+    """A hash of strings differs in every process: among the macros it would leave no compiled kernel reusable."""
     plan = next(offer("forward", "lstm", False, 64, 256, H200))
     before = plan.macros
     hash(plan)
