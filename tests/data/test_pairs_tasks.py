@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
+import recollect
 from recollect.data.error import DataError
 from recollect.data.pairs.pairs import load_pairs
 from recollect.data.synthetic.grammar import ADJECTIVES, INTENSIFIERS, NOUNS, aligned_grammar
@@ -202,7 +203,7 @@ def test_arguments_that_cannot_be_are_refused():
     ],
 )
 def test_examples_in_docstrings_hold(name):
-    result = doctest.testmod(importlib.import_module(f"recollect.data.{name}"))
+    result = doctest.testmod(importlib.import_module(f"recollect.data.{name}"), extraglobs={"rc": recollect})
     assert result.attempted > 0
     assert result.failed == 0
 

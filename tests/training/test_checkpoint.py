@@ -98,6 +98,7 @@ def test_another_version_and_an_empty_folder_are_refused(tmp_path):
 DIE = """
 import builtins, os, sys, pathlib
 sys.path.insert(0, {tests!r})
+sys.path.insert(1, str(pathlib.Path(sys.path[0]).parent))
 from test_checkpoint import save
 from recollect.training.checkpoint import newest_checkpoint, load_checkpoint
 from test_checkpoint import learner
