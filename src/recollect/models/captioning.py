@@ -19,7 +19,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from recollect.core.layer import SequenceLayer
 from recollect.core.memory import Layers, Memory
 from recollect.core.settings import setting
 from recollect.core.validate import ContractError, check_choice, fill_invalid
@@ -33,6 +32,7 @@ from recollect.layers.pointwise import Embedding, FeedForward
 from recollect.layers.positions import sinusoids
 from recollect.layers.recurrent.torch_bridge import RecurrentStack
 from recollect.models.attentive import Attending, BahdanauDecoder
+from recollect.models.conditional import ConditionalModel
 from recollect.models.encoders import Bridge
 from recollect.models.transformer import ScaledEmbedding, TransformerDecoder, begin_evenly
 from recollect.models.translation import CELLS, AnyDecoder
@@ -95,7 +95,7 @@ class CaptionConfig:
         return self.height, self.breadth, self.channels
 
 
-class Captioner(SequenceLayer[Memory]):
+class Captioner(ConditionalModel):
     """Any family as a model of captions given pictures: caption ids (B, T) to logits (B, T, V).
 
     >>> import torch
@@ -105,8 +105,6 @@ class Captioner(SequenceLayer[Memory]):
     >>> logits.shape
     torch.Size([1, 2, 30])
     """
-
-    carries = False  # every caption begins from its own picture
 
     def __init__(
         self,
@@ -138,27 +136,6 @@ class Captioner(SequenceLayer[Memory]):
         if valid is None:
             valid = torch.ones(features.shape[:2], dtype=torch.bool, device=features.device)
         return self.decoder.begin(fill_invalid(features, valid), Layers(layers=()), valid)
-
-    def initial_memory(self, batch_size: int, like: Tensor | None = None) -> Memory:
-        """Raise a ContractError: there is no memory without a picture."""
-        raise ContractError("memory", "None", "the memory of a picture: model.remember(pictures)")
-
-    def read(self, x: Tensor, memory: Memory, valid: Tensor | None) -> tuple[Tensor, Memory]:
-        """Return the logits of the symbol after each id of a caption."""
-        return self.decoder(x, memory, valid=valid)
-
-    def features(self, x: Tensor, memory: Memory, *, valid: Tensor | None = None) -> tuple[Tensor, Memory]:
-        """Return the inputs of the head (B, T, D), and the memory after: `model.head(features)` are the logits."""
-        hidden, memory = self.decoder.features(self.decoder.enter(x, valid), memory, valid)
-        return fill_invalid(hidden, valid), memory
-
-    @property
-    def head(self) -> nn.Module:
-        """The map from features to logits."""
-        return self.decoder.out
-
-    def _check_memory(self, memory: Memory, x: Tensor) -> None:
-        pass  # the decoder checks it
 
 
 class PictureEncoder(nn.Module):

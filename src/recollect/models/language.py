@@ -154,22 +154,26 @@ class LanguageModel(SequenceLayer[Memory]):
         memory = self.initial_memory(len(x), like=x) if memory is None else memory
         if not isinstance(memory, Layers):
             raise ContractError("memory", type(memory).__name__, "Layers: it is another model's memory")
-        encoder = Stack(*list(self.body)[:-1])
-        y, after = encoder(x, Layers(layers=memory.layers[:-1]), valid=valid)
+        y, after = self.body[:-1](x, Layers(layers=memory.layers[:-1]), valid=valid)
         return y, Layers(layers=(*after.layers, memory.layers[-1]))
 
     @property
-    def head(self) -> AnyLayer:
-        """The map from features to logits; assign another to change what is predicted."""
-        return self.body[len(self.body) - 1] if isinstance(self.body, Stack) else self.body
+    def head(self) -> nn.Linear:
+        """The map from features to logits."""
+        return self._last().linear
 
-    @head.setter
-    def head(self, layer: AnyLayer) -> None:
-        if not isinstance(self.body, Stack):
+    def replace_head(self, layer: nn.Linear) -> None:
+        """Set another map, to change what is predicted; nn.Module lets no property be assigned a module."""
+        last = self._last()
+        last.linear = layer
+        self.width_out = self.body.width_out = last.width_out = layer.out_features
+
+    def _last(self) -> Linear:
+        last = self.body[-1] if isinstance(self.body, Stack) else None
+        if not isinstance(last, Linear):
             got = f"the family {self.config.family!r}, which counts"
             raise ContractError("head", got, "a family with trained layers")
-        self.body = Stack(*list(self.body)[:-1], layer)
-        self.width_out = layer.width_out
+        return last
 
     def _check_memory(self, memory: Memory, x: Tensor) -> None:
         pass  # the body checks it

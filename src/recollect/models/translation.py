@@ -14,13 +14,12 @@ from functools import lru_cache
 from typing import Any, Literal, TypeAlias
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from recollect.core.layer import SequenceLayer
 from recollect.core.memory import Memory
 from recollect.core.settings import setting
 from recollect.core.types import AnyLayer
-from recollect.core.validate import ContractError, check_choice, fill_invalid
+from recollect.core.validate import ContractError, check_choice
 from recollect.layers.attention.alignment import make_alignment
 from recollect.layers.attention.attend import Attend
 from recollect.layers.attention.score import make_score
@@ -30,6 +29,7 @@ from recollect.layers.recurrent.lstm import LSTM
 from recollect.layers.recurrent.recurrence import Recurrence
 from recollect.layers.recurrent.torch_bridge import RecurrentStack
 from recollect.models.attentive import BahdanauDecoder, LuongDecoder
+from recollect.models.conditional import ConditionalModel
 from recollect.models.decoders import ContextDecoder, Decoder, StateDecoder
 from recollect.models.encoders import CONTEXTS, Pooling, RecurrentEncoder
 from recollect.models.transformer import ScaledEmbedding, build_transformer
@@ -114,7 +114,7 @@ class TranslationConfig:
             raise ContractError("shared", got, "one vocabulary for both sides")
 
 
-class Translator(SequenceLayer[Memory]):
+class Translator(ConditionalModel):
     """Any family as a model of targets given sources: target ids (B, T) to logits (B, T, V).
 
     >>> import torch
@@ -124,8 +124,6 @@ class Translator(SequenceLayer[Memory]):
     >>> logits.shape
     torch.Size([1, 2, 30])
     """
-
-    carries = False  # every target begins from its own source
 
     def __init__(
         self,
@@ -161,27 +159,6 @@ class Translator(SequenceLayer[Memory]):
         if valid is None:
             valid = torch.ones(source.shape, dtype=torch.bool, device=source.device)
         return self.decoder.begin(features, states, valid)
-
-    def initial_memory(self, batch_size: int, like: Tensor | None = None) -> Memory:
-        """Raise a ContractError: there is no memory without a source."""
-        raise ContractError("memory", "None", "the memory of a source: model.remember(source, valid)")
-
-    def read(self, x: Tensor, memory: Memory, valid: Tensor | None) -> tuple[Tensor, Memory]:
-        """Return the logits of the symbol after each target id."""
-        return self.decoder(x, memory, valid=valid)
-
-    def features(self, x: Tensor, memory: Memory, *, valid: Tensor | None = None) -> tuple[Tensor, Memory]:
-        """Return the inputs of the head (B, T, D), and the memory after: `model.head(features)` are the logits."""
-        hidden, memory = self.decoder.features(self.decoder.enter(x, valid), memory, valid)
-        return fill_invalid(hidden, valid), memory
-
-    @property
-    def head(self) -> nn.Module:
-        """The map from features to logits."""
-        return self.decoder.out
-
-    def _check_memory(self, memory: Memory, x: Tensor) -> None:
-        pass  # the decoder checks it
 
 
 AnyDecoder: TypeAlias = Decoder[Any]  # a decoder, whatever its memory
