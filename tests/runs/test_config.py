@@ -199,3 +199,12 @@ def test_the_command_lists_them():
     assert alignment["range"] == "one of soft, hard, local-monotonic, local-predictive"
     assert "evaluate_every" in ask("settings").stdout
     assert "did you mean luong" in ask("settings", "--task", "translate", "-m", "loung", code=2).stderr
+
+
+def test_what_has_a_flag_may_also_be_set_once(tmp_path):
+    words = ["train", "recall:count=2000", "--out", str(tmp_path / "run"), "--set", "max_seconds=9", "--set", "seed=3"]
+    ask(*words, "--set", "device=cpu", "--set", "max_steps=1")
+    training = rc.load(tmp_path / "run").config().training
+    assert (training.max_seconds, training.max_steps, training.seed, training.device) == (9, 1, 3, "cpu")
+    assert "--set out: it is no setting" in ask("train", "recall", "--set", "out=x", code=2).stderr
+    assert "--set data: it is no setting" in ask("plan", "recall", "--set", "data=x", code=2).stderr

@@ -114,12 +114,18 @@ SetOptions = Annotated[
 ]
 
 
+NO_SETTINGS = {"data", "task", "model", "size", "budget", "out", "report"}  # arguments and flags of their own
+
+
 def _settings(settings: list[str] | None, **flags: object) -> dict[str, Any]:
     """Return the settings given by flags and by --set."""
-    from recollect.core.settings import parse
+    from recollect.core.settings import SettingError, parse
 
     named = {name: value for name, value in flags.items() if value is not None}
-    return named | dict(parse(text) for text in settings or [])
+    given = dict(parse(text) for text in settings or [])
+    for name in NO_SETTINGS & given.keys():
+        raise SettingError(f"--set {name}: it is no setting; see: recollect train --help")
+    return named | given
 
 
 @app.command()
@@ -142,10 +148,10 @@ def train(
     from recollect.runs.progress import reporter
     from recollect.runs.train import train as start_training
 
-    given: dict[str, Any] = {"task": task, "model": model, "size": size, "budget": budget, "seed": seed}
-    given |= _settings(settings, tokenizer=tokenizer, batch_size=batch, steps=steps)
+    given: dict[str, Any] = {"task": task, "model": model, "size": size, "budget": budget}
+    given |= _settings(settings, seed=seed, device=device, tokenizer=tokenizer, batch_size=batch, steps=steps)
     with closing(reporter(as_json)) as progress:
-        run = start_training(data, out=out, device=device, report=progress.show, **given)
+        run = start_training(data, out=out, report=progress.show, **given)
     _close(run)
 
 
@@ -168,9 +174,9 @@ def plan(
     from recollect.runs.plan import as_table, forecast
     from recollect.runs.train import configure
 
-    given: dict[str, Any] = {"task": task, "model": model, "size": size, "budget": budget, "seed": seed}
-    given |= _settings(settings, tokenizer=tokenizer, batch_size=batch, steps=steps)
-    facts = forecast(configure(data, device=device, **given))
+    given: dict[str, Any] = {"task": task, "model": model, "size": size, "budget": budget}
+    given |= _settings(settings, seed=seed, device=device, tokenizer=tokenizer, batch_size=batch, steps=steps)
+    facts = forecast(configure(data, **given))
     if as_json:
         typer.echo(json.dumps(facts, ensure_ascii=False))
         return

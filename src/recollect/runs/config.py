@@ -136,11 +136,7 @@ class RunConfig:
         family = model or kind.default_model
         check_family(kind, family)
         check_choice("size", size, tuple(TARGETS))
-        owners = {
-            "training": [f.name for f in fields(TrainingOptions)],
-            "task": [f.name for f in fields(kind.Options)],
-            "model": kind.settings(family),
-        }
+        owners = {owner: names for owner, (_, names) in _owners(kind, family).items()}
         for name in given:
             users = [other for other in kind.families if name in kind.settings(other)]
             if users and not any(name in names for names in owners.values()):
@@ -195,20 +191,24 @@ def check_family(kind: type[Task], family: str) -> None:
         )
 
 
+def _owners(kind: type[Task], family: str) -> dict[str, tuple[type, list[str]]]:
+    """Return, for training, task and model, the dataclass that declares the settings and the names of those in use."""
+    used = kind.settings(family)
+    return {
+        "training": (TrainingOptions, [f.name for f in fields(TrainingOptions)]),
+        "task": (kind.Options, [f.name for f in fields(kind.Options)]),
+        "model": (kind.Config, [f.name for f in fields(kind.Config) if f.name in used]),
+    }
+
+
 def list_settings(task: str = "language", model: str | None = None) -> list[JsonObject]:
     """Return every setting of a task with a model: its name, its owner, default, range and meaning."""
     kind = task_named(task)
     family = model or kind.default_model
     check_family(kind, family)
-    used = kind.settings(family)
-    owners: dict[str, tuple[type, list[str]]] = {
-        "training": (TrainingOptions, [f.name for f in fields(TrainingOptions)]),
-        "task": (kind.Options, [f.name for f in fields(kind.Options)]),
-        "model": (kind.Config, [f.name for f in fields(kind.Config) if f.name in used]),
-    }
     return [
         {"name": declared.name, "of": owner, "default": declared.default, "range": words, "meaning": meaning}
-        for owner, (config, names) in owners.items()
+        for owner, (config, names) in _owners(kind, family).items()
         for declared, words, meaning in described(config)
         if declared.name in names
     ]

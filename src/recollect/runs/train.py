@@ -84,7 +84,7 @@ def configure(
     elif not isinstance(model, str | None):
         model = register_layer(model)
     name = task or guess_task(str(data))
-    config = RunConfig.make(str(data), model, size, task=name, **parse_budget(budget), **settings)
+    config = RunConfig.make(str(data), model, size, task=name, **{**parse_budget(budget), **settings})
     if is_own(config.family):
         check_own(config.family)
     return config
