@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 import torch
 
-from recollect.core.compose import Bidirectional, Residual, Stack
+from recollect.core.compose import Bidirectional, Repeated, Residual, Stack
 from recollect.core.layer import SequenceLayer
 from recollect.layers.attention.linear_attention import LinearAttention
 from recollect.layers.attention.self_attention import BasicSelfAttention, SelfAttention
@@ -21,6 +21,7 @@ from recollect.layers.recurrent.gru import GRU
 from recollect.layers.recurrent.lstm import LSTM
 from recollect.layers.recurrent.rnn import RNN
 from recollect.layers.ttt.layer import TTTMLP, TTTLinear
+from recollect.models.masked import MaskedModel
 
 Factory: TypeAlias = Callable[[], SequenceLayer[Any]]
 
@@ -49,6 +50,7 @@ LAYERS: list[tuple[str, Factory]] = [
     ("Residual", lambda: Residual(Stack(LayerNorm(WIDTH), GRU(WIDTH, WIDTH)))),
     ("Bidirectional mixed", lambda: Bidirectional(LSTM(WIDTH, HIDDEN), GRU(WIDTH, 5))),
     ("Bidirectional from ids", lambda: Bidirectional(Stack(Embedding(VOCAB, 2), RNN(2, 3)), Embedding(VOCAB, 2))),
+    ("Repeated", lambda: Repeated(Block(SelfAttention(8, 2)), 2)),
     ("RecurrentStack", lambda: GRU.stack(WIDTH, HIDDEN, 2)),
     ("RecurrentStack both ways", lambda: LSTM.stack(WIDTH, HIDDEN, 2, bidirectional=True, dropout=0.5)),
     ("Markov", lambda: counted(Markov(VOCAB, 2))),
@@ -90,6 +92,15 @@ LAYERS: list[tuple[str, Factory]] = [
     ("TTTMLP whole sequence", lambda: TTTMLP(8, 2, mini_batch=None, rate=0.01, average=False)),
     ("Block pre-norm", lambda: Block(SelfAttention(8, 2))),
     ("Block post-norm, rms", lambda: Block(LSTM(8, 8), norm="post", kind="rms", dropout=0.5)),
+    (
+        "Block of Llama",
+        lambda: Block(
+            SelfAttention(8, 4, **GROUPED), FeedForward(8, 12, activation="swiglu", bias=False), kind="rms", eps=1e-6
+        ),
+    ),
+    ("MaskedModel", lambda: MaskedModel(vocab_size=VOCAB, **BERT)),
+    ("MaskedModel as ALBERT", lambda: MaskedModel(vocab_size=VOCAB, embedding=3, shared=True, **BERT)),
+    ("MaskedModel pre-norm, without head", lambda: MaskedModel(vocab_size=VOCAB, norm="pre", masked=False, **BERT)),
     ("Stack of mixed layers", lambda: Stack(Window(WIDTH, 2, width_out=8), Block(SelfAttention(8, 2)), LSTM(8, 8))),
     (
         "Stack of the line",
@@ -105,6 +116,8 @@ LAYERS: list[tuple[str, Factory]] = [
     ),
 ]
 
+GROUPED = {"kv_heads": 2, "positions": "rotary", "rotary_base": 500.0, "bias": False}
+BERT = {"width": 8, "heads": 2, "max_length": 200, "pooled": True}
 PLAIN = {"norm": False, "residual": False, "learned_start": False, "average": False}
 
 

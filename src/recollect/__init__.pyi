@@ -1,5 +1,10 @@
 # The public names, and where each lives; __init__.py reads this list.
-from recollect.core.compose import Bidirectional as Bidirectional, Residual as Residual, Stack as Stack
+from recollect.core.compose import (
+    Bidirectional as Bidirectional,
+    Repeated as Repeated,
+    Residual as Residual,
+    Stack as Stack,
+)
 from recollect.core.growing import Growing as Growing
 from recollect.core.layer import SequenceLayer as SequenceLayer, scan as scan
 from recollect.core.memory import (
@@ -107,6 +112,7 @@ from recollect.layers.recurrent.torch_bridge import RecurrentStack as RecurrentS
 from recollect.layers.ttt.layer import TTTMLP as TTTMLP, FastWeights as FastWeights, TTTLinear as TTTLinear
 from recollect.models.captioning import CaptionConfig as CaptionConfig, Captioner as Captioner
 from recollect.models.language import LanguageConfig as LanguageConfig, LanguageModel as LanguageModel
+from recollect.models.masked import MaskedConfig as MaskedConfig, MaskedModel as MaskedModel
 from recollect.models.task_model import LastStep as LastStep, LearnedQuery as LearnedQuery, TaskModel as TaskModel
 from recollect.models.translation import TranslationConfig as TranslationConfig, Translator as Translator
 from recollect.runs.run import Run as Run, load as load

@@ -128,6 +128,14 @@ def test_rows_that_have_ended_keep_their_length(emulator):
     assert after.length.tolist() == [5, 9]
 
 
+@torch.no_grad()
+def test_angles_to_another_base_are_not_the_kernels(emulator):
+    layer = Block(SelfAttention(64, 4, positions="rotary", rotary_base=500.0)).eval()
+    x, memory = with_past(layer, [4], torch.float32)
+    layer(x, memory.reserve(8, in_place=True))
+    assert emulator.launched == []
+
+
 # ---- several blocks in one launch ----------------------------------------------------------------
 
 STACKS: dict[str, tuple[Any, int, torch.dtype, list[int]]] = {  # a block, chips of so many, ages of the rows

@@ -17,6 +17,7 @@ def models():
         source = torch.tensor([[1, 2, 3, 0], [4, 5, 6, 7]])
         make = lambda family=family, source=source: (rc.Translator(family, 8, 11, width=16), source)  # noqa: E731
         yield pytest.param(make, id=f"translating {family}")
+    yield pytest.param(lambda: (rc.MaskedModel(vocab_size=11, width=16, embedding=8), None), id="masked")
     for family in captioning.FAMILIES:
         make = lambda family=family: (rc.Captioner(family, 11, (8, 8, 3), width=16), torch.rand(2, 8, 8, 3))  # noqa: E731
         yield pytest.param(make, id=f"captioning {family}")

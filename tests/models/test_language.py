@@ -10,6 +10,8 @@ from recollect.models.language import FAMILIES, LanguageConfig, LanguageModel, c
 from recollect.models.sizes import TARGETS, gpt2_small, nanogpt_char, sized, zaremba
 from tiers import slow_after
 
+GPT2 = {"max_length": 200, "activation": "gelu_tanh", "head_bias": False, "tied": True}
+LLAMA = {"kv_heads": 1, "norm_kind": "rms", "activation": "swiglu", "bias": False, "rotary_base": 500.0}
 NEURAL = [family for family in FAMILIES if family != "markov"]
 
 
@@ -27,7 +29,9 @@ def test_every_family_keeps_the_laws(family):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("options", [{"max_length": 200}, {"window": 5}, {"tied": True, "dropout": 0.3}], ids=str)
+@pytest.mark.parametrize(
+    "options", [{"max_length": 200}, {"window": 5}, {"tied": True, "dropout": 0.3}, GPT2, LLAMA], ids=str
+)
 def test_transformers_of_all_kinds_keep_the_laws(options):
     check_layer(small("transformer", **options))
 

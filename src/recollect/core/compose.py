@@ -120,6 +120,52 @@ class Stack(SequenceLayer[Layers]):
             raise ContractError("memory", _describe(memory), f"Layers of {len(self)} memories, as this stack returns")
 
 
+class Repeated(SequenceLayer[Layers]):
+    """One layer several times in sequence with the same weights (Dehghani et al. 2019; ALBERT, Lan et al. 2020).
+
+    Each time has a memory of its own. `record` shows the values of all times under one name, in reading order.
+
+    >>> layer = rc.Repeated(rc.GRU(4, 4), times=3)
+    >>> y, memory = layer(torch.zeros(2, 5, 4))
+    >>> len(memory.layers), len(list(layer.parameters()))  # three memories, the weights of one GRU
+    (3, 4)
+    """
+
+    def __init__(self, layer: SequenceLayer[Any], times: int) -> None:
+        super().__init__()
+        _check_kind("layer", layer)
+        if times < 1:
+            raise ValueError(f"times: got {times}, expected at least 1")
+        if layer.width != layer.width_out:
+            raise ContractError(
+                "layer", f"width {layer.width} to {layer.width_out}", "equal widths, so that it can read its outputs"
+            )
+        self.layer = layer
+        self.times = times
+        self.width, self.width_out, self.growth = layer.width, layer.width_out, layer.growth
+
+    @property
+    def streams(self) -> bool:
+        """As the inner layer."""
+        return self.layer.streams
+
+    def initial_memory(self, batch_size: int, like: Tensor | None = None) -> Layers:
+        """Return an initial memory for each time."""
+        return Layers(layers=tuple(self.layer.initial_memory(batch_size, like) for _ in range(self.times)))
+
+    def read(self, x: Tensor, memory: Layers, valid: Tensor | None) -> tuple[Tensor, Layers]:
+        """Read with the layer again and again."""
+        after = []
+        for own in memory.layers:
+            x, own = self.layer(x, own, valid=valid)
+            after.append(own)
+        return x, Layers(layers=tuple(after))
+
+    def _check_memory(self, memory: Layers, x: Tensor) -> None:
+        if not isinstance(memory, Layers) or len(memory.layers) != self.times:
+            raise ContractError("memory", _describe(memory), f"Layers of {self.times} memories, one for each time")
+
+
 class Residual(SequenceLayer[M]):
     """x + layer(x).
 

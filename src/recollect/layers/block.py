@@ -9,7 +9,7 @@ from torch import Tensor
 
 from recollect.core.layer import M, SequenceLayer
 from recollect.core.validate import ContractError
-from recollect.layers.pointwise import FeedForward, LayerNorm, Pointwise, RMSNorm
+from recollect.layers.pointwise import FeedForward, Pointwise, make_norm
 
 
 class Block(SequenceLayer[M]):
@@ -18,7 +18,7 @@ class Block(SequenceLayer[M]):
     norm="pre" (GPT-2):               x ← x + mixer(norm x);  x ← x + feed_forward(norm x)
     norm="post" (Vaswani et al. 2017): x ← norm(x + mixer(x));  x ← norm(x + feed_forward(x))
 
-    Its memory is the mixer's. `kind` selects the norm: "layer" or "rms".
+    Its memory is the mixer's. `kind` selects the norm: "layer" or "rms"; `eps` is its ε.
 
     >>> block = rc.Block(rc.SelfAttention(8, 2), rc.FeedForward(8, 16))
     >>> y, memory = block(torch.randn(2, 5, 8))
@@ -35,6 +35,7 @@ class Block(SequenceLayer[M]):
         *,
         norm: Literal["pre", "post"] = "pre",
         kind: Literal["layer", "rms"] = "layer",
+        eps: float = 1e-5,
         bias: bool = True,
         dropout: float = 0.0,
         **factory: Any,
@@ -48,11 +49,8 @@ class Block(SequenceLayer[M]):
         self.growth, self.norm, self.dropout = mixer.growth, norm, dropout
         self.mixer = mixer
         self.feed_forward = feed_forward or FeedForward(mixer.width, bias=bias, **factory)
-        norms: list[Pointwise] = [
-            LayerNorm(mixer.width, bias=bias, **factory) if kind == "layer" else RMSNorm(mixer.width, **factory)
-            for _ in range(2)
-        ]
-        self.mixer_norm, self.feed_forward_norm = norms
+        self.mixer_norm: Pointwise = make_norm(kind, mixer.width, eps=eps, bias=bias, **factory)
+        self.feed_forward_norm: Pointwise = make_norm(kind, mixer.width, eps=eps, bias=bias, **factory)
 
     @property
     def streams(self) -> bool:

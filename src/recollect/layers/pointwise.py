@@ -62,17 +62,19 @@ class FeedForward(Pointwise):
 
     def map(self, x: Tensor) -> Tensor:
         """Return W_2 φ(W_1 x + b_1) + b_2."""
-        hidden = self._activate(self.up(x))  # (B, T, hidden)
+        hidden = activate(self.up(x), self.activation)  # (B, T, hidden)
         note(self, hidden=hidden)
         return self.down(F.dropout(hidden, self.dropout) if self.training else hidden)
 
-    def _activate(self, x: Tensor) -> Tensor:
-        if self.activation == "relu":
-            return x.relu()
-        if self.activation == "swiglu":
-            gate, value = x.chunk(2, dim=-1)
-            return F.silu(gate) * value
-        return F.gelu(x, approximate="tanh" if self.activation == "gelu_tanh" else "none")
+
+def activate(x: Tensor, activation: str) -> Tensor:
+    """Return φ(x); for "swiglu", whose x is [W_1 x; W_3 x], half as many features."""
+    if activation == "relu":
+        return x.relu()
+    if activation == "swiglu":
+        gate, value = x.chunk(2, dim=-1)
+        return F.silu(gate) * value
+    return F.gelu(x, approximate="tanh" if activation == "gelu_tanh" else "none")
 
 
 class LayerNorm(Pointwise):
@@ -113,6 +115,13 @@ class RMSNorm(Pointwise):
     def map(self, x: Tensor) -> Tensor:
         """Normalise each step."""
         return self.norm(x)
+
+
+def make_norm(kind: str, width: int, *, eps: float = 1e-5, bias: bool = True, **factory: Any) -> LayerNorm | RMSNorm:
+    """Return the norm of a kind, "layer" or "rms"; the latter has no bias."""
+    if kind == "rms":
+        return RMSNorm(width, eps=eps, **factory)
+    return LayerNorm(width, eps=eps, bias=bias, **factory)
 
 
 class Linear(Pointwise):

@@ -16,6 +16,8 @@ from recollect.core.memory import Memory
 from recollect.core.types import TensorOptions
 from recollect.core.validate import ContractError, may_look_at
 
+ROTARY_BASE = 10000.0  # of RoFormer, Su et al. 2021
+
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Position(Memory):
@@ -108,7 +110,7 @@ def _angles(positions: Tensor, width: int, base: float, dtype: torch.dtype) -> T
     return positions[..., None].to(wide) / base**exponents
 
 
-def rotate(x: Tensor, positions: Tensor, base: float = 10000.0) -> Tensor:
+def rotate(x: Tensor, positions: Tensor, base: float = ROTARY_BASE) -> Tensor:
     """Rotate the pairs (x_{2i}, x_{2i+1}) by the angle position / base^{2i/H} (RoFormer, Su et al. 2021).
 
     x is (B, T, N, H), positions (B, T). The dot product of two rotated vectors depends on their distance only.

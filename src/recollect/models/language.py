@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -28,8 +28,8 @@ from recollect.layers.block import Block
 from recollect.layers.convolution import Convolution
 from recollect.layers.ngram.markov import Markov
 from recollect.layers.ngram.window import Window
-from recollect.layers.pointwise import Dropout, Embedding, FeedForward, LayerNorm, Linear
-from recollect.layers.positions import Positions
+from recollect.layers.pointwise import Dropout, Embedding, FeedForward, Linear, make_norm
+from recollect.layers.positions import ROTARY_BASE, Positions
 from recollect.layers.recurrent.gru import GRU
 from recollect.layers.recurrent.lstm import LSTM
 from recollect.layers.recurrent.recurrence import Recurrence
@@ -54,6 +54,12 @@ USED_BY: dict[str, tuple[str, ...]] = {  # the settings that a user may choose, 
     "dropout": LEARNED,
     "bias": LEARNED,
     "tied": LEARNED,
+    "head_bias": LEARNED,
+    "activation": BLOCKS,
+    "norm_kind": BLOCKS,
+    "eps": BLOCKS,
+    "kv_heads": ("transformer",),
+    "rotary_base": ("transformer",),
     "start": ("window", *RECURRENT),
 }
 OWN_USES = ("width", "depth", "dropout", "bias", "tied")  # the settings that user-defined layers use
@@ -82,6 +88,12 @@ class LanguageConfig:
     dropout: float = setting(0.0, least=0.0, below=1.0)
     bias: bool = setting(True, help="of matrix products, norms and the map to the vocabulary")
     tied: bool = setting(False, help="embedding and output share their weights")
+    head_bias: bool | None = setting(None, help="of the map to the vocabulary; None: as bias")
+    activation: Literal["relu", "gelu", "gelu_tanh", "swiglu"] = setting("gelu", help="of the feed-forward networks")
+    norm_kind: Literal["layer", "rms"] = setting("layer", help="the norms before the layers of a block")
+    eps: float = setting(1e-5, above=0.0, help="ε of the norms")
+    kv_heads: int | None = setting(None, least=1, help="transformer: heads of keys and values; None: as many as heads")
+    rotary_base: float = setting(ROTARY_BASE, above=0.0, help="transformer: base of the rotary positions' angles")
     start: float | None = setting(None, above=0.0, help="draw all weights uniformly from ±start")
 
     def __post_init__(self) -> None:
@@ -184,7 +196,8 @@ def build_body(config: LanguageConfig) -> AnyLayer:
     if config.family == "markov":
         return Markov(config.vocab_size, config.order)
     bottom = Embedding(config.vocab_size, config.width)
-    top = Linear(config.width, config.vocab_size, bias=config.bias)
+    has_bias = config.bias if config.head_bias is None else config.head_bias
+    top = Linear(config.width, config.vocab_size, bias=has_bias)
     body = Stack(bottom, *_middle(config), top)
     if config.family in BLOCKS:
         _initialise(body, config.depth)
@@ -204,12 +217,15 @@ def _middle(config: LanguageConfig) -> list[AnyLayer]:
         layers = [_mixer(config) for _ in range(config.depth)]
         return [*drop, *(part for layer in layers for part in (layer, *drop))]
     positions = [] if config.max_length is None else [Positions(width, "learned", max_length=config.max_length)]
+    norm: dict[str, Any] = {"eps": config.eps, "bias": config.bias}
     blocks = []
     for _ in range(config.depth):
         mixer = _mixer(config)
-        feed_forward = FeedForward(width, config.hidden, bias=config.bias, dropout=config.dropout)
-        blocks.append(Block(mixer, feed_forward, bias=config.bias, dropout=config.dropout))
-    return [*positions, *drop, *blocks, LayerNorm(width, bias=config.bias)]
+        feed_forward = FeedForward(
+            width, config.hidden, activation=config.activation, bias=config.bias, dropout=config.dropout
+        )
+        blocks.append(Block(mixer, feed_forward, kind=config.norm_kind, dropout=config.dropout, **norm))
+    return [*positions, *drop, *blocks, make_norm(config.norm_kind, width, **norm)]
 
 
 def _mixer(config: LanguageConfig) -> AnyLayer:
@@ -223,7 +239,9 @@ def _mixer(config: LanguageConfig) -> AnyLayer:
             width,
             heads,
             window=config.window,
+            kv_heads=config.kv_heads,
             positions="rotary" if config.max_length is None else None,
+            rotary_base=config.rotary_base,
             bias=config.bias,
             dropout=config.dropout,
         )

@@ -23,6 +23,7 @@ from recollect.core.record import is_watched
 from recollect.layers.attention.self_attention import KeysValues, SelfAttention
 from recollect.layers.block import Block
 from recollect.layers.pointwise import Linear
+from recollect.layers.positions import ROTARY_BASE
 from recollect.layers.recurrent.recurrence import Hidden, Recurrence
 
 SCALARS = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
@@ -209,6 +210,7 @@ def _is_covered(block: Block[Memory], memory: Any) -> bool:
     if not is_known or not isinstance(mixer, SelfAttention) or not isinstance(memory, KeysValues):
         return False
     is_open = mixer.causal and mixer.window is None and mixer.alibi is None
+    is_open = is_open and mixer.rotary_base == ROTARY_BASE  # the kernel's constant
     drops = block.training and max(block.dropout, mixer.dropout, forward.dropout) > 0
     is_reserved = memory.reserved and memory.in_place and memory.keys.is_contiguous() and memory.values.is_contiguous()
     return is_open and not drops and is_reserved and not is_watched(*block.modules())

@@ -16,7 +16,7 @@ from recollect.core.layer import SequenceLayer
 from recollect.core.memory import Memory, Nothing, grows
 from recollect.core.record import note
 from recollect.core.types import TensorOptions
-from recollect.layers.positions import alibi_slopes, positions_from, rotate
+from recollect.layers.positions import ROTARY_BASE, alibi_slopes, positions_from, rotate
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -229,9 +229,9 @@ class SelfAttention(Attention):
     q = W_q x, k = W_k x, v = W_v x;  e_ts = q_t · k_s / √H;  a = softmax(e);  c_t = Σ_s a_ts v_s;  y = W_o c
 
     In each of `heads` heads of H = width / heads. `kv_heads` shares keys and values between groups of heads (Ainslie
-    et al. 2023). `positions`: "rotary" rotates queries and keys, "alibi" adds −slope · distance to the scores, None
-    relies on the causal mask or on a `Positions` layer below. `scaled=False` omits 1/√H, to show its effect. W_q, W_k,
-    W_v are stacked in `qkv`.
+    et al. 2023). `positions`: "rotary" rotates queries and keys, with angles to the base `rotary_base`, "alibi" adds
+    −slope · distance to the scores, None relies on the causal mask or on a `Positions` layer below. `scaled=False`
+    omits 1/√H, to show its effect. W_q, W_k, W_v are stacked in `qkv`.
 
     >>> layer = rc.SelfAttention(8, 2, positions="rotary")
     >>> y, memory = layer(torch.randn(1, 5, 8))
@@ -249,6 +249,7 @@ class SelfAttention(Attention):
         window: int | None = None,
         kv_heads: int | None = None,
         positions: Literal["rotary", "alibi"] | None = None,
+        rotary_base: float = ROTARY_BASE,
         scaled: bool = True,
         bias: bool = True,
         dropout: float = 0.0,
@@ -267,6 +268,7 @@ class SelfAttention(Attention):
         super().__init__(width, heads, causal, window, 1 / math.sqrt(self.head_width) if scaled else 1.0)
         self.kv_heads = kv_heads
         self.positions = positions
+        self.rotary_base = rotary_base
         self.dropout = dropout
         self.alibi = tuple(alibi_slopes(heads)) if positions == "alibi" else None
         self.qkv = nn.Linear(width, (heads + 2 * kv_heads) * self.head_width, bias=bias, **factory)
@@ -287,7 +289,7 @@ class SelfAttention(Attention):
         q, k, v = parts.split([self.heads, self.kv_heads, self.kv_heads], dim=2)
         if self.positions == "rotary":
             places = positions_from(length, x.shape[1])
-            q, k = rotate(q, places), rotate(k, places)
+            q, k = (rotate(t, places, self.rotary_base) for t in (q, k))
         return q, {"keys": k, "values": v}
 
     def keys_values(self, lists: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
