@@ -50,7 +50,7 @@ class Setting:
     rate: float
     updates: int
     seed: int = 0
-    depth: int | None = None
+    layers: int | None = None
     batch: int = BATCH
     steps: int = STEPS
     precision: Literal["fp32", "bf16"] = "fp32"
@@ -60,7 +60,7 @@ class Setting:
         if self.family == "transformer":
             return nanogpt_char(vocab_size)
         equal = count_parameters(nanogpt_char(vocab_size))
-        return sized(self.family, vocab_size, "base", depth=self.depth, parameters=equal, dropout=self.dropout)
+        return sized(self.family, vocab_size, "base", layers=self.layers, parameters=equal, dropout=self.dropout)
 
 
 SETTINGS = (
@@ -72,14 +72,14 @@ SETTINGS = (
         "linear-attention": Setting("linear-attention", 0.3, 1e-3, 1500),
         "ttt-linear": Setting("ttt-linear", 0.3, 1e-3, 1500),
         "ttt-mlp": Setting("ttt-mlp", 0.3, 1e-3, 1500),
-        "lstm, 2 layers, dropout .5": Setting("lstm", 0.5, 2e-3, 800, depth=2),
-        "lstm, 2 layers, dropout .6": Setting("lstm", 0.6, 2e-3, 800, depth=2),
+        "lstm, 2 layers, dropout .5": Setting("lstm", 0.5, 2e-3, 800, layers=2),
+        "lstm, 2 layers, dropout .6": Setting("lstm", 0.6, 2e-3, 800, layers=2),
         "lstm, dropout .5, rate 1e-3": Setting("lstm", 0.5, 1e-3, 800),
-        "lstm, 2 layers, dropout .5, 128 steps": Setting("lstm", 0.5, 3e-3, 1600, depth=2, steps=128),
+        "lstm, 2 layers, dropout .5, 128 steps": Setting("lstm", 0.5, 3e-3, 1600, layers=2, steps=128),
     }
     | {  # long ones, by our kernels
         f"lstm, 2 layers, dropout {dropout:g}, {steps} steps, {updates} updates": Setting(
-            "lstm", dropout, rate, updates, depth=2, steps=steps, precision="bf16"
+            "lstm", dropout, rate, updates, layers=2, steps=steps, precision="bf16"
         )
         for dropout, rate, steps, updates in ((0.5, 3e-3, 128, 3200), (0.6, 4e-3, 128, 4800), (0.6, 3e-3, 64, 6400))
     }

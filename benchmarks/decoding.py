@@ -38,9 +38,9 @@ from recollect.models.language import LanguageConfig, LanguageModel, count_param
 TOP_K = 40
 GOALS = {"lstm": 10.0, "gpt": 3.0}
 CONFIGS = {
-    "lstm 65": LanguageConfig("lstm", 65, width=256, depth=2),
-    "lstm 1000": LanguageConfig("lstm", 1000, width=256, depth=2),
-    "gpt": LanguageConfig("transformer", 65, width=384, depth=6, heads=6, max_length=256, tied=True),
+    "lstm 65": LanguageConfig("lstm", 65, width=256, layers=2),
+    "lstm 1000": LanguageConfig("lstm", 1000, width=256, layers=2),
+    "gpt": LanguageConfig("transformer", 65, width=384, layers=6, heads=6, max_length=256, tied=True),
 }
 TOKENS = {"lstm 65": 1000, "lstm 1000": 1000, "gpt": 200}
 CASES = {f"{name} {choice}": (name, choice == "greedy") for name in CONFIGS for choice in ("greedy", "sampled")}
@@ -158,7 +158,7 @@ def looped_ids(model: TorchLSTM, tokens: int, greedy: bool) -> list[int]:
 def gpt2_of(model: LanguageModel) -> GPT2LMHeadModel:
     """Return transformers' GPT-2 with our weights."""
     config = model.config
-    shape = {"n_layer": config.depth, "n_head": config.heads, "n_embd": config.width, "n_positions": config.max_length}
+    shape = {"n_layer": config.layers, "n_head": config.heads, "n_embd": config.width, "n_positions": config.max_length}
     ends = {"bos_token_id": None, "eos_token_id": None, "pad_token_id": 0}
     peer = GPT2LMHeadModel(GPT2Config(vocab_size=config.vocab_size, activation_function="gelu", **shape, **ends)).eval()
     embedding, places, *blocks, norm, _ = model.body

@@ -132,7 +132,7 @@ def uncached(model: LanguageModel) -> dict[str, Any]:
 
 
 def lstm(rounds: int) -> Any:
-    config = LanguageConfig("lstm", 10_000, width=1024, depth=4)
+    config = LanguageConfig("lstm", 10_000, width=1024, layers=4)
     model = build(config, torch.bfloat16)
     for rows in (1, 64):
         contenders = {"ours": partial(say, model, rows), "torch": torch_loop(rows)}
@@ -162,7 +162,7 @@ def torch_loop(rows: int) -> Callable[[], Any]:
 
 def flat(rounds: int) -> Any:
     for family in ("lstm", "ttt-linear"):
-        model = build(LanguageConfig(family, 256, width=512, depth=4, heads=8), torch.float32)
+        model = build(LanguageConfig(family, 256, width=512, layers=4, heads=8), torch.float32)
         for layer in model.modules():
             if family == "lstm" and getattr(layer, "forget_bias", None):
                 with torch.no_grad():

@@ -25,7 +25,6 @@ from recollect.core.compose import Stack
 from recollect.core.layer import SequenceLayer
 from recollect.generation.sampling import stream
 from recollect.generation.settings import Settings
-from recollect.layers.ngram.window import Window
 from recollect.models.language import FAMILIES, LanguageConfig, LanguageModel
 
 COUNTED = ("markov",)  # trained by counting: it has no gradients
@@ -147,9 +146,8 @@ def first_of(layers: SequenceLayer[Any]) -> Callable[[torch.Tensor], torch.Tenso
 
 def build(family: str, width: int, layers: int) -> SequenceLayer[Any]:
     """Return a family's layers as in its language model, without embedding and output layer."""
-    if family == "window":  # its language model has one layer, however deep
-        return Stack(*(Window(width, ORDER) for _ in range(layers)))
-    model = LanguageModel(LanguageConfig(family, 2, width=width, depth=layers, heads=width // HEAD_WIDTH))
+    shape = {"width": width, "layers": layers, "heads": width // HEAD_WIDTH, "order": ORDER}
+    model = LanguageModel(LanguageConfig(family, 2, **shape))
     assert isinstance(model.body, Stack)
     return Stack(*list(model.body)[1:-1])
 
@@ -157,7 +155,8 @@ def build(family: str, width: int, layers: int) -> SequenceLayer[Any]:
 def speakers(family: str, axis: str, size: int, device: str) -> dict[Key, Work]:
     """Read so many ids, and return work that generates some more at every call."""
     at = BASES[device]
-    shape = {"width": at["H"], "depth": at["layers"], "heads": at["H"] // HEAD_WIDTH, "order": ORDER}
+    layers = 1 if family == "window" else at["layers"]  # as published
+    shape = {"width": at["H"], "layers": layers, "heads": at["H"] // HEAD_WIDTH, "order": ORDER}
     model = LanguageModel(LanguageConfig(family, VOCAB, **shape)).eval().to(device)
     ids = torch.randint(VOCAB, (size,)).tolist()
     said = stream(model, [ids], Settings(tokens=TOKENS * (ROUNDS + 2), greedy=True))

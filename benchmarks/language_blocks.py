@@ -79,7 +79,7 @@ def characters_row(row: Result, say: Say) -> list[str]:
 def characters_name(how: Result, say: Say) -> str:
     if how["family"] == "transformer":
         return f"{say('transformer, as nanoGPT')}, {say('seed')} {how['seed']}"
-    layers = f", {say('layers')} {how['depth']}" if how["depth"] else ""
+    layers = f", {say('layers')} {how['layers']}" if how["layers"] else ""
     return f"{how['family']}{layers}, {say('dropout')} {how['dropout']}, {say('rate')} {how['rate']}"
 
 

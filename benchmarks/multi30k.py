@@ -71,12 +71,12 @@ class Setting:
 
 
 RECURRENT = {"width": 256, "hidden": 512, "dropout": 0.5}
-ATTENTIVE = {"width": 256, "hidden": 1024, "depth": 4, "heads": 8, "dropout": 0.3, "norm": "pre"}
+ATTENTIVE = {"width": 256, "hidden": 1024, "layers": 4, "heads": 8, "dropout": 0.3, "norm": "pre"}
 ATTENTIVE |= {"tied": True, "shared": True}
 DOT = {"dropout": 0.3, "score": "dot"}
 NARROW = {"width": 128, "hidden": 512}
 BASE = {
-    "sutskever": Setting("sutskever", RECURRENT | {"depth": 2, "reversed_source": True}),
+    "sutskever": Setting("sutskever", RECURRENT | {"layers": 2, "reversed_source": True}),
     "start only": Setting(
         "sutskever", RECURRENT | {"cell": "gru"}
     ),  # beside Cho: the same encoder, c in the first state
@@ -89,8 +89,8 @@ BASE = {
     "bahdanau": Setting("bahdanau", RECURRENT, epochs=30),
     "luong": Setting("luong", RECURRENT | DOT, rate=3e-3, epochs=20),
     "luong, general": Setting("luong", RECURRENT, rate=3e-3, epochs=20),
-    "luong, general, 2 layers": Setting("luong", RECURRENT | {"depth": 2, "dropout": 0.3}, rate=3e-3, epochs=20),
-    "luong, general, 2 layers, rate 1e-3": Setting("luong", RECURRENT | {"depth": 2}, epochs=30),
+    "luong, general, 2 layers": Setting("luong", RECURRENT | {"layers": 2, "dropout": 0.3}, rate=3e-3, epochs=20),
+    "luong, general, 2 layers, rate 1e-3": Setting("luong", RECURRENT | {"layers": 2}, epochs=30),
     "luong, general, gru": Setting("luong", RECURRENT | {"cell": "gru"}, rate=2e-3, epochs=20),
     "transformer": Setting("transformer", ATTENTIVE, rate=2e-3, tokens=8192),
     "transformer, half batches": Setting("transformer", ATTENTIVE),

@@ -35,7 +35,7 @@ from recollect.training.optimizer import Optimizer
 from recollect.training.state import Budget, Plan, TrainingState
 
 BATCH, STEPS, TURN, SAMPLES, BAR = 12, 64, 50, 200, 1.88
-CONFIG = LanguageConfig("transformer", 65, width=128, depth=4, heads=4, max_length=STEPS, tied=True, bias=False)
+CONFIG = LanguageConfig("transformer", 65, width=128, layers=4, heads=4, max_length=STEPS, tied=True, bias=False)
 OPTIMISE = Optimizer(rate=1e-3, lowest_rate=1e-4, warmup=0.05, betas=(0.9, 0.99), weight_decay=0.1, clip_norm=1.0)
 SETTINGS = {"block_size": STEPS, "vocab_size": 65, "n_layer": 4, "n_head": 4, "n_embd": 128, "dropout": 0.0}
 

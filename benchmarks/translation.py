@@ -29,8 +29,8 @@ from recollect.models.translation import TranslationConfig, Translator
 VOCAB, SOURCE, TARGET = 10_000, 20, 40
 END, BEGIN = 0, VOCAB - 1  # begin also pads theirs
 SIZES = {
-    "small": {"width": 256, "hidden": 512, "depth": 3, "heads": 8},
-    "base": {"width": 256, "hidden": 1024, "depth": 4, "heads": 8},
+    "small": {"width": 256, "hidden": 512, "layers": 3, "heads": 8},
+    "base": {"width": 256, "hidden": 1024, "layers": 4, "heads": 8},
 }
 GOALS = {1: 3.0, 32: 1.5}  # by batch, as called
 
@@ -79,12 +79,12 @@ def our_model(**shape: int) -> Translator:
     return Translator(TranslationConfig("transformer", VOCAB, VOCAB, **shape)).eval()
 
 
-def their_model(*, width: int, hidden: int, depth: int, heads: int) -> Any:
+def their_model(*, width: int, hidden: int, layers: int, heads: int) -> Any:
     sides = ("encoder", "decoder")
     shape = {
         f"{side}_{name}": value
         for side in sides
-        for name, value in {"layers": depth, "attention_heads": heads, "ffn_dim": hidden}.items()
+        for name, value in {"layers": layers, "attention_heads": heads, "ffn_dim": hidden}.items()
     }
     ids = {"pad_token_id": BEGIN, "eos_token_id": END, "decoder_start_token_id": BEGIN, "forced_eos_token_id": None}
     untied = {"tie_word_embeddings": False, "share_encoder_decoder_embeddings": False}

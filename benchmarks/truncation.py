@@ -167,7 +167,7 @@ def copy_once(lag: int, steps: int | None, memory: str, seed: int) -> float:
 
 
 def new_model() -> LanguageModel:
-    return LanguageModel(LanguageConfig("gru", CUES + 2, width=COPY["width"], depth=1))
+    return LanguageModel(LanguageConfig("gru", CUES + 2, width=COPY["width"], layers=1))
 
 
 def stretch_losses(

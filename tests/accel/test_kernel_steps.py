@@ -342,7 +342,7 @@ def test_a_choice_is_the_filters(name, vocabulary, emulator, monkeypatch):
 def test_a_loop_of_kernels_says_what_the_model_says(family, emulator, monkeypatch):
     monkeypatch.setattr(choosing, "THREADS", 64)
     torch.manual_seed(0)
-    model = LanguageModel(LanguageConfig(family, 11, width=32, depth=2, heads=2, hidden=64)).eval()
+    model = LanguageModel(LanguageConfig(family, 11, width=32, layers=2, heads=2, hidden=64)).eval()
     for p in model.parameters():
         p.mul_(4 if p.dim() > 1 else 1)
     settings, prompt = Settings(tokens=12, temperature=0.9, top_k=8), [[3, 1, 4, 1, 5]]

@@ -20,10 +20,10 @@ HOME = torch.device("cuda")
 NEAR = {torch.float32: 2e-4, torch.bfloat16: 5e-2, torch.float16: 1e-2}
 CONFIGS = {
     "gpt2": gpt2_small(),
-    "rotary": LanguageConfig("transformer", 301, width=384, depth=6, heads=6),
-    "narrow": LanguageConfig("transformer", 70, width=40, depth=3, heads=5, hidden=72),
-    "deep": LanguageConfig("transformer", 128, width=64, depth=33, heads=2),
-    "lstm": LanguageConfig("lstm", 1000, width=256, depth=2),
+    "rotary": LanguageConfig("transformer", 301, width=384, layers=6, heads=6),
+    "narrow": LanguageConfig("transformer", 70, width=40, layers=3, heads=5, hidden=72),
+    "deep": LanguageConfig("transformer", 128, width=64, layers=33, heads=2),
+    "lstm": LanguageConfig("lstm", 1000, width=256, layers=2),
 }
 
 

@@ -14,7 +14,7 @@ SAYS = pytest.mark.parametrize("say", [writer.english, writer.chinese], ids=["en
 
 
 def character(family, loss, seed=0):
-    setting = {"family": family, "depth": None, "dropout": 0.3, "rate": 0.001, "seed": seed}
+    setting = {"family": family, "layers": None, "dropout": 0.3, "rate": 0.001, "seed": seed}
     return {"setting": setting, "whole_set_loss": loss, "parameters": 1000}
 
 

@@ -28,7 +28,7 @@ CUTS = {"regular": Truncation("regular", 32), "reweighted": Truncation("reweight
 
 def losses(family: str, capture: bool, cuts: str) -> tuple[list[float], TrainingState]:
     torch.manual_seed(0)
-    model = LanguageModel(LanguageConfig(family, 20, width=32, depth=2)).cuda()
+    model = LanguageModel(LanguageConfig(family, 20, width=32, layers=2)).cuda()
     optimise = Optimizer("sgd", rate=0.5, schedule="constant")
     text = Streams(TEXT, 4, 32) if model.carries else Windows(TEXT, 4, 32)
     trainee = TrainingState(model, text, optimise.build(model), NextSymbol(truncation=CUTS[cuts]))
@@ -50,7 +50,7 @@ def test_a_captured_update_is_a_plain_one(family, cuts):
 
 def test_dropout_is_drawn_anew_at_every_replay():
     torch.manual_seed(0)
-    model = LanguageModel(LanguageConfig("lstm", 20, width=32, depth=1, dropout=0.5)).cuda()
+    model = LanguageModel(LanguageConfig("lstm", 20, width=32, layers=1, dropout=0.5)).cuda()
     optimise = Optimizer("sgd", rate=0.0, schedule="constant")
     trainee = TrainingState(model, Streams(np.zeros(4000, dtype=np.uint16), 4, 32), optimise.build(model))
     source, plan = iter(trainee.batches), Plan(Budget(steps=1), optimise)
@@ -71,7 +71,7 @@ def pairs(lengths):
 
 def translator_in_training(family: str, lengths, rate: float, dropout: float = 0.0) -> TrainingState:
     torch.manual_seed(0)
-    shape = {"width": 32, "hidden": 32, "depth": 2, "dropout": dropout}
+    shape = {"width": 32, "hidden": 32, "layers": 2, "dropout": dropout}
     model = Translator(TranslationConfig(family, SYMBOLS, SYMBOLS + 2, **shape)).cuda()
     optimise = Optimizer("sgd", rate=rate, schedule="constant")
     batches = PairBatches(pairs(lengths), begin=BEGIN, end=END, batch_size=10)

@@ -130,7 +130,7 @@ ENDS = np.array([1, 40, 43, 44, 97, 99, 120, 150])
 
 def model(family, **options):
     torch.manual_seed(0)
-    made = LanguageModel(LanguageConfig(family, VOCAB, width=8, depth=1, heads=2, **options)).double()
+    made = LanguageModel(LanguageConfig(family, VOCAB, width=8, layers=1, heads=2, **options)).double()
     if family == "markov":
         count_symbols(made, IDS, ends=ENDS)
     return made

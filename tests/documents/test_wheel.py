@@ -22,7 +22,7 @@ assert find("layer", "cpu") is not None, why_not("cpu")
 with torch.no_grad():
     read, _ = find("layer", "cpu")(layer, x, layer.initial_memory(8), None)
 torch.testing.assert_close(read, layer.read(x, layer.initial_memory(8), None)[0])
-model = rc.LanguageModel("gru", 16, width=32, depth=1).eval()
+model = rc.LanguageModel("gru", 16, width=32, layers=1).eval()
 assert find("decode_refusal", "cpu")(model) == ""
 fast = rc.generate(model, [[1, 2]], rc.Settings(tokens=40, greedy=True))[0].ids
 from recollect.core.dispatch import without_accel

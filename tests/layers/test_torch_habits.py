@@ -16,16 +16,16 @@ from recollect.core.validate import ContractError
 KINDS = [RNN, GRU, LSTM]
 
 REFUSED = {
-    "num_layers": (lambda: LSTM(4, 5, num_layers=2), r"LSTM: got num_layers=2, expected LSTM\.stack\(4, 5, depth=2\)"),
-    "a third": (lambda: GRU(4, 5, 3), r"got num_layers=3, expected GRU\.stack\(4, 5, depth=3\)"),
+    "num_layers": (lambda: LSTM(4, 5, num_layers=2), r"LSTM: got num_layers=2, expected LSTM\.stack\(4, 5, layers=2\)"),
+    "a third": (lambda: GRU(4, 5, 3), r"got num_layers=3, expected GRU\.stack\(4, 5, layers=3\)"),
     "bidirectional": (
         lambda: LSTM(4, 5, bidirectional=True),
-        r"expected LSTM\.stack\(4, 5, depth=1, bidirectional=True\)",
+        r"expected LSTM\.stack\(4, 5, layers=1, bidirectional=True\)",
     ),
-    "dropout": (lambda: RNN(4, 5, dropout=0.1), r"expected RNN\.stack\(4, 5, depth=2, dropout=0\.1\)"),
+    "dropout": (lambda: RNN(4, 5, dropout=0.1), r"expected RNN\.stack\(4, 5, layers=2, dropout=0\.1\)"),
     "all of a stack": (
         lambda: LSTM(4, 5, batch_first=True, num_layers=3, dropout=0.1, bidirectional=True),
-        r"expected LSTM\.stack\(4, 5, depth=3, bidirectional=True, dropout=0\.1\)",
+        r"expected LSTM\.stack\(4, 5, layers=3, bidirectional=True, dropout=0\.1\)",
     ),
     "batch_first": (lambda: LSTM(4, 5, batch_first=True), "got batch_first=True, expected .*batch first always"),
     "time first": (lambda: LSTM(4, 5, batch_first=False), r"expected inputs of shape \(B, T, D\)"),

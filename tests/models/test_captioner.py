@@ -22,8 +22,8 @@ WORDS, BEGIN, END = 6, 4, 5
 VARIANTS: dict[str, dict] = {
     **{family: {"family": family} for family in FAMILIES},
     "hard": {"family": "show-attend-tell", "alignment": "hard"},
-    "gru, two layers": {"family": "show-attend-tell", "cell": "gru", "depth": 2, "score": "general", "dropout": 0.5},
-    "transformer post-norm, tied": {"family": "transformer", "norm": "post", "depth": 2, "tied": True},
+    "gru, two layers": {"family": "show-attend-tell", "cell": "gru", "layers": 2, "score": "general", "dropout": 0.5},
+    "transformer post-norm, tied": {"family": "transformer", "norm": "post", "layers": 2, "tied": True},
     "one cell": {"family": "show-attend-tell", "grid": 1},
 }
 

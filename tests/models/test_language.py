@@ -83,7 +83,7 @@ def test_published_sizes():
 
 def test_blocks_begin_small():
     torch.manual_seed(0)
-    model = LanguageModel(LanguageConfig("transformer", 50, width=64, depth=4))
+    model = LanguageModel(LanguageConfig("transformer", 50, width=64, layers=4))
     assert model.body[0].table.weight.std().item() == pytest.approx(0.02, rel=0.1)
     assert model.body[1].feed_forward.down.weight.std().item() == pytest.approx(0.02 / 8**0.5, rel=0.1)
     logits, _ = model(torch.randint(50, (2, 9)))

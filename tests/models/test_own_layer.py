@@ -141,7 +141,7 @@ def test_a_size_is_met(size, expected, tmp_path):
 
 
 def test_depth_and_width_are_set(tmp_path):
-    train(tmp_path / "run", "--set", "depth=2", "--set", "width=24")
+    train(tmp_path / "run", "--set", "layers=2", "--set", "width=24")
     layers = [layer for layer in rc.load(tmp_path / "run", model=load_name(NAME)).model.body if layer.width == 24]
     assert [type(layer).__name__ for layer in layers] == ["MinGRU", "MinGRU", "Linear"]
 

@@ -23,20 +23,20 @@ from tiers import slow_after
 SOURCE, TARGET, BEGIN, END = 7, 6, 4, 5
 VARIANTS: dict[str, dict] = {
     **{family: {"family": family} for family in FAMILIES},
-    "sutskever gru, two layers": {"family": "sutskever", "cell": "gru", "depth": 2, "dropout": 0.5},
+    "sutskever gru, two layers": {"family": "sutskever", "cell": "gru", "layers": 2, "dropout": 0.5},
     "sutskever reversed": {"family": "sutskever", "reversed_source": True},
     "cho as published": {"family": "cho", "reset": "before", "maxout": True},
     **{f"static {way}": {"family": "static", "context": way} for way in ("projected", "mean", "max", "attention")},
-    "static lstm, two layers": {"family": "static", "cell": "lstm", "depth": 2},
-    "bahdanau maxout, two layers": {"family": "bahdanau", "depth": 2, "maxout": True, "dropout": 0.5},
+    "static lstm, two layers": {"family": "static", "cell": "lstm", "layers": 2},
+    "bahdanau maxout, two layers": {"family": "bahdanau", "layers": 2, "maxout": True, "dropout": 0.5},
     "bahdanau local": {"family": "bahdanau", "alignment": "local-predictive", "window": 2},
-    "luong dot, two layers": {"family": "luong", "score": "dot", "depth": 2, "reversed_source": True, "dropout": 0.5},
+    "luong dot, two layers": {"family": "luong", "score": "dot", "layers": 2, "reversed_source": True, "dropout": 0.5},
     "luong concat": {"family": "luong", "score": "additive"},
     "luong local-m": {"family": "luong", "alignment": "local-monotonic", "window": 1},
     "luong local-p": {"family": "luong", "alignment": "local-predictive", "window": 2},
     "luong hard": {"family": "luong", "alignment": "hard"},
     "luong without feeding": {"family": "luong", "input_feeding": False, "alignment": "local-monotonic", "window": 1},
-    "transformer pre-norm": {"family": "transformer", "norm": "pre", "depth": 2, "dropout": 0.5, "activation": "gelu"},
+    "transformer pre-norm": {"family": "transformer", "norm": "pre", "layers": 2, "dropout": 0.5, "activation": "gelu"},
     "transformer tied": {"family": "transformer", "tied": True},
 }
 SOURCES = torch.tensor([[1, 2, 3, 4, 5], [6, 0, 0, 0, 0], [0, 0, 0, 0, 0], [3, 3, 1, 0, 0]])
@@ -207,7 +207,7 @@ def test_tied_and_shared_weights_are_one_tensor(family):
 def test_the_first_transformers_size():
     """Vaswani et al. 2017, base: counted from the paper's shapes, with biases and 37,000 shared symbols."""
     config = TranslationConfig(
-        "transformer", 37_000, 37_000, width=512, hidden=2048, depth=6, heads=8, tied=True, shared=True
+        "transformer", 37_000, 37_000, width=512, hidden=2048, layers=6, heads=8, tied=True, shared=True
     )
     attention, feed_forward, norm = 4 * (512 * 512 + 512), 2 * 512 * 2048 + 2048 + 512, 2 * 512
     blocks = 6 * (attention + feed_forward + 2 * norm) + 6 * (2 * attention + feed_forward + 3 * norm)

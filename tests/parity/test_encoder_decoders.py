@@ -20,7 +20,7 @@ TARGET = torch.randint(6, (3, 4), generator=torch.Generator().manual_seed(2))
 
 def translator(family: str, **options) -> Translator:
     torch.manual_seed(0)
-    shape = {"width": WIDTH, "hidden": HIDDEN, "heads": HEADS, "depth": 1, **options}
+    shape = {"width": WIDTH, "hidden": HIDDEN, "heads": HEADS, "layers": 1, **options}
     return Translator(TranslationConfig(family, 7, 6, **shape)).double()
 
 
@@ -77,7 +77,7 @@ def positions(steps: int) -> torch.Tensor:
 
 @pytest.mark.parametrize("norm", ["post", "pre"])
 def test_the_transformer_equals_torch(norm):
-    model = translator("transformer", depth=DEPTH, norm=norm)
+    model = translator("transformer", layers=DEPTH, norm=norm)
     encoder, decoder = torch_halves(model, norm == "pre")
     tables = [half.embedding.table.weight.detach().clone().requires_grad_() for half in (model.encoder, model.decoder)]
     embedded = [
@@ -164,7 +164,7 @@ def naive_bahdanau(model: Translator, source, target, maxout: bool):
 @pytest.mark.parametrize("score", ["dot", "general"])
 @pytest.mark.parametrize("feeding", [True, False], ids=["feeding", "no feeding"])
 def test_luong_equals_a_naive_loop(score, feeding):
-    model = translator("luong", score=score, input_feeding=feeding, depth=2)
+    model = translator("luong", score=score, input_feeding=feeding, layers=2)
     logits, _ = model(TARGET, model.remember(SOURCE, VALID))
     for row in range(3):
         assert_same(logits[row], naive_luong(model, one_row(row), TARGET[row], feeding))
@@ -218,7 +218,7 @@ def test_cho_equals_a_naive_loop():
 
 def test_sutskever_equals_torch_modules():
     """Two LSTM layers, the source backwards: torch's encoder's state is torch's decoder's first."""
-    model = translator("sutskever", depth=2, reversed_source=True)
+    model = translator("sutskever", layers=2, reversed_source=True)
     reading, saying = (half.cells.to_torch() for half in (model.encoder, model.decoder))
     logits, _ = model(TARGET, model.remember(SOURCE, VALID))
     for row in range(3):

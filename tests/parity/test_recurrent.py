@@ -271,7 +271,7 @@ def test_states_of_another_shape_are_refused():
         (lambda: LSTM(3, 0), "width, hidden: got 3, 0, expected at least 1"),
         (lambda: RNN(3, 4, nonlinearity="gelu"), "nonlinearity: got 'gelu', expected 'tanh' or 'relu'"),
         (lambda: GRU(3, 4, reset="never"), "reset: got 'never', expected 'before' or 'after'"),
-        (lambda: GRU.stack(3, 4, 0), "depth: got 0, expected at least 1"),
+        (lambda: GRU.stack(3, 4, 0), "layers: got 0, expected at least 1"),
         (lambda: GRU.stack(3, 4, 2, dropout=1.0), "rate: got 1.0, expected 0 ≤ rate < 1"),
     ],
 )

@@ -122,7 +122,7 @@ def test_a_sparkline_falls_with_the_loss():
 @pytest.mark.parametrize("family", FAMILIES)
 def test_bytes_are_those_of_really_reading(family):
     torch.manual_seed(0)
-    model = LanguageModel(LanguageConfig(family, 11, width=16, depth=2))
+    model = LanguageModel(LanguageConfig(family, 11, width=16, layers=2))
     with torch.no_grad():
         memory = model.eval()(torch.randint(11, (1, 300)))[1]
     assert bytes_after(model, 300) == memory.nbytes

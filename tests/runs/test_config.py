@@ -109,23 +109,53 @@ def test_bad_settings_are_refused(word, message):
     [
         ("language", "markov", "order=2"),
         ("language", "window", "order=2"),
-        ("language", "lstm", "depth=2"),
-        ("language", "lstm", "width=24"),
         ("translate", "luong", "alignment=hard"),
         ("translate", "static", "context=mean"),
         ("translate", "bahdanau", "score=general"),
         ("translate", "cho", "cell=lstm"),
-        ("translate", "transformer", "depth=2"),
         ("translate", "transformer", "norm=pre"),
         ("caption", "show-attend-tell", "alignment=hard"),
     ],
 )
 def test_every_model_setting_reaches_the_model(task, model, word, tmp_path):
-    data = {"language": "recall:count=2000", "translate": "reversed:count=60", "caption": "shapes:count=40"}[task]
     name, value = parse(word)
-    run = rc.train(data, task=task, model=model, budget="1steps", out=tmp_path / "run", **{name: value})
+    run = rc.train(DATA[task], task=task, model=model, budget="1steps", out=tmp_path / "run", **{name: value})
     assert getattr(run.model.config, name) == value
     assert f'"{name}": {json.dumps(value)}' in (tmp_path / "run" / "config.json").read_text(encoding="utf-8")
+
+
+DATA = {"language": "recall:count=2000", "translate": "reversed:count=60", "caption": "shapes:count=40"}
+LAYERED = {"language": language.LEARNED, "translate": translation.FAMILIES, "caption": captioning.FAMILIES}
+
+
+@pytest.mark.parametrize(("task", "model"), [(task, model) for task, models in LAYERED.items() for model in models])
+def test_layers_and_width_are_set_for_every_family(task, model, tmp_path):
+    runs = [
+        rc.train(DATA[task], task=task, model=model, budget="1steps", out=tmp_path / str(n), layers=n, width=16)
+        for n in (1, 2)
+    ]
+    assert [(run.model.config.layers, run.model.config.width) for run in runs] == [(1, 16), (2, 16)]
+    shallow, deep = (len(list(run.model.modules())) for run in runs)
+    assert deep > shallow
+
+
+def test_a_model_without_layers_says_who_has_them():
+    with pytest.raises(ValueError, match="layers: markov does not use it; in the task language these do: window, rnn"):
+        RunConfig.make("x", "markov", layers=2)
+
+
+@pytest.mark.parametrize(("model", "layers"), [("gru", 2), ("window", 1)])
+def test_runs_that_called_layers_depth_are_read(model, layers, tmp_path):
+    run = rc.train("recall:count=2000", model=model, budget="1steps", out=tmp_path / "run", layers=layers, width=8)
+    path = tmp_path / "run" / "config.json"
+    saved = json.loads(path.read_text(encoding="utf-8"))
+    for settings in (saved["model"], saved["run"]["settings"]):
+        del settings["layers"]
+        settings["depth"] = 2
+    path.write_text(json.dumps(saved), encoding="utf-8")
+    again = rc.load(tmp_path / "run")
+    assert again.model.config == run.model.config
+    assert again.config() == run.config()
 
 
 def test_a_hard_alignment_is_trained_hard(tmp_path):

@@ -40,7 +40,7 @@ def pairs(count: int = 40, longest: int = 20):
 
 def translator(family: str, **options) -> Translator:
     torch.manual_seed(0)
-    shape = {"width": 8, "hidden": 8, "heads": 2, "depth": 2}
+    shape = {"width": 8, "hidden": 8, "heads": 2, "layers": 2}
     return Translator(TranslationConfig(family, SYMBOLS, SYMBOLS + 2, **shape, **options)).double()
 
 
@@ -98,7 +98,7 @@ def test_empty_pictures_change_neither_loss_nor_gradients(family):
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 def test_the_mean_is_the_sum_over_the_count(smoothing):
     """Also of text, which has no mask and carries its memory."""
-    model = LanguageModel(LanguageConfig("lstm", SYMBOLS, width=8, depth=1)).double()
+    model = LanguageModel(LanguageConfig("lstm", SYMBOLS, width=8, layers=1)).double()
     loss, streams = NextSymbol(smoothing), Streams(np.arange(200) % SYMBOLS, 4, 16)
     first, second = (batch for batch, _ in zip(streams, range(2), strict=False))
     carried = loss(model, first, None).memory
@@ -169,7 +169,7 @@ def test_captured_pairs_teach_what_plain_ones_do(family, smoothing):
 def test_captured_text_teaches_what_plain_text_does():
     def begun() -> TrainingState:
         torch.manual_seed(0)
-        model = LanguageModel(LanguageConfig("lstm", SYMBOLS, width=8, depth=1)).double()
+        model = LanguageModel(LanguageConfig("lstm", SYMBOLS, width=8, layers=1)).double()
         return learner(model, Streams(np.random.default_rng(0).integers(0, SYMBOLS, 400), 4, 16))
 
     plain, captured = begun(), begun()
@@ -180,7 +180,7 @@ def test_captured_text_teaches_what_plain_text_does():
 
 @pytest.mark.usefixtures("rehearsal")
 def test_the_first_stretch_of_text_that_goes_on_is_captured_at_once():
-    model = LanguageModel(LanguageConfig("lstm", SYMBOLS, width=8, depth=1))
+    model = LanguageModel(LanguageConfig("lstm", SYMBOLS, width=8, layers=1))
     trainee = learner(model, Streams(np.arange(400) % SYMBOLS, 4, 16))
     losses(trainee, plan(), updates=1)
     assert not trainee.captured  # it begins anew

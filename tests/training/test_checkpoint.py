@@ -20,7 +20,7 @@ from tiers import slow_after
 def learner(seed: int = 0, optimiser: str = "adamw"):
     """A small model that has made one step, so that its optimiser has something to remember."""
     torch.manual_seed(seed)
-    model = LanguageModel(LanguageConfig("gru", 7, width=4, depth=1))
+    model = LanguageModel(LanguageConfig("gru", 7, width=4, layers=1))
     moves = Optimizer(optimiser=optimiser).build(model)
     logits, memory = model(torch.randint(7, (2, 5)))
     logits.square().sum().backward()

@@ -73,7 +73,7 @@ def test_a_disk_that_fills_up_leaves_the_last_checkpoint_whole(text, tmp_path):
 
 def save(folder: Path, step: int) -> Path:
     torch.manual_seed(step)
-    model = LanguageModel(LanguageConfig("gru", 7, width=4, depth=1))
+    model = LanguageModel(LanguageConfig("gru", 7, width=4, layers=1))
     memory = model.initial_memory(2)
     return save_checkpoint(folder, model, Optimizer().build(model), memory, Progress(step=step), {"place": step})
 

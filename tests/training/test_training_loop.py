@@ -74,7 +74,7 @@ class Rows:
 
 def learner(family: str = "gru", seed: int = 0, dropout: float = 0.0, **rows) -> TrainingState:
     torch.manual_seed(seed)
-    model = LanguageModel(LanguageConfig(family, VOCAB, width=16, depth=1, heads=2, dropout=dropout))
+    model = LanguageModel(LanguageConfig(family, VOCAB, width=16, layers=1, heads=2, dropout=dropout))
     return TrainingState(model, Rows(**rows), Optimizer(rate=1e-2).build(model))
 
 

@@ -50,7 +50,7 @@ def generation_contest(family: str, width: int, tokens: int, has_others: bool = 
     torch.manual_seed(0)
     length = len(PROMPT) + tokens if family == "transformer" else None
     heads = max(width // 64, 1)
-    config = LanguageConfig(family, VOCAB, width=width, depth=DEPTH, heads=heads, max_length=length)
+    config = LanguageConfig(family, VOCAB, width=width, layers=DEPTH, heads=heads, max_length=length)
     model = LanguageModel(config).eval()
     step = attention_step(model) if family == "transformer" else recurrent_step(model)
     results: dict[str, Work] = {
@@ -166,7 +166,7 @@ def their_model(model: LanguageModel) -> Any:
     library: Any = import_module("transformers")  # optional
     of = model.config
     size = model.config.max_length
-    shape = {"vocab_size": VOCAB, "n_embd": of.width, "n_layer": of.depth, "n_head": of.heads, "n_positions": size}
+    shape = {"vocab_size": VOCAB, "n_embd": of.width, "n_layer": of.layers, "n_head": of.heads, "n_positions": size}
     quiet = {"bos_token_id": None, "eos_token_id": None, "pad_token_id": None, "tie_word_embeddings": False}
     theirs = library.GPT2LMHeadModel(library.GPT2Config(activation_function="gelu", **shape, **quiet)).eval()
     embedding, places, *blocks, norm, top = parts_of(model)

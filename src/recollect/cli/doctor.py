@@ -270,7 +270,7 @@ def check_generation() -> list[Diagnosis]:
     from recollect.generation.settings import Settings, compiled
     from recollect.models.language import LanguageConfig, LanguageModel
 
-    model = LanguageModel(LanguageConfig("gru", 4, width=8, depth=1)).eval()
+    model = LanguageModel(LanguageConfig("gru", 4, width=8, layers=1)).eval()
     with compiled():
         generate(model, [[0]], Settings(tokens=32, greedy=True))
     reason = ask("decode_refusal", "cpu", model)

@@ -40,7 +40,7 @@ from recollect.models.translation import CELLS, AnyDecoder
 FAMILIES = ("show-attend-tell", "transformer")
 ALIGNMENTS = ("soft", "hard")
 USED_BY: dict[str, tuple[str, ...]] = {  # the settings that a user may choose, and the families that use them
-    **dict.fromkeys(("width", "hidden", "depth", "grid", "dropout", "tied"), FAMILIES),
+    **dict.fromkeys(("width", "hidden", "layers", "grid", "dropout", "tied"), FAMILIES),
     **dict.fromkeys(("heads", "norm", "activation"), ("transformer",)),
     **dict.fromkeys(("cell", "score", "alignment"), ("show-attend-tell",)),
 }
@@ -70,7 +70,7 @@ class CaptionConfig:
     channels: int = 3
     width: int = setting(128, least=1, help="of embeddings and features; transformer: of everything")
     hidden: int | None = setting(None, least=1, help="of the states, or of the feed-forward network; None: fitted")
-    depth: int = setting(1, least=1)
+    layers: int = setting(1, least=1)
     heads: int = setting(4, least=1, help="transformer")
     grid: int = setting(8, least=1, help="convolutions halve a picture until no side has more cells than this")
     dropout: float = setting(0.0, least=0.0, below=1.0)
@@ -85,7 +85,7 @@ class CaptionConfig:
         check_choice("family", self.family, FAMILIES)
         check_choice("alignment", self.alignment, ALIGNMENTS)
         check_choice("cell", self.cell, tuple(CELLS))
-        for name in ("height", "breadth", "channels", "grid", "depth"):
+        for name in ("height", "breadth", "channels", "grid", "layers"):
             if getattr(self, name) < 1:
                 raise ContractError(name, getattr(self, name), "at least 1")
 
@@ -226,11 +226,11 @@ def build_decoder(config: CaptionConfig) -> AnyDecoder:
                 norm=config.norm,
                 dropout=drop,
             )
-            for _ in range(config.depth)
+            for _ in range(config.layers)
         ]
         decoder = TransformerDecoder(scaled, blocks, drop)
     else:
-        cells = CELLS[config.cell].stack(2 * width, config.hidden or width, config.depth, dropout=drop)
+        cells = CELLS[config.cell].stack(2 * width, config.hidden or width, config.layers, dropout=drop)
         options = {"estimator": "straight-through"} if config.alignment == "hard" else {}
         score = make_score(config.score, cells.width_out, width)
         attend = Attend(score, make_alignment(config.alignment, **options))

@@ -43,7 +43,7 @@ FAMILIES = ("markov", "window", *RECURRENT, *BLOCKS)
 LEARNED = FAMILIES[1:]
 USED_BY: dict[str, tuple[str, ...]] = {  # the settings that a user may choose, and the families that use them
     "width": LEARNED,
-    "depth": (*RECURRENT, *BLOCKS),
+    "layers": LEARNED,
     "heads": BLOCKS,
     "hidden": ("window", *BLOCKS),
     "order": ("markov", "window"),
@@ -62,7 +62,7 @@ USED_BY: dict[str, tuple[str, ...]] = {  # the settings that a user may choose, 
     "rotary_base": ("transformer",),
     "start": ("window", *RECURRENT),
 }
-OWN_USES = ("width", "depth", "dropout", "bias", "tied")  # the settings that user-defined layers use
+OWN_USES = ("width", "layers", "dropout", "bias", "tied")  # the settings that user-defined layers use
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class LanguageConfig:
     family: str
     vocab_size: int
     width: int = setting(128, least=1)
-    depth: int = setting(2, least=1)
+    layers: int = setting(2, least=1)
     heads: int = setting(4, least=1)
     hidden: int | None = setting(None, least=1, help="of the feed-forward networks; None: 4 widths")
     order: int = setting(4, least=0, help="markov, window: the number of symbols remembered")
@@ -99,7 +99,7 @@ class LanguageConfig:
     def __post_init__(self) -> None:
         if not is_own(self.family):
             check_choice("family", self.family, FAMILIES)
-        for name in ("width", "depth", "heads", "convolution", "mini_batch"):
+        for name in ("width", "layers", "heads", "convolution", "mini_batch"):
             if getattr(self, name) < 1:
                 raise ContractError(name, getattr(self, name), "at least 1")
 
@@ -113,7 +113,7 @@ class LanguageModel(SequenceLayer[Memory]):
     """Any family as a model of text: ids (B, T) to logits (B, T, V).
 
     >>> import torch
-    >>> model = LanguageModel("gru", vocab_size=65, width=32, depth=1)
+    >>> model = LanguageModel("gru", vocab_size=65, width=32, layers=1)
     >>> logits, memory = model(torch.tensor([[1, 2, 3]]))
     >>> logits.shape
     torch.Size([1, 3, 65])
@@ -200,7 +200,7 @@ def build_body(config: LanguageConfig) -> AnyLayer:
     top = Linear(config.width, config.vocab_size, bias=has_bias)
     body = Stack(bottom, *_middle(config), top)
     if config.family in BLOCKS:
-        _initialise(body, config.depth)
+        _initialise(body, config.layers)
     elif config.start is not None:
         for p in body.parameters():
             nn.init.uniform_(p, -config.start, config.start)
@@ -211,15 +211,13 @@ def _middle(config: LanguageConfig) -> list[AnyLayer]:
     """Return the layers between embedding and output."""
     width = config.width
     drop = [Dropout(width, config.dropout)] if config.dropout else []
-    if config.family == "window":
-        return [*drop, Window(width, config.order, hidden=config.hidden), *drop]
-    if config.family in RECURRENT or is_own(config.family):
-        layers = [_mixer(config) for _ in range(config.depth)]
+    if config.family not in BLOCKS:
+        layers = [_mixer(config) for _ in range(config.layers)]
         return [*drop, *(part for layer in layers for part in (layer, *drop))]
     positions = [] if config.max_length is None else [Positions(width, "learned", max_length=config.max_length)]
     norm: dict[str, Any] = {"eps": config.eps, "bias": config.bias}
     blocks = []
-    for _ in range(config.depth):
+    for _ in range(config.layers):
         mixer = _mixer(config)
         feed_forward = FeedForward(
             width, config.hidden, activation=config.activation, bias=config.bias, dropout=config.dropout
@@ -232,6 +230,8 @@ def _mixer(config: LanguageConfig) -> AnyLayer:
     width, heads = config.width, config.heads
     if is_own(config.family):
         return make_own(config.family, width)
+    if config.family == "window":
+        return Window(width, config.order, hidden=config.hidden)
     if config.family in RECURRENT:
         return RECURRENT[config.family](width, width)
     if config.family == "transformer":
@@ -253,12 +253,12 @@ def _mixer(config: LanguageConfig) -> AnyLayer:
     return Stack(neighbours, kind(width, heads, mini_batch=config.mini_batch, rotary=True))
 
 
-def _initialise(body: Stack, depth: int) -> None:
-    """Draw weights from N(0, 0.02²), those before a residual connection divided by √(2 · depth), as GPT-2 does."""
+def _initialise(body: Stack, layers: int) -> None:
+    """Draw weights from N(0, 0.02²), those before a residual connection divided by √(2 · layers), as GPT-2 does."""
     for name, module in body.named_modules():
         if isinstance(module, nn.Linear | nn.Embedding):
             is_residual = name.endswith((".out", "feed_forward.down"))
-            nn.init.normal_(module.weight, std=0.02 / math.sqrt(2 * depth) if is_residual else 0.02)
+            nn.init.normal_(module.weight, std=0.02 / math.sqrt(2 * layers) if is_residual else 0.02)
             if isinstance(module, nn.Linear) and module.bias is not None:
                 nn.init.zeros_(module.bias)
 

@@ -14,8 +14,8 @@ from recollect.models.translation import TranslationConfig, count_translation_pa
 C = TypeVar("C")
 
 TARGETS = {"tiny": 250_000, "small": 2_000_000, "base": 10_000_000}  # parameters, embeddings included
-DEPTHS = {"tiny": 2, "small": 3, "base": 6}
-RECURRENT_DEPTHS = {"tiny": 1, "small": 2, "base": 3}
+BLOCKS_OF = {"tiny": 2, "small": 3, "base": 6}
+RECURRENT_LAYERS = {"tiny": 1, "small": 2, "base": 3}
 TOLERANCE = 0.05
 
 
@@ -24,11 +24,11 @@ def sized(
     vocab_size: int,
     size: str = "tiny",
     *,
-    depth: int | None = None,
+    layers: int | None = None,
     parameters: int | None = None,
     **options: Any,
 ) -> LanguageConfig:
-    """Return a family's config with the size's depth and number of parameters, or given ones, within 5 %.
+    """Return a family's config with the size's layers and number of parameters, or given ones, within 5 %.
 
     `options` are other fields of the config.
     """
@@ -37,7 +37,7 @@ def sized(
     target = parameters or TARGETS[size]
     if family == "markov":
         return config
-    config = replace(config, depth=depth or (DEPTHS if family in BLOCKS else RECURRENT_DEPTHS)[size])
+    config = replace(config, layers=layers or _layers_of(family, size))
     if "width" in options:
         return config
     if family in BLOCKS:  # first the width, a multiple of the heads, then the finer size of the feed-forward networks
@@ -51,12 +51,18 @@ def sized(
     return _checked(wide, target, count_parameters(wide), vocab_size)
 
 
+def _layers_of(family: str, size: str) -> int:
+    if family == "window":  # as published: one network over the window
+        return 1
+    return (BLOCKS_OF if family in BLOCKS else RECURRENT_LAYERS)[size]
+
+
 def sized_translator(
     family: str, source_vocab: int, target_vocab: int, size: str = "tiny", **options: Any
 ) -> TranslationConfig:
     """Return a translator's config with the size's number of parameters, within 5 %; options are its other fields."""
     check_choice("size", size, tuple(TARGETS))
-    options = {"depth": RECURRENT_DEPTHS[size], **options}
+    options = {"layers": RECURRENT_LAYERS[size], **options}
     config = TranslationConfig(family, source_vocab, target_vocab, **options)
     if "width" in options:
         return config
@@ -79,7 +85,7 @@ def sized_captioner(
     """Return a captioner's config with the size's number of parameters, within 5 %, for pictures (h, w, c)."""
     check_choice("size", size, tuple(TARGETS))
     height, breadth, channels = picture
-    options = {"depth": RECURRENT_DEPTHS[size], **options}
+    options = {"layers": RECURRENT_LAYERS[size], **options}
     config = CaptionConfig(family, target_vocab, height, breadth, channels, **options)
     if "width" in options:
         return config
@@ -122,7 +128,7 @@ def zaremba(size: str, vocab_size: int = 10_000) -> LanguageConfig:
     """
     sizes = {"small": (200, 0.0, 0.1), "medium": (650, 0.5, 0.05), "large": (1500, 0.65, 0.04)}
     width, dropout, start = sizes[size]
-    return LanguageConfig("lstm", vocab_size, width=width, depth=2, dropout=dropout, start=start)
+    return LanguageConfig("lstm", vocab_size, width=width, layers=2, dropout=dropout, start=start)
 
 
 def nanogpt_char(vocab_size: int = 65) -> LanguageConfig:
@@ -131,12 +137,12 @@ def nanogpt_char(vocab_size: int = 65) -> LanguageConfig:
     Where we differ: linear maps and norms have biases, as in GPT-2.
     """
     return LanguageConfig(
-        "transformer", vocab_size, width=384, depth=6, heads=6, max_length=256, dropout=0.2, tied=True
+        "transformer", vocab_size, width=384, layers=6, heads=6, max_length=256, dropout=0.2, tied=True
     )
 
 
 def gpt2_small(vocab_size: int = 50_257) -> LanguageConfig:
     """Return GPT-2 small (Radford et al. 2019): 12 layers, 12 heads, width 768, context 1024, tied."""
     return LanguageConfig(
-        "transformer", vocab_size, width=768, depth=12, heads=12, max_length=1024, dropout=0.1, tied=True
+        "transformer", vocab_size, width=768, layers=12, heads=12, max_length=1024, dropout=0.1, tied=True
     )

@@ -101,8 +101,8 @@ def build_transformer(
     config: TranslationConfig, embeddings: tuple[Embedding, Embedding]
 ) -> tuple[TransformerEncoder, TransformerDecoder]:
     """Return a Transformer's encoder and decoder, initialised."""
-    if config.depth < 1:
-        raise ContractError("depth", config.depth, "at least 1")
+    if config.layers < 1:
+        raise ContractError("layers", config.layers, "at least 1")
     width, heads, drop = config.width, config.heads, config.dropout
 
     def feed_forward() -> FeedForward:
@@ -110,10 +110,10 @@ def build_transformer(
 
     encoder_blocks = []
     decoder_blocks = []
-    for _ in range(config.depth):
+    for _ in range(config.layers):
         attention = SelfAttention(width, heads, causal=False, dropout=drop)
         encoder_blocks.append(Block(attention, feed_forward(), norm=config.norm, dropout=drop))
-    for _ in range(config.depth):
+    for _ in range(config.layers):
         attention = SelfAttention(width, heads, dropout=drop)
         across = CrossAttention(width, heads, dropout=drop)
         decoder_blocks.append(DecoderBlock(attention, across, feed_forward(), norm=config.norm, dropout=drop))

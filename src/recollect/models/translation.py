@@ -42,7 +42,7 @@ ALIGNMENTS = ("soft", "hard", "local-monotonic", "local-predictive")
 USED_BY: dict[str, tuple[str, ...]] = {  # the settings that a user may choose, and the families that use them
     "width": FAMILIES,
     "hidden": FAMILIES,
-    "depth": FAMILIES,
+    "layers": FAMILIES,
     "dropout": FAMILIES,
     "tied": FAMILIES,
     "heads": ("transformer",),
@@ -86,7 +86,7 @@ class TranslationConfig:
     target_vocab: int
     width: int = setting(128, least=1, help="of the embeddings; transformer: of everything")
     hidden: int | None = setting(None, least=1, help="of the states, or of the feed-forward network; None: fitted")
-    depth: int = setting(1, least=1)
+    layers: int = setting(1, least=1)
     heads: int = setting(4, least=1, help="transformer")
     dropout: float = setting(0.0, least=0.0, below=1.0)
     cell: Literal["gru", "lstm"] | None = setting(None, help="recurrent families; None: as published")
@@ -200,7 +200,7 @@ def _stack(config: TranslationConfig, width: int, *, bidirectional: bool = False
     kind = CELLS[config.cell or USUAL_CELL[config.family]]
     options: dict[str, Any] = {"reset": config.reset} if kind is GRU else {}
     hidden = config.hidden or config.width
-    return kind.stack(width, hidden, config.depth, bidirectional=bidirectional, dropout=config.dropout, **options)
+    return kind.stack(width, hidden, config.layers, bidirectional=bidirectional, dropout=config.dropout, **options)
 
 
 def _attend(config: TranslationConfig, query_width: int, key_width: int) -> Attend:

@@ -70,7 +70,7 @@ class Run:
             raise FileError(f"{path}: damaged, it cannot be read ({error})") from error
         if version != VERSION:
             raise FileError(f"{path}: a run of version {version}, this version reads {VERSION}; train it again")
-        return saved
+        return _with_new_names(saved)
 
     def config(self) -> RunConfig:
         """Return the run's config."""
@@ -275,6 +275,16 @@ class Run:
             except OSError as error:
                 raise FileError(f"{self.folder}: another process is training here; choose another --out") from error
             yield
+
+
+def _with_new_names(saved: JsonObject) -> JsonObject:
+    """Return a saved run with `layers` for what was `depth` in earlier runs; a window model had one layer then."""
+    if not is_own(saved["run"]["task"]):
+        for settings in (saved["model"], saved["run"]["settings"]):
+            if "depth" in settings:
+                layers = settings.pop("depth")
+                settings["layers"] = 1 if saved["run"]["family"] == "window" else layers
+    return saved
 
 
 def load(

@@ -116,14 +116,16 @@ class Recurrence(SequenceLayer[H]):
         cls,
         width: int,
         hidden: int,
-        depth: int,
+        layers: int,
         *,
         bidirectional: bool = False,
         dropout: float = 0.0,
         **options: Any,
     ) -> RecurrentStack:
-        """Return a stack of `depth` such layers, in one or both directions, with dropout between them."""
-        return _bridge().build_stack(cls, width, hidden, depth, bidirectional=bidirectional, dropout=dropout, **options)
+        """Return a stack of `layers` such layers, in one or both directions, with dropout between them."""
+        return _bridge().build_stack(
+            cls, width, hidden, layers, bidirectional=bidirectional, dropout=dropout, **options
+        )
 
     @classmethod
     def from_torch(cls, module: nn.RNNBase) -> Any:

@@ -35,9 +35,9 @@ def _own_names(kind: type) -> list[str]:
 def _equivalent(kind: type, name: str, given: tuple[object, ...], options: dict[str, object]) -> str:
     if name in OF_STACKS:
         sizes = [given[i] if i < len(given) else options.get(of, ours) for i, (of, ours) in enumerate(NAMES.items())]
-        depth = options.get("num_layers", 2 if "dropout" in options else 1)
+        layers = options.get("num_layers", 2 if "dropout" in options else 1)
         rest = [f"{key}={options[key]!r}" for key in OF_STACKS[1:] if key in options]
-        call = ", ".join([*map(str, sizes), f"depth={depth}", *rest])
+        call = ", ".join([*map(str, sizes), f"layers={layers}", *rest])
         return f"{kind.__name__}.stack({call}): several layers or directions are a stack of layers"
     if name == "batch_first":
         return "inputs of shape (B, T, D): batch first always, there is no flag"

@@ -61,25 +61,25 @@ def build_stack(
     kind: type[Recurrence[Any]],
     width: int,
     hidden: int,
-    depth: int,
+    layers: int,
     *,
     bidirectional: bool,
     dropout: float,
     **options: Any,
 ) -> RecurrentStack:
-    """Return a stack of `depth` recurrent layers; `bidirectional` ones read in both directions."""
-    if depth < 1:
-        raise ValueError(f"depth: got {depth}, expected at least 1")
-    layers: list[SequenceLayer[Any]] = []
-    for level in range(depth):
+    """Return a stack of `layers` recurrent layers; `bidirectional` ones read in both directions."""
+    if layers < 1:
+        raise ValueError(f"layers: got {layers}, expected at least 1")
+    parts: list[SequenceLayer[Any]] = []
+    for level in range(layers):
         if level and dropout:
-            layers.append(Dropout(width, dropout))
+            parts.append(Dropout(width, dropout))
         layer: SequenceLayer[Any] = kind(width, hidden, **options)
         if bidirectional:
             layer = Bidirectional(layer, kind(width, hidden, **options))
-        layers.append(layer)
+        parts.append(layer)
         width = layer.width_out
-    return RecurrentStack(*layers)
+    return RecurrentStack(*parts)
 
 
 def cells(layer: SequenceLayer[Any]) -> list[Recurrence[Any]]:
