@@ -5,6 +5,7 @@ from recollect.core.compose import (
     Residual as Residual,
     Stack as Stack,
 )
+from recollect.core.errors import ContractError as ContractError
 from recollect.core.growing import Growing as Growing
 from recollect.core.layer import SequenceLayer as SequenceLayer, scan as scan
 from recollect.core.memory import (
@@ -36,7 +37,7 @@ from recollect.core.task import (
     Task as Task,
     TaskDefaults as TaskDefaults,
 )
-from recollect.core.validate import ContractError as ContractError, check_ids as check_ids, check_prefix as check_prefix
+from recollect.core.validate import check_ids as check_ids, check_prefix as check_prefix
 from recollect.data.text.line_tokenizer import LineTokenizer as LineTokenizer
 from recollect.data.text.tokenizer import Tokenizer as Tokenizer
 from recollect.generation.beam import beam as beam

@@ -15,7 +15,8 @@ from command_line import ask
 from recollect.core.settings import parse
 from recollect.models import captioning, language, translation
 from recollect.models.sizes import sized
-from recollect.runs.config import RunConfig, list_settings, parse_budget
+from recollect.runs.budget import parse_budget
+from recollect.runs.config import RunConfig, list_settings
 from recollect.runs.run import Run
 from recollect.runs.train import begin, start
 from recollect.tasks.register import HOMES
@@ -57,7 +58,7 @@ def test_budgets_are_read_as_people_write_them(text, limits):
     assert parse_budget(text) == limits
 
 
-@pytest.mark.parametrize("text", ["0s", "0", "0steps", "0.0epochs", "soon", "-5s", "5 parsecs", "nan"])
+@pytest.mark.parametrize("text", ["0s", "1e400steps", "0", "0steps", "0.0epochs", "soon", "-5s", "5 parsecs", "nan"])
 def test_a_budget_of_nothing_is_refused(text):
     with pytest.raises(ValueError, match=f"--budget: got '{text}', expected 30s"):
         parse_budget(text)

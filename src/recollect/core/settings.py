@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import Field, dataclass, field, fields
 from typing import Any, Literal, cast, get_args, get_origin, get_type_hints
 
-from recollect.core.validate import nearest
+from recollect.core.errors import nearest
 
 JSON_NAMES = {
     "NoneType": "null",

@@ -1,4 +1,4 @@
-"""Checks of a layer's arguments, and the errors they raise.
+"""Checks of a layer's arguments.
 
 Shapes, dtypes and devices are checked in every `forward`. Values (ids in range, a mask that is a prefix) are
 checked where data enters, by `check_ids` and `check_prefix`. `forward` itself checks a mask's values only where that
@@ -7,29 +7,16 @@ needs no synchronisation with a device and breaks no compiled graph: on the CPU,
 
 from __future__ import annotations
 
-import difflib
 import weakref
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import local
 
 import torch
 from torch import Tensor
 
+from recollect.core.errors import ContractError as ContractError  # the checks' own error, imported with them
 from recollect.core.memory import Memory
-
-
-class ContractError(ValueError):
-    """An argument that a layer cannot read: the message names it, what it got and what was expected.
-
-    >>> rc.GRU(4, 8)(torch.zeros(2, 5, 3))
-    Traceback (most recent call last):
-    recollect.core.validate.ContractError: x: got ...
-    """
-
-    def __init__(self, argument: str, got: object, expected: object) -> None:
-        super().__init__(f"{argument}: got {got}, expected {expected}")
-        self.argument = argument
 
 
 def check_input(x: object, width: int | None, dtype: torch.dtype | None, device: torch.device | None) -> None:
@@ -145,7 +132,7 @@ def check_ids(ids: Tensor, vocab_size: int, name: str = "ids") -> None:
     >>> rc.check_ids(torch.tensor([[0, 9]]), vocab_size=10)
     >>> rc.check_ids(torch.tensor([[0, 10]]), vocab_size=10)
     Traceback (most recent call last):
-    recollect.core.validate.ContractError: ids: ...
+    recollect.core.errors.ContractError: ids: ...
     """
     if ids.numel() == 0:
         return
@@ -160,7 +147,7 @@ def check_prefix(valid: Tensor) -> None:
     >>> rc.check_prefix(torch.tensor([[True, True, False]]))
     >>> rc.check_prefix(torch.tensor([[False, True, True]]))
     Traceback (most recent call last):
-    recollect.core.validate.ContractError: valid: ...
+    recollect.core.errors.ContractError: valid: ...
     """
     begins_again = valid[:, 1:] > valid[:, :-1]  # (B, T - 1)
     if begins_again.any():
@@ -184,18 +171,6 @@ def fill_invalid(t: Tensor, valid: Tensor | None) -> Tensor:
     if valid is None:
         return t
     return t.masked_fill(~valid.reshape(*valid.shape, *[1] * (t.dim() - 2)), 0)
-
-
-def check_choice(what: str, got: str, choices: Sequence[str]) -> None:
-    """Raise a ValueError for a word that is not among the choices."""
-    if got not in choices:
-        raise ValueError(f"{what}: got {got!r}, expected one of {', '.join(choices)}{nearest(got, choices)}")
-
-
-def nearest(name: str, names: Iterable[str]) -> str:
-    """Return '; did you mean …?' with the known names closest to an unknown one, or an empty string."""
-    close = difflib.get_close_matches(name, list(names), n=3, cutoff=0.5)
-    return f"; did you mean {' or '.join(close)}?" if close else ""
 
 
 def compute_dtype(x: Tensor) -> torch.dtype:

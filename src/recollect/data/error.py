@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from recollect.core.validate import nearest
+from recollect.core.errors import nearest
 
 Notify = Callable[[str], None]
 

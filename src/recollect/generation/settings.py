@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Literal
 
-from recollect.core.validate import ContractError
+from recollect.core.errors import ContractError
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,9 +19,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from recollect.core.errors import check_choice
 from recollect.core.memory import Layers, Memory
 from recollect.core.settings import setting
-from recollect.core.validate import ContractError, check_choice, fill_invalid
+from recollect.core.validate import ContractError, fill_invalid
 from recollect.layers.attention.alignment import make_alignment
 from recollect.layers.attention.attend import Attend
 from recollect.layers.attention.cross_attention import CrossAttention

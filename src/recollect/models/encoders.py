@@ -8,9 +8,9 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
 from recollect.core.compose import reverse_rows
+from recollect.core.errors import check_choice
 from recollect.core.layer import SequenceLayer
 from recollect.core.memory import Both, Layers
-from recollect.core.validate import check_choice
 from recollect.layers.attention.pooling import SelfAttentive
 from recollect.layers.pointwise import Embedding
 from recollect.layers.recurrent.recurrence import Hidden

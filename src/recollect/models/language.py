@@ -17,11 +17,12 @@ import torch
 from torch import Tensor, nn
 
 from recollect.core.compose import Stack
+from recollect.core.errors import check_choice, is_own
 from recollect.core.layer import SequenceLayer
 from recollect.core.memory import Layers, Memory
 from recollect.core.settings import setting
 from recollect.core.types import AnyLayer
-from recollect.core.validate import ContractError, check_choice
+from recollect.core.validate import ContractError
 from recollect.layers.attention.linear_attention import LinearAttention
 from recollect.layers.attention.self_attention import SelfAttention
 from recollect.layers.block import Block
@@ -35,7 +36,7 @@ from recollect.layers.recurrent.lstm import LSTM
 from recollect.layers.recurrent.recurrence import Recurrence
 from recollect.layers.recurrent.rnn import RNN
 from recollect.layers.ttt.layer import TTTMLP, TTTLinear
-from recollect.models.own import is_own, make_own
+from recollect.models.own import make_own
 
 RECURRENT: dict[str, type[Recurrence[Any]]] = {"rnn": RNN, "gru": GRU, "lstm": LSTM}
 BLOCKS = ("linear-attention", "transformer", "ttt-linear", "ttt-mlp")

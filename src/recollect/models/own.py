@@ -14,9 +14,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeAlias
 
+from recollect.core.errors import nearest
 from recollect.core.layer import SequenceLayer
 from recollect.core.types import AnyLayer
-from recollect.core.validate import nearest
 
 MakeLayer: TypeAlias = Callable[[int], AnyLayer]  # from the width of inputs and outputs to a layer
 
@@ -25,11 +25,6 @@ _layers: dict[str, MakeLayer] = {}
 
 class OwnCodeError(ValueError):
     """User code that cannot be used: the message names it and the reason."""
-
-
-def is_own(name: str) -> bool:
-    """Return whether a name is that of a user-defined class or function."""
-    return ":" in name
 
 
 def register_layer(make: MakeLayer, name: str | None = None) -> str:

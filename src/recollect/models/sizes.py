@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from recollect.core.validate import check_choice
+from recollect.core.errors import check_choice
 from recollect.models.captioning import CaptionConfig, count_caption_parameters
 from recollect.models.language import BLOCKS, LanguageConfig, count_parameters
 from recollect.models.translation import TranslationConfig, count_translation_parameters

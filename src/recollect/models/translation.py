@@ -16,10 +16,11 @@ from typing import Any, Literal, TypeAlias
 import torch
 from torch import Tensor
 
+from recollect.core.errors import check_choice
 from recollect.core.memory import Memory
 from recollect.core.settings import setting
 from recollect.core.types import AnyLayer
-from recollect.core.validate import ContractError, check_choice
+from recollect.core.validate import ContractError
 from recollect.layers.attention.alignment import make_alignment
 from recollect.layers.attention.attend import Attend
 from recollect.layers.attention.score import make_score

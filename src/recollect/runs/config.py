@@ -7,12 +7,11 @@ with the nearest name; one that a family does not use, an error with the familie
 from __future__ import annotations
 
 import json
-import math
-import re
 import shlex
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal, cast
 
+from recollect.core.errors import check_choice, is_own, nearest
 from recollect.core.settings import (
     CheckedSettings,
     SettingError,
@@ -24,8 +23,6 @@ from recollect.core.settings import (
 )
 from recollect.core.task import Task
 from recollect.core.types import JsonMapping, JsonObject
-from recollect.core.validate import check_choice, nearest
-from recollect.models.own import is_own
 from recollect.models.sizes import TARGETS
 from recollect.tasks.register import task_named
 from recollect.training.optimizer import ALGORITHMS, SCHEDULES, Optimizer
@@ -38,15 +35,6 @@ FLAGS = {
     "steps": "--steps",
     "seed": "--seed",
     "device": "--device",
-}
-SECONDS = {"seconds": 1, "minutes": 60, "hours": 3600}
-BUDGET_UNITS = {
-    "seconds": ("", "s", "sec", "secs", "second", "seconds"),
-    "minutes": ("m", "min", "mins", "minute", "minutes"),
-    "hours": ("h", "hour", "hours"),
-    "steps": ("step", "steps", "updates"),
-    "tokens": ("tok", "token", "tokens"),
-    "epochs": ("epoch", "epochs"),
 }
 OPTIMIZER = (  # the settings of `Optimizer`
     "optimiser",
@@ -212,17 +200,3 @@ def list_settings(task: str = "language", model: str | None = None) -> list[Json
         for declared, words, meaning in described(config)
         if declared.name in names
     ]
-
-
-def parse_budget(text: str) -> dict[str, float]:
-    """Return 30s, 5m, 1h, 2000steps, 1e6tokens or 3epochs as settings of the training; a number alone is seconds."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?(?:e\d+)?)\s*([a-z]*)", text.strip().lower())
-    unit = next((name for name, words in BUDGET_UNITS.items() if match and match[2] in words), None)
-    if match is None or unit is None or float(match[1]) == 0:
-        raise SettingError(
-            f"--budget: got {text!r}, expected 30s, 5m, 1h, 2000steps, 1e6tokens or 3epochs, more than 0"
-        )
-    number = float(match[1])
-    if unit in SECONDS:
-        return {"max_seconds": number * SECONDS[unit]}
-    return {"max_epochs": number} if unit == "epochs" else {f"max_{unit}": math.ceil(number)}

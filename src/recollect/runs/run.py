@@ -24,13 +24,14 @@ from typing import Any
 
 from torch import nn
 
+from recollect.core.errors import is_own
 from recollect.core.machine import choose_device
 from recollect.core.serialize import FileError, load_weights, save_weights, write_file
 from recollect.core.settings import SettingError
 from recollect.core.task import Assets, Prediction, Scores, Task
 from recollect.core.types import JsonMapping, JsonObject
 from recollect.data.error import DataError
-from recollect.models.own import MakeLayer, code_option, is_own, register_layer
+from recollect.models.own import MakeLayer, code_option, register_layer
 from recollect.runs.config import RunConfig
 from recollect.tasks.register import register_task
 from recollect.training.checkpoint import load_checkpoint, newest_checkpoint, read_state

@@ -14,14 +14,16 @@ from typing import Any, TypeAlias
 import torch
 from torch import nn
 
+from recollect.core.errors import is_own
 from recollect.core.machine import choose_device
 from recollect.core.serialize import WriteFailed
 from recollect.core.task import Dataset, Task
 from recollect.core.types import JsonObject
 from recollect.laws.check import LawBroken, check_layer
-from recollect.models.own import MakeLayer, OwnCodeError, is_own, load_name, make_own, register_layer
+from recollect.models.own import MakeLayer, OwnCodeError, load_name, make_own, register_layer
+from recollect.runs.budget import parse_budget
 from recollect.runs.card import write_card
-from recollect.runs.config import RunConfig, parse_budget
+from recollect.runs.config import RunConfig
 from recollect.runs.log import RunLog, check_tensorboard, open_tensorboard
 from recollect.runs.run import Run
 from recollect.tasks.register import guess_task, register_task

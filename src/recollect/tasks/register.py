@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import is_dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
-from recollect.core.task import Task
-from recollect.core.validate import nearest
-from recollect.models.own import is_own
+from recollect.core.errors import is_own, nearest
+
+if TYPE_CHECKING:
+    from recollect.core.task import Task
 
 HOMES = {  # imported when first used: the command line lists the names without importing torch
     "language": ("recollect.tasks.language", "LanguageTask"),
@@ -39,7 +40,7 @@ def task_named(name: str) -> type[Task]:
         return _own[name]
     if name in HOMES:
         module, kind = HOMES[name]
-        return cast(type[Task], getattr(import_module(module), kind))
+        return cast("type[Task]", getattr(import_module(module), kind))
     if is_own(name):
         raise ValueError(
             f"task: {name} is user code, which is never loaded without a request; "

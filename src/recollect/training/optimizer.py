@@ -10,7 +10,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from recollect.core.validate import check_choice
+from recollect.core.errors import check_choice
 
 ALGORITHMS = ("adamw", "sgd")
 SCHEDULES = ("constant", "cosine", "root", "step", "plateau")

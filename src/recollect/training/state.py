@@ -8,9 +8,9 @@ from typing import Any, Literal
 import torch
 
 from recollect.core.capture import Captured, Layout
+from recollect.core.errors import check_choice
 from recollect.core.memory import Memory
 from recollect.core.task import Batches, LossFunction
-from recollect.core.validate import check_choice
 from recollect.training.checkpoint import Progress
 from recollect.training.objective import NextSymbol
 from recollect.training.optimizer import Optimizer

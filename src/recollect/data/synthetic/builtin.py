@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from random import Random
 
-from recollect.core.validate import nearest
+from recollect.core.errors import nearest
 from recollect.data.error import DataError, Notify
 from recollect.data.synthetic.draw import arguments, below, check_size, distinct, pick
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from random import Random
 from typing import TypeVar
 
-from recollect.core.validate import nearest
+from recollect.core.errors import nearest
 from recollect.data.error import DataError
 
 T = TypeVar("T")

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import date, timedelta
 from random import Random
 
-from recollect.core.validate import nearest
+from recollect.core.errors import nearest
 from recollect.data.error import DataError
 from recollect.data.synthetic.draw import arguments, below, check_size, distinct, pick
 from recollect.data.synthetic.grammar import grammar

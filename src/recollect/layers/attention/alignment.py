@@ -13,9 +13,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from typing_extensions import Unpack
 
+from recollect.core.errors import check_choice
 from recollect.core.record import note
 from recollect.core.types import TensorOptions
-from recollect.core.validate import check_choice
 
 
 class Alignment(nn.Module):

@@ -14,8 +14,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from typing_extensions import Unpack
 
+from recollect.core.errors import check_choice
 from recollect.core.types import TensorOptions
-from recollect.core.validate import check_choice
 
 
 class Score(nn.Module):

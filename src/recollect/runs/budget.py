@@ -1,0 +1,32 @@
+"""The budget of a training as it is typed. torch is not imported: a mistake is reported at once."""
+
+from __future__ import annotations
+
+import math
+import re
+
+from recollect.core.settings import SettingError
+
+SECONDS = {"seconds": 1, "minutes": 60, "hours": 3600}
+BUDGET_UNITS = {
+    "seconds": ("", "s", "sec", "secs", "second", "seconds"),
+    "minutes": ("m", "min", "mins", "minute", "minutes"),
+    "hours": ("h", "hour", "hours"),
+    "steps": ("step", "steps", "updates"),
+    "tokens": ("tok", "token", "tokens"),
+    "epochs": ("epoch", "epochs"),
+}
+
+
+def parse_budget(text: str) -> dict[str, float]:
+    """Return 30s, 5m, 1h, 2000steps, 1e6tokens or 3epochs as settings of the training; a number alone is seconds."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?(?:e\d+)?)\s*([a-z]*)", text.strip().lower())
+    unit = next((name for name, words in BUDGET_UNITS.items() if match and match[2] in words), None)
+    if match is None or unit is None or not 0 < float(match[1]) < math.inf:
+        raise SettingError(
+            f"--budget: got {text!r}, expected 30s, 5m, 1h, 2000steps, 1e6tokens or 3epochs, more than 0"
+        )
+    number = float(match[1])
+    if unit in SECONDS:
+        return {"max_seconds": number * SECONDS[unit]}
+    return {"max_epochs": number} if unit == "epochs" else {f"max_{unit}": math.ceil(number)}
