@@ -91,7 +91,9 @@ def demo(
         typer.echo(f"\n{next_steps(outcome)}")
 
 
-Data = Annotated[str, typer.Argument(metavar="DATA", help="A file, folder, glob, - or a built-in such as python-docs.")]
+Data = Annotated[
+    list[str], typer.Argument(metavar="DATA...", help="Files, folders, globs, - or a built-in such as python-docs.")
+]
 RunFolder = Annotated[str, typer.Argument(metavar="RUN", help="A run's folder.")]
 
 
@@ -238,7 +240,9 @@ def resume(
 @app.command()
 def evaluate(
     run: RunFolder,
-    data: Annotated[str | None, typer.Argument(metavar="DATA", help="By default the run's own test part.")] = None,
+    data: Annotated[
+        list[str] | None, typer.Argument(metavar="DATA...", help="By default the run's own test part.")
+    ] = None,
     steps: Annotated[int | None, typer.Option(help="Symbols in a cold window, or in a target at most.")] = None,
     device: Device = "auto",
     model: Code = None,
@@ -246,7 +250,7 @@ def evaluate(
     as_json: AsJson = False,
 ) -> None:
     """Evaluate a run on DATA. 评估模型。"""
-    scores = _open(run, device, model, task).evaluate(data, steps)
+    scores = _open(run, device, model, task).evaluate(data or None, steps)
     if as_json:
         typer.echo(json.dumps({"run": run, **scores.as_json()}, ensure_ascii=False))
         return

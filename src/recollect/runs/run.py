@@ -31,8 +31,9 @@ from recollect.core.settings import SettingError
 from recollect.core.task import Assets, Prediction, Scores, Task
 from recollect.core.types import JsonMapping, JsonObject
 from recollect.data.error import DataError
+from recollect.data.names import Named, in_short, join_names
 from recollect.models.own import MakeLayer, code_option, register_layer
-from recollect.runs.config import RunConfig
+from recollect.runs.config import RunConfig, check_number
 from recollect.tasks.register import register_task
 from recollect.training.checkpoint import load_checkpoint, newest_checkpoint, read_state
 
@@ -143,7 +144,7 @@ class Run:
         data = data or self.task.open(source)
         if data.name != name:
             raise DataError(
-                f"{source}: not the data that {self.folder} was started on; restore them or train a new run"
+                f"{in_short(source)}: not the data that {self.folder} was started on; restore them or train a new run"
             )
         return data
 
@@ -182,12 +183,15 @@ class Run:
         task: Any = self.task
         return dict(task.attention(self.model, self.assets, source, target))
 
-    def evaluate(self, data: str | None = None, steps: int | None = None) -> Scores:
+    def evaluate(self, data: Named | None = None, steps: int | None = None) -> Scores:
         """Return every score on the run's own test part, or on other data, with their definitions."""
         if steps is not None and steps < 1:
             raise SettingError(f"--steps: got {steps}, expected at least 1")
-        dataset = self.dataset() if data is None else self.task.read(data, self.assets)
-        return self.task.evaluate(self.model, dataset, self.assets, steps)
+        if data is None:
+            return self.task.evaluate(self.model, self.dataset(), self.assets, steps)
+        named = join_names(data)
+        check_number(type(self.task), named)
+        return self.task.evaluate(self.model, self.task.read(named, self.assets), self.assets, steps)
 
     # ---- the folder -------------------------------------------------------------------------------
 
