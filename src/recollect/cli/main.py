@@ -12,6 +12,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from recollect.core.threads import fitting_threads, note_start
 from recollect.models.line import LINE
 from recollect.version import __version__
 
@@ -281,15 +282,16 @@ def generate(
     """Continue a prompt with a run. 续写一段文字。"""
     settings: dict[str, Any] = {"tokens": tokens, "greedy": greedy, "temperature": temperature, "seed": seed}
     settings |= {"top_k": top_k, "top_p": top_p, "min_p": min_p, "repetition_penalty": repetition_penalty}
-    chunks = _open(run, device, model, None).stream(prompt, stop or [], **settings)
-    if as_json:
-        typer.echo(json.dumps({"prompt": prompt, "text": "".join(chunks)}, ensure_ascii=False))
-        return
-    sys.stdout.write(prompt)
-    for chunk in chunks:
-        sys.stdout.write(chunk)
-        sys.stdout.flush()
-    sys.stdout.write("\n")
+    with fitting_threads(_notice):
+        chunks = _open(run, device, model, None).stream(prompt, stop or [], **settings)
+        if as_json:
+            typer.echo(json.dumps({"prompt": prompt, "text": "".join(chunks)}, ensure_ascii=False))
+            return
+        sys.stdout.write(prompt)
+        for chunk in chunks:
+            sys.stdout.write(chunk)
+            sys.stdout.flush()
+        sys.stdout.write("\n")
 
 
 @app.command()
@@ -395,6 +397,7 @@ def _refuse(problem: str, next_command: str) -> None:
 
 def main() -> None:
     """Run the command line; exit with 2 for bad input, 1 for a failed run, 130 for Ctrl-C."""
+    note_start()
     try:
         app(prog_name="recollect")
     except (ValueError, AssertionError) as error:  # a LawBroken is an AssertionError

@@ -12,6 +12,7 @@ from torch import nn
 
 from recollect.core.machine import available_memory, choose_device, describe, forget_peak, peak_memory
 from recollect.core.task import Dataset, Task
+from recollect.core.threads import fitting_threads
 from recollect.core.types import JsonObject
 from recollect.data.names import in_short
 from recollect.runs.config import RunConfig
@@ -43,7 +44,8 @@ def forecast(config: RunConfig, seconds: float = 2.0) -> JsonObject:
     if least > available:
         return _refused(facts, config, f"weights and gradients alone take {bytes_in_words(least)}")
     try:
-        return facts | _measured(config, task, task.build(model_config).to(device), dataset, seconds)
+        with fitting_threads(lambda text: None):  # as the training would compute
+            return facts | _measured(config, task, task.build(model_config).to(device), dataset, seconds)
     except (RuntimeError, MemoryError) as error:
         if "allocate" not in str(error) and not isinstance(error, torch.OutOfMemoryError):
             raise

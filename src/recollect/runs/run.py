@@ -29,6 +29,7 @@ from recollect.core.machine import choose_device
 from recollect.core.serialize import FileError, load_weights, save_weights, write_file
 from recollect.core.settings import SettingError
 from recollect.core.task import Assets, Prediction, Scores, Task
+from recollect.core.threads import fitting_threads
 from recollect.core.types import JsonMapping, JsonObject
 from recollect.data.error import DataError
 from recollect.data.names import Named, in_short, join_names
@@ -166,7 +167,8 @@ class Run:
 
         `temperature`, `top_k`, `top_p`, `min_p`, `repetition_penalty`, `greedy` and `seed` are as in `Settings`.
         """
-        return prompt + "".join(self.stream(prompt, stop, tokens=tokens, **settings))
+        with fitting_threads(self.notice):
+            return prompt + "".join(self.stream(prompt, stop, tokens=tokens, **settings))
 
     def predict(self, inputs: Any, **settings: Any) -> list[Prediction]:
         """Return the model's predictions for inputs: translations of lines, captions of pictures."""
@@ -176,7 +178,8 @@ class Run:
                 f"{self.folder}: a run of the task {self.task.name} continues a prompt; "
                 f"try: recollect generate {self.folder} TEXT"
             )
-        return list(predict(self.model, self.assets, inputs, **settings))
+        with fitting_threads(self.notice):
+            return list(predict(self.model, self.assets, inputs, **settings))
 
     def attention(self, source: str, target: str) -> JsonObject:
         """Return the attention weights from each symbol of a target to each of a source, where the task has them."""
@@ -187,11 +190,12 @@ class Run:
         """Return every score on the run's own test part, or on other data, with their definitions."""
         if steps is not None and steps < 1:
             raise SettingError(f"--steps: got {steps}, expected at least 1")
-        if data is None:
-            return self.task.evaluate(self.model, self.dataset(), self.assets, steps)
-        named = join_names(data)
-        check_number(type(self.task), named)
-        return self.task.evaluate(self.model, self.task.read(named, self.assets), self.assets, steps)
+        with fitting_threads(self.notice):
+            if data is None:
+                return self.task.evaluate(self.model, self.dataset(), self.assets, steps)
+            named = join_names(data)
+            check_number(type(self.task), named)
+            return self.task.evaluate(self.model, self.task.read(named, self.assets), self.assets, steps)
 
     # ---- the folder -------------------------------------------------------------------------------
 

@@ -18,6 +18,7 @@ from recollect.core.errors import is_own
 from recollect.core.machine import choose_device
 from recollect.core.serialize import WriteFailed
 from recollect.core.task import Dataset, Task
+from recollect.core.threads import fitting_threads, pace
 from recollect.core.types import JsonObject
 from recollect.data.names import Named, join_names, split_names
 from recollect.data.text.source import to_stderr
@@ -113,7 +114,7 @@ def begin(config: RunConfig, run: Run, report: Report) -> bool:
     if config.training.tensorboard:
         check_tensorboard()
     run.check_place()
-    with run.lock():
+    with run.lock(), fitting_threads(run.notice):
         task = config.make_task()
         dataset = task.open(config.data)
         torch.manual_seed(config.training.seed)
@@ -136,7 +137,7 @@ def resume(
         run.extend(parse_budget(budget))
     config = run.config()
     target = choose_device(device or config.training.device)
-    with run.lock():
+    with run.lock(), fitting_threads(notice):
         dataset = run.dataset()
         torch.manual_seed(config.training.seed)  # for a run that stopped before its first checkpoint, and starts again
         model = run.build().to(target)
@@ -183,6 +184,7 @@ def _learn(config: RunConfig, run: Run, state: TrainingState, dataset: Dataset, 
     log = RunLog(run, partial(task.sample, dataset=dataset), report, scalars)
 
     def note(row: JsonObject) -> None:
+        pace()
         done = state.progress
         carried = None if state.memory is None else state.memory.nbytes
         log.add(row, model, share=plan.budget.spent(done), best=done.best, memory_bytes=carried)
