@@ -1,4 +1,4 @@
-"""How many threads compute: as many as there are cores that other programs leave free, looked at as a run goes on.
+"""How many threads compute: as many as there are cores that other programs leave free, measured during the run.
 
 torch's OpenMP threads wait for each other at the end of every operation. If one of them shares its core with another
 program, the others wait for it at every step, and two threads are slower than one. So the load is read from /proc/stat
