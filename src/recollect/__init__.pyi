@@ -91,7 +91,9 @@ from recollect.layers.attention.self_attention import (
 )
 from recollect.layers.block import Block as Block
 from recollect.layers.convolution import Convolution as Convolution
+from recollect.layers.crf import CRF as CRF
 from recollect.layers.decoder_block import DecoderBlock as DecoderBlock, Decoding as Decoding
+from recollect.layers.filters import Filters as Filters
 from recollect.layers.ngram.markov import Markov as Markov
 from recollect.layers.ngram.recent import Recent as Recent
 from recollect.layers.ngram.window import Window as Window
@@ -103,6 +105,7 @@ from recollect.layers.pointwise import (
     Linear as Linear,
     RMSNorm as RMSNorm,
 )
+from recollect.layers.pools import AttentionPool as AttentionPool, MaxPool as MaxPool, MeanPool as MeanPool
 from recollect.layers.positions import Position as Position, Positions as Positions
 from recollect.layers.recurrent.gru import GRU as GRU
 from recollect.layers.recurrent.lstm import LSTM as LSTM
@@ -110,10 +113,13 @@ from recollect.layers.recurrent.numpy_rnn import NumpyRNN as NumpyRNN
 from recollect.layers.recurrent.recurrence import Hidden as Hidden, HiddenCell as HiddenCell
 from recollect.layers.recurrent.rnn import RNN as RNN
 from recollect.layers.recurrent.torch_bridge import RecurrentStack as RecurrentStack
+from recollect.layers.spelling import SpelledEmbedding as SpelledEmbedding
 from recollect.layers.ttt.layer import TTTMLP as TTTMLP, FastWeights as FastWeights, TTTLinear as TTTLinear
 from recollect.models.captioning import CaptionConfig as CaptionConfig, Captioner as Captioner
+from recollect.models.classification import Classifier as Classifier, ClassifierConfig as ClassifierConfig
 from recollect.models.language import LanguageConfig as LanguageConfig, LanguageModel as LanguageModel
 from recollect.models.masked import MaskedConfig as MaskedConfig, MaskedModel as MaskedModel
+from recollect.models.tagging import Tagger as Tagger, TaggerConfig as TaggerConfig
 from recollect.models.task_model import LastStep as LastStep, LearnedQuery as LearnedQuery, TaskModel as TaskModel
 from recollect.models.translation import TranslationConfig as TranslationConfig, Translator as Translator
 from recollect.runs.run import Run as Run, load as load

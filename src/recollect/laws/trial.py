@@ -203,7 +203,8 @@ def poisoned(x: Tensor, valid: Tensor) -> Tensor:
     """Return x with NaN (for ids: another id) where it is not valid."""
     if x.is_floating_point():
         return x.masked_fill(~valid.unsqueeze(-1), torch.nan)
-    return torch.where(valid, x, 0 if x.numel() == 0 else x.max())
+    real = valid.reshape(*valid.shape, *[1] * (x.dim() - 2))  # a step may have several ids
+    return torch.where(real, x, 0 if x.numel() == 0 else x.max())
 
 
 def gradients(layer: Layer, read: Read, x: Tensor, memory: Memory, valid: Tensor | None) -> dict[str, Tensor]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -96,10 +96,11 @@ class LanguageConfig:
     kv_heads: int | None = setting(None, least=1, help="transformer: heads of keys and values; None: as many as heads")
     rotary_base: float = setting(ROTARY_BASE, above=0.0, help="transformer: base of the rotary positions' angles")
     start: float | None = setting(None, above=0.0, help="draw all weights uniformly from ±start")
+    families: ClassVar[tuple[str, ...]] = FAMILIES
 
     def __post_init__(self) -> None:
         if not is_own(self.family):
-            check_choice("family", self.family, FAMILIES)
+            check_choice("family", self.family, self.families)
         for name in ("width", "layers", "heads", "convolution", "mini_batch"):
             if getattr(self, name) < 1:
                 raise ContractError(name, getattr(self, name), "at least 1")
@@ -199,17 +200,17 @@ def build_body(config: LanguageConfig) -> AnyLayer:
     bottom = Embedding(config.vocab_size, config.width)
     has_bias = config.bias if config.head_bias is None else config.head_bias
     top = Linear(config.width, config.vocab_size, bias=has_bias)
-    body = Stack(bottom, *_middle(config), top)
+    body = Stack(bottom, *hidden_layers(config), top)
     if config.family in BLOCKS:
-        _initialise(body, config.layers)
+        initialise(body, config.layers)
     elif config.start is not None:
         for p in body.parameters():
             nn.init.uniform_(p, -config.start, config.start)
     return body
 
 
-def _middle(config: LanguageConfig) -> list[AnyLayer]:
-    """Return the layers between embedding and output."""
+def hidden_layers(config: LanguageConfig, *, causal: bool = True) -> list[AnyLayer]:
+    """Return the layers between embedding and output; without `causal` attention is to the whole sequence."""
     width = config.width
     drop = [Dropout(width, config.dropout)] if config.dropout else []
     if config.family not in BLOCKS:
@@ -219,7 +220,7 @@ def _middle(config: LanguageConfig) -> list[AnyLayer]:
     norm: dict[str, Any] = {"eps": config.eps, "bias": config.bias}
     blocks = []
     for _ in range(config.layers):
-        mixer = _mixer(config)
+        mixer = _mixer(config, causal)
         feed_forward = FeedForward(
             width, config.hidden, activation=config.activation, bias=config.bias, dropout=config.dropout
         )
@@ -227,7 +228,7 @@ def _middle(config: LanguageConfig) -> list[AnyLayer]:
     return [*positions, *drop, *blocks, make_norm(config.norm_kind, width, **norm)]
 
 
-def _mixer(config: LanguageConfig) -> AnyLayer:
+def _mixer(config: LanguageConfig, causal: bool = True) -> AnyLayer:
     width, heads = config.width, config.heads
     if is_own(config.family):
         return make_own(config.family, width)
@@ -239,6 +240,7 @@ def _mixer(config: LanguageConfig) -> AnyLayer:
         return SelfAttention(
             width,
             heads,
+            causal=causal,
             window=config.window,
             kv_heads=config.kv_heads,
             positions="rotary" if config.max_length is None else None,
@@ -254,7 +256,7 @@ def _mixer(config: LanguageConfig) -> AnyLayer:
     return Stack(neighbours, kind(width, heads, mini_batch=config.mini_batch, rotary=True))
 
 
-def _initialise(body: Stack, layers: int) -> None:
+def initialise(body: nn.Module, layers: int) -> None:
     """Draw weights from N(0, 0.02²), those before a residual connection divided by √(2 · layers), as GPT-2 does."""
     for name, module in body.named_modules():
         if isinstance(module, nn.Linear | nn.Embedding):

@@ -8,10 +8,12 @@ from typing import Any, TypeVar
 
 from recollect.core.errors import check_choice
 from recollect.models.captioning import CaptionConfig, count_caption_parameters
+from recollect.models.encoding import EncoderConfig, count_encoder_parameters
 from recollect.models.language import BLOCKS, LanguageConfig, count_parameters
 from recollect.models.translation import TranslationConfig, count_translation_parameters
 
 C = TypeVar("C")
+Encoding = TypeVar("Encoding", bound=EncoderConfig)
 
 TARGETS = {"tiny": 250_000, "small": 2_000_000, "base": 10_000_000}  # parameters, embeddings included
 BLOCKS_OF = {"tiny": 2, "small": 3, "base": 6}
@@ -96,6 +98,18 @@ def sized_captioner(
     if own is None:
         wide = _widest(lambda n: replace(wide, hidden=n), TARGETS[size], count)
     return _checked(wide, TARGETS[size], count(wide), target_vocab)
+
+
+def sized_encoder(config: type[Encoding], family: str, vocab_size: int, size: str = "tiny", **options: Any) -> Encoding:
+    """Return a classifier's or tagger's config with the size's number of parameters in its layers, or less."""
+    check_choice("size", size, tuple(TARGETS))
+    is_blocks = family in (*BLOCKS, "bert")
+    layers = 1 if family in ("window", "per-word", "cnn") else (BLOCKS_OF if is_blocks else RECURRENT_LAYERS)[size]
+    made = config(family, vocab_size, **{"layers": layers, **options})
+    if "width" in options or family in ("majority", "bag-of-words"):
+        return made
+    step = 2 * made.heads if is_blocks else 4  # a quarter of a word's vector may be its letters
+    return _widest(lambda n: replace(made, width=n * step), TARGETS[size], count_encoder_parameters)
 
 
 def _widest(make: Callable[[int], C], target: int, count: Callable[[C], int]) -> C:

@@ -15,7 +15,6 @@ from recollect.core.machine import describe
 from recollect.core.serialize import write_file
 from recollect.core.task import About
 from recollect.core.types import JsonObject
-from recollect.data.names import in_short
 from recollect.models.line import Station, station_of
 from recollect.runs.config import UNITS
 from recollect.runs.log import figure_of
@@ -31,7 +30,7 @@ def write_card(run: Run, model: Any, about: About, device: torch.device, best_st
     """Write README.md, in English and in Chinese."""
     facts = gather(run, model, about, device, best_step)
     config = facts["config"]
-    heading = f"# {config.family}, {config.size}, {code(in_short(config.data))}"
+    heading = f"# {config.family}, {config.size}, {code(config.data)}"
     text = "\n".join([heading, "", *_english(facts), *_chinese(facts)])
     write_file(run.folder / "README.md", text.encode())
 
@@ -92,12 +91,16 @@ def _english(facts: JsonObject) -> list[str]:
     about: About = facts["about"]
     step, loss = facts["best"]
     idea = "" if station is None else f" Its idea ({station.year}, {station.paper}): it {station.idea['en']}."
-    bits = f", {loss / math.log(2):.4f} bits per character" if about.symbols == "char" else ""
+    bits = (
+        f", {loss / math.log(2):.4f} bits per character"
+        if about.symbols == "char" and facts["figure"] == "loss"
+        else ""
+    )
     unit = " nats per symbol" if facts["figure"] == "loss" else ""
     read, memory = next(iter(about.memory.items()))
     rows = {
         "parameters": f"{facts['parameters']:,}",
-        "data": f"{code(in_short(facts['config'].data))}, {about.symbols} symbols, vocabulary {about.vocabulary:,}",
+        "data": f"{code(facts['config'].data)}, {about.symbols} symbols, vocabulary {about.vocabulary:,}",
         "parts": "train {:,}, validation {:,}, test {:,} {}".format(*about.parts, about.unit["en"]),
         "budget": _budget(facts["training"]),
         "spent": "{step:,} updates, {tokens:,} symbols, {time} of training".format(**_spent(facts)),
@@ -126,7 +129,7 @@ def _chinese(facts: JsonObject) -> list[str]:
     about: About = facts["about"]
     step, loss = facts["best"]
     idea = "" if station is None else f"核心思想（{station.year}，{station.paper}）：{station.idea['zh']}。"
-    bits = f"，每字符 {loss / math.log(2):.4f} 比特" if about.symbols == "char" else ""
+    bits = f"，每字符 {loss / math.log(2):.4f} 比特" if about.symbols == "char" and facts["figure"] == "loss" else ""
     name = f"最佳验证 {facts['figure']}"
     value = f"{loss:.4f}"
     if facts["figure"] == "loss":
@@ -135,7 +138,7 @@ def _chinese(facts: JsonObject) -> list[str]:
     read, memory = next(iter(about.memory.items()))
     rows = {
         "参数量": f"{facts['parameters']:,}",
-        "数据": f"{code(in_short(facts['config'].data))}，按 {about.symbols} 切分，词表大小 {about.vocabulary:,}",
+        "数据": f"{code(facts['config'].data)}，按 {about.symbols} 切分，词表大小 {about.vocabulary:,}",
         "划分": "训练 {:,}、验证 {:,}、测试 {:,} {}".format(*about.parts, about.unit["zh"]),
         "预算": _budget(facts["training"]),
         "实际用量": "{step:,} 次更新，{tokens:,} 个符号，训练用时 {time}".format(**_spent(facts)),

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from functools import cached_property
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -29,12 +30,10 @@ from recollect.core.machine import choose_device
 from recollect.core.serialize import FileError, load_weights, save_weights, write_file
 from recollect.core.settings import SettingError
 from recollect.core.task import Assets, Prediction, Scores, Task
-from recollect.core.threads import fitting_threads
 from recollect.core.types import JsonMapping, JsonObject
 from recollect.data.error import DataError
-from recollect.data.names import Named, in_short, join_names
 from recollect.models.own import MakeLayer, code_option, register_layer
-from recollect.runs.config import RunConfig, check_number
+from recollect.runs.config import RunConfig
 from recollect.tasks.register import register_task
 from recollect.training.checkpoint import load_checkpoint, newest_checkpoint, read_state
 
@@ -145,7 +144,7 @@ class Run:
         data = data or self.task.open(source)
         if data.name != name:
             raise DataError(
-                f"{in_short(source)}: not the data that {self.folder} was started on; restore them or train a new run"
+                f"{source}: not the data that {self.folder} was started on; restore them or train a new run"
             )
         return data
 
@@ -167,8 +166,7 @@ class Run:
 
         `temperature`, `top_k`, `top_p`, `min_p`, `repetition_penalty`, `greedy` and `seed` are as in `Settings`.
         """
-        with fitting_threads(self.notice):
-            return prompt + "".join(self.stream(prompt, stop, tokens=tokens, **settings))
+        return prompt + "".join(self.stream(prompt, stop, tokens=tokens, **settings))
 
     def predict(self, inputs: Any, **settings: Any) -> list[Prediction]:
         """Return the model's predictions for inputs: translations of lines, captions of pictures."""
@@ -178,24 +176,24 @@ class Run:
                 f"{self.folder}: a run of the task {self.task.name} continues a prompt; "
                 f"try: recollect generate {self.folder} TEXT"
             )
-        with fitting_threads(self.notice):
-            return list(predict(self.model, self.assets, inputs, **settings))
+        for name in settings:
+            if name not in signature(predict).parameters:
+                raise SettingError(
+                    f"--{name}: got {settings[name]}, but predict has no setting {name!r} in {self.task.name}"
+                )
+        return list(predict(self.model, self.assets, inputs, **settings))
 
     def attention(self, source: str, target: str) -> JsonObject:
         """Return the attention weights from each symbol of a target to each of a source, where the task has them."""
         task: Any = self.task
         return dict(task.attention(self.model, self.assets, source, target))
 
-    def evaluate(self, data: Named | None = None, steps: int | None = None) -> Scores:
+    def evaluate(self, data: str | None = None, steps: int | None = None) -> Scores:
         """Return every score on the run's own test part, or on other data, with their definitions."""
         if steps is not None and steps < 1:
             raise SettingError(f"--steps: got {steps}, expected at least 1")
-        with fitting_threads(self.notice):
-            if data is None:
-                return self.task.evaluate(self.model, self.dataset(), self.assets, steps)
-            named = join_names(data)
-            check_number(type(self.task), named)
-            return self.task.evaluate(self.model, self.task.read(named, self.assets), self.assets, steps)
+        dataset = self.dataset() if data is None else self.task.read(data, self.assets)
+        return self.task.evaluate(self.model, dataset, self.assets, steps)
 
     # ---- the folder -------------------------------------------------------------------------------
 

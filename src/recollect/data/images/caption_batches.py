@@ -9,7 +9,8 @@ from typing import Any
 import torch
 
 from recollect.data.images.captions import CaptionPart
-from recollect.data.pairs.pair_batches import Numbers, PairBatch, PairBatches, gather_pairs
+from recollect.data.pairs.pair_batches import PairBatch, PairBatches, gather_pairs
+from recollect.data.rounds import Numbers
 
 
 class CaptionBatches:

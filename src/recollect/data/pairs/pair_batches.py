@@ -1,22 +1,19 @@
-"""Batches of pairs of similar length, epoch after epoch; the position can be saved and resumed."""
+"""Batches of pairs of similar length, epoch after epoch."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils._pytree import register_dataclass
 
 from recollect.core.memory import pad_axis
 from recollect.data.error import DataError
 from recollect.data.pairs.pair_rows import PairPart, RaggedArray
-
-Numbers = NDArray[np.int64]
+from recollect.data.rounds import Numbers, Rounds
 
 
 @dataclass(frozen=True)
@@ -39,12 +36,11 @@ class PairBatch:
 register_dataclass(PairBatch)
 
 
-class PairBatches:
+class PairBatches(Rounds[PairBatch]):
     """Every pair once an epoch, in an order that is drawn for each epoch.
 
     Batches have `batch_size` pairs, or as many as fit into `tokens` symbols, with both sides, `begin` and padding
-    counted; a longer pair is a batch of its own. Pairs are shuffled and then sorted by length, so that pairs of equal
-    length are grouped differently in every epoch, and the batches are shuffled again.
+    counted; a longer pair is a batch of its own.
     """
 
     def __init__(
@@ -61,41 +57,20 @@ class PairBatches:
             raise DataError("got 0 pairs, expected 1 or more; give pairs to train on")
         self.part, self.begin, self.end = part, begin, end
         self.tokens, self.batch_size = tokens, batch_size
-        self.draw = np.random.default_rng(seed)
-        self.epoch, self.place = 0, 0  # finished epochs, and finished batches of this one
-        self.before = self.draw.bit_generator.state  # the random state at the start of this epoch
-        self.round = self._begin_round()
+        super().__init__(len(part), seed)
 
     @property
     def predicted(self) -> int:
         """Number of symbols predicted in one epoch: the targets, and the end of each."""
         return int(self.part.targets.lengths.sum()) + len(self.part)
 
-    def __iter__(self) -> Iterator[PairBatch]:
-        """Yield batches from the current position on, epoch after epoch."""
-        while True:
-            if self.place == len(self.round):
-                self.epoch, self.place = self.epoch + 1, 0
-                self.before = self.draw.bit_generator.state
-                self.round = self._begin_round()
-            numbers = self.round[self.place]
-            self.place += 1
-            yield gather_pairs(self.part, numbers, self.begin, self.end)
+    def groups(self, shuffled: Numbers) -> list[Numbers]:
+        """Return groups of pairs of similar length."""
+        return groups_by_length(self.part, shuffled, self.tokens, self.batch_size)
 
-    def _begin_round(self) -> list[Numbers]:
-        shuffled = self.draw.permutation(len(self.part))
-        groups = groups_by_length(self.part, shuffled, self.tokens, self.batch_size)
-        return [groups[number] for number in self.draw.permutation(len(groups))]
-
-    def state(self) -> dict[str, Any]:
-        """Return the position: the epoch, its finished batches, and the random state at its start."""
-        return {"epoch": self.epoch, "place": self.place, "draw": self.before}
-
-    def load_state(self, state: dict[str, Any]) -> None:
-        """Resume from a position."""
-        self.epoch, self.place, self.before = state["epoch"], state["place"], state["draw"]
-        self.draw.bit_generator.state = self.before
-        self.round = self._begin_round()
+    def gather(self, numbers: Numbers) -> PairBatch:
+        """Return a group as a batch."""
+        return gather_pairs(self.part, numbers, self.begin, self.end)
 
 
 def groups_by_length(

@@ -1,0 +1,1 @@
+"""Texts with labels, and words with tags, to batches."""

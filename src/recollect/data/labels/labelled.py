@@ -1,0 +1,257 @@
+"""Labelled data: texts with one label, or words with a tag each, as ids in three parts."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+
+from recollect.core.errors import nearest
+from recollect.core.serialize import write_file
+from recollect.data.error import DataError
+from recollect.data.labels.label_files import Column, LabelledText, read_texts
+from recollect.data.labels.tag_files import UNTAGGED, TaggedWords, read_tagged
+from recollect.data.labels.tag_schemes import fault_in, find_scheme, spans_of, with_scheme
+from recollect.data.labels.word_coder import WordCoder
+from recollect.data.text.line_tokenizer import is_mostly_han
+from recollect.data.text.source import to_stderr
+from recollect.data.text.tokenizer import Ids
+
+PARTS = ("train", "valid", "test")
+SHARE = 10  # one example in SHARE is held out for each part that is not given
+LEAST = 10  # examples to train, validate and test on
+SHOWN = 10  # labels that an error lists
+
+E = TypeVar("E", LabelledText, TaggedWords)
+
+
+@dataclass(frozen=True)
+class LabelNames:
+    """The labels by number, and the scheme of tags of spans, as a file of the run."""
+
+    names: tuple[str, ...]
+    scheme: str | None = None
+    _numbers: dict[str, int] = field(default_factory=dict, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        self._numbers.update({name: i for i, name in enumerate(self.names)})
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def number(self, name: str, where: str) -> int:
+        """Return a label's number, −1 for an untagged word; raise a DataError for one unseen in training."""
+        if name == UNTAGGED:
+            return -1
+        if name not in self._numbers:
+            known = ", ".join(self.names[:SHOWN]) + (", …" if len(self.names) > SHOWN else "")
+            near = nearest(name, self.names)
+            raise DataError(f"{where}: label {name!r} does not occur in the training part, which has {known}{near}")
+        return self._numbers[name]
+
+    def save(self, path: str | Path) -> None:
+        """Write it as JSON."""
+        write_file(Path(path), json.dumps({"names": self.names, "scheme": self.scheme}, ensure_ascii=False).encode())
+
+    @classmethod
+    def load(cls, path: str | Path) -> LabelNames:
+        """Read it back."""
+        saved = json.loads(Path(path).read_text(encoding="utf-8"))
+        return cls(tuple(saved["names"]), saved["scheme"])
+
+
+@dataclass(frozen=True)
+class LabelPart:
+    """Examples by number: ids, the numbers of their labels, and their text."""
+
+    ids: Sequence[Ids]  # (T,) or (T, 1 + L) each
+    targets: Sequence[Ids]  # one for each text, or for each word; −1: none
+    texts: Sequence[str]
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @property
+    def predicted(self) -> int:
+        """Number of labels, or of tags."""
+        return sum(int((one >= 0).sum()) for one in self.targets)
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """A tokenizer and labels, both of the training part, and three parts."""
+
+    tokenizer: WordCoder
+    labels: LabelNames
+    train: LabelPart
+    valid: LabelPart
+    test: LabelPart
+    name: str  # a hash of the examples and of what decides their ids
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """How texts become ids; a given `coder`, as that of a trained model, is used as it is."""
+
+    tokenizer: str | None = None
+    vocab_size: int | None = None
+    least: int = 1
+    lowercase: bool = False
+    spelled: bool = False
+    coder: WordCoder | None = None
+
+    def learn(self, texts: Sequence[str], kind: str) -> WordCoder:
+        """Return the given coder, or learn one from the training part."""
+        if self.coder is not None:
+            return self.coder
+        return WordCoder.learn(
+            self.tokenizer or kind,
+            lambda: texts,
+            vocab_size=self.vocab_size,
+            least=self.least,
+            lowercase=self.lowercase,
+            spelled=self.spelled,
+        )
+
+
+def load_texts(
+    data: str,
+    vocabulary: Vocabulary,
+    *,
+    text: Column = None,
+    label: Column = None,
+    valid: str | None = None,
+    test: str | None = None,
+) -> Labelled:
+    """Return texts with labels; parts that are not given are drawn from DATA, a tenth each."""
+    given = {part: list(read_texts(name, text, label)) for part, name in _given(data, valid, test).items()}
+    parts = _divided(given, data, lambda one: one.text)
+    names = _names((one.label for one in parts["train"]), data)
+    texts = [one.text for one in parts["train"]]
+    coder = vocabulary.learn(texts, "char" if is_mostly_han("".join(texts[:1000])) else "word")
+    encoded = {part: encode_texts(rows, coder, names) for part, rows in parts.items()}
+    return Labelled(coder, names, **encoded, name=_digest(parts, vocabulary, names))
+
+
+def load_tags(
+    data: str,
+    vocabulary: Vocabulary,
+    *,
+    text: Column = None,
+    label: Column = None,
+    valid: str | None = None,
+    test: str | None = None,
+    scheme: str | None = None,
+    convert: str | None = None,
+) -> Labelled:
+    """Return words with tags; `scheme` is checked, `convert` is the scheme to train in."""
+    given = {part: list(read_tagged(name, text, label)) for part, name in _given(data, valid, test).items()}
+    found = scheme or find_scheme(one.tags for rows in given.values() for one in rows)
+    if scheme is not None:
+        for one in (one for rows in given.values() for one in rows):
+            _check_scheme(one, scheme)
+    if convert is not None and found is not None:
+        given = {part: [_converted(one, convert) for one in rows] for part, rows in given.items()}
+    parts = _divided(given, data, lambda one: " ".join(one.words))
+    names = _names((tag for one in parts["train"] for tag in one.tags), data)
+    names = LabelNames(names.names, None if found is None else convert or found)
+    coder = vocabulary.learn([" ".join(one.words) for one in parts["train"]], "space")
+    encoded = {part: encode_tagged(rows, coder, names) for part, rows in parts.items()}
+    return Labelled(coder, names, **encoded, name=_digest(parts, vocabulary, names))
+
+
+def encode_texts(rows: Iterable[LabelledText], coder: WordCoder, names: LabelNames) -> LabelPart:
+    """Return texts as ids; an empty one, or one with an unknown label, raises a DataError."""
+    ids: list[Ids] = []
+    targets: list[Ids] = []
+    texts: list[str] = []
+    for one in rows:
+        targets.append(np.array([names.number(one.label, one.where)]))
+        ids.append(coder.encode(one.text))
+        texts.append(one.text)
+        if not len(ids[-1]):
+            raise DataError(f"{one.where}: no symbol is left of the text {one.text[:40]!r}; remove the row")
+    return LabelPart(ids, targets, texts)
+
+
+def encode_tagged(rows: Iterable[TaggedWords], coder: WordCoder, names: LabelNames) -> LabelPart:
+    """Return words as ids; an unknown tag raises a DataError."""
+    ids: list[Ids] = []
+    targets: list[Ids] = []
+    texts: list[str] = []
+    for one in rows:
+        targets.append(np.array([names.number(tag, f"{one.where}, word {i}") for i, tag in enumerate(one.tags, 1)]))
+        ids.append(coder.encode_words(one.words))
+        texts.append(" ".join(one.words))
+        if len(ids[-1]) != len(one.words):
+            raise DataError(
+                f"{one.where}: got {len(ids[-1])} symbols of {len(one.words)} words; tags need --tokenizer space"
+            )
+    return LabelPart(ids, targets, texts)
+
+
+def _given(data: str, valid: str | None, test: str | None) -> dict[str, str]:
+    return {part: name for part, name in zip(PARTS, (data, valid, test), strict=True) if name is not None}
+
+
+def _divided(given: dict[str, list[E]], data: str, text_of: Callable[[E], str]) -> dict[str, list[E]]:
+    """Return the three parts: given ones as they are, others drawn from the training part without its texts."""
+    rows = given["train"]
+    if len(rows) < LEAST and len(given) < len(PARTS):
+        raise DataError(f"{data}: got {len(rows)} examples, expected {LEAST} or more to train, validate and test on")
+    for part, own in given.items():
+        if not own:
+            raise DataError(f"{part}: no examples in it; give a file with at least one")
+    drawn = np.random.default_rng(0).permutation(len(rows))
+    size = max(len(rows) // SHARE, 1)
+    held: dict[str, list[E]] = {}
+    for part in [part for part in PARTS if part not in given]:
+        held[part] = [rows[i] for i in drawn[:size]]
+        drawn = drawn[size:]
+    train = [rows[i] for i in sorted(drawn)]
+    seen = {text_of(one) for one in train}
+    for part, own in held.items():
+        held[part] = [one for one in own if text_of(one) not in seen] or own
+    for part, own in given.items():
+        both = 0 if part == "train" else sum(text_of(one) in seen for one in own)
+        if both:
+            to_stderr(f"{part}: {both} of {len(own)} texts also occur in the training part")
+    return {**{part: given[part] for part in given if part != "train"}, **held, "train": train}
+
+
+def _names(labels: Iterable[str], data: str) -> LabelNames:
+    counts = Counter(label for label in labels if label != UNTAGGED)
+    if len(counts) < 2:
+        got = f"every label is {next(iter(counts))!r}" if counts else "there is no label"
+        raise DataError(f"{data}: {got}; expected at least two different ones in the training part")
+    return LabelNames(tuple(sorted(counts)))
+
+
+def _check_scheme(one: TaggedWords, scheme: str) -> None:
+    place = fault_in(one.tags, scheme)
+    if place is not None:
+        before = one.tags[place - 1] if place else "the beginning"
+        raise DataError(
+            f"{one.where}, word {place + 1}: tag {one.tags[place]!r} after {before!r} is not legal in {scheme}; "
+            "correct it, or leave --set scheme out"
+        )
+
+
+def _converted(one: TaggedWords, scheme: str) -> TaggedWords:
+    tags = tuple(with_scheme(spans_of(one.tags), len(one.words), scheme))
+    return TaggedWords(one.words, tags, one.where)
+
+
+def _digest(parts: dict[str, list[E]], vocabulary: Vocabulary, names: LabelNames) -> str:
+    settings = (vocabulary.tokenizer, vocabulary.vocab_size, vocabulary.least, vocabulary.lowercase, vocabulary.spelled)
+    digest = hashlib.sha256(repr((settings, names.names, names.scheme)).encode())
+    for part in PARTS:
+        for one in parts[part]:
+            digest.update(repr(one[:2]).encode())
+    return digest.hexdigest()[:24]

@@ -1,0 +1,211 @@
+"""Classification: one label for a text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+
+from recollect.core.memory import Memory
+from recollect.core.record import record
+from recollect.core.settings import setting
+from recollect.core.task import Answer, Assets, Baseline, Loss, Prediction, Scores
+from recollect.core.types import JsonMapping, JsonObject
+from recollect.data.error import DataError
+from recollect.data.labels.label_batches import LabelBatch, in_order
+from recollect.data.labels.label_files import LabelledText, read_texts
+from recollect.data.labels.labelled import Labelled, LabelPart, encode_texts, load_texts
+from recollect.evaluation.label_metrics import (
+    ACCURACY,
+    LOSS,
+    MEASURES,
+    accuracy,
+    calibration_error,
+    confusion,
+    f1_by_label,
+    macro_f1,
+    micro_f1,
+)
+from recollect.models.classification import CLASSIFIERS, Classifier, ClassifierConfig, classifier_settings
+from recollect.models.context_free import BagOfWords, Majority
+from recollect.tasks.labelled_task import (
+    ROWS,
+    LabelledTask,
+    LabelOptions,
+    device_of,
+    evaluating,
+    log_loss,
+    most_frequent,
+    table_of,
+)
+from recollect.tasks.translate import lines_of
+
+SHOWN = 3  # labels that a prediction names unless asked for more
+LARGEST = 12  # labels whose confusion matrix is printed
+Model = Classifier | Majority | BagOfWords
+
+
+@dataclass(frozen=True)
+class ClassifyOptions(LabelOptions):
+    """Settings of a classification run."""
+
+    tokenizer: str | None = setting(
+        None, choices=("char", "byte", "word", "space", "bpe"), help="how text is split; by default word, for Han char"
+    )
+
+
+class ClassifyTask(LabelledTask):
+    """Predict the label of a text."""
+
+    name: ClassVar[str] = "classify"
+    Options: ClassVar[type[LabelOptions]] = ClassifyOptions
+    families: ClassVar[tuple[str, ...]] = CLASSIFIERS
+    Config: ClassVar[type[ClassifierConfig]] = ClassifierConfig
+    noun: ClassVar[Mapping[str, str]] = {"en": "A classifier of texts", "zh": "文本分类模型"}
+    unit: ClassVar[Mapping[str, str]] = {"en": "texts", "zh": "条文本"}
+    by_step: ClassVar[bool] = False
+
+    settings = staticmethod(classifier_settings)
+
+    def open(self, source: str) -> Labelled:
+        """Read the texts and labels."""
+        own = self.options
+        return load_texts(source, self.vocabulary(), text=own.text, label=own.label, valid=own.valid, test=own.test)
+
+    def read(self, source: str, assets: Assets) -> Labelled:
+        """Read other texts with the run's tokenizer and labels, as a test part."""
+        rows = read_texts(source, self.options.text, self.options.label)
+        part = encode_texts(rows, assets["tokenizer"], assets["labels"])
+        if not len(part):
+            raise DataError(f"{source}: no examples in it; give a file with at least one")
+        return Labelled(assets["tokenizer"], assets["labels"], part, part, part, source)
+
+    def build(self, config: JsonMapping) -> Model:
+        """Return a model with new weights."""
+        made = ClassifierConfig(**config)
+        if made.family == "majority":
+            return Majority(made, reads_words=False)
+        return BagOfWords(made) if made.family == "bag-of-words" else Classifier(made)
+
+    def loss(self, model: Any, batch: LabelBatch, memory: Memory | None) -> Loss:
+        """Return the cross-entropy of the labels."""
+        scores = model.classify(batch.x, batch.valid).float()
+        total = F.cross_entropy(scores, batch.y, reduction="sum", label_smoothing=self.options.smoothing)
+        return Loss(total, batch.y.shape[0])
+
+    def fit(self, model: Any, dataset: Labelled, limit: int | None = None) -> int:
+        """Count the labels."""
+        targets = np.concatenate(dataset.train.targets[:limit])
+        model.count(torch.from_numpy(targets))
+        return len(targets)
+
+    def measure(self, model: Model, dataset: Labelled, split: str, limit: int | None = None) -> Scores:
+        """Return the accuracy on a part, and the loss."""
+        truth, probabilities, loss = self._classified(model, _first(getattr(dataset, split), limit))
+        right = float((probabilities.argmax(1) == truth).mean())
+        return Scores({"accuracy": ACCURACY, "loss": LOSS}, {"labels": {"accuracy": right, "loss": loss}})
+
+    def evaluate(self, model: Model, dataset: Labelled, assets: Assets, steps: int | None = None) -> Scores:
+        """Return every metric of the test part, the F1 of each label, and the confusion matrix."""
+        names = dataset.labels.names
+        truth, probabilities, loss = self._classified(model, dataset.test)
+        found = probabilities.argmax(1)
+        matrix = confusion(truth, found, len(names))
+        row = {
+            "accuracy": accuracy(matrix),
+            "macro_f1": macro_f1(matrix),
+            "micro_f1": micro_f1(matrix),
+            "calibration": calibration_error(probabilities.max(1), found == truth),
+            "loss": loss,
+        }
+        details: JsonObject = {"examples": len(truth), "labels": list(names), "confusion": matrix.tolist()}
+        details["f1"] = dict(zip(names, f1_by_label(matrix).tolist(), strict=True))
+        if len(names) <= LARGEST:
+            rows = {name: [str(count) for count in counts] for name, counts in zip(names, matrix, strict=True)}
+            details["lines"] = ["", "confusion matrix: a row for each true label", *table_of(names, rows)]
+        return Scores({name: MEASURES[name] for name in row}, {"labels": row}, details)
+
+    def _classified(self, model: Model, part: LabelPart) -> tuple[NDArray[np.int64], NDArray[np.float64], float]:
+        """Return the true labels (N,), the probabilities (N, C), and the mean loss."""
+        truth = np.concatenate(part.targets)
+        found = np.zeros((len(part), model.width_out))
+        device = device_of(model)
+
+        def work() -> float:
+            total = 0.0
+            for numbers, batch in in_order(part, ROWS, by_step=False):
+                valid = None if batch.valid is None else batch.valid.to(device)
+                scores = model.classify(batch.x.to(device), valid).double().cpu()
+                found[numbers] = scores.softmax(1).numpy()
+                total += log_loss(scores, batch.y)
+            return total
+
+        return truth, found, evaluating(model, work) / len(part)
+
+    def predict(
+        self, model: Model, assets: Assets, inputs: str | Sequence[str], nbest: int | None = None
+    ) -> Iterator[Prediction]:
+        """Label a text, the lines of a file or of standard input (`-`), or a list of texts; with probabilities."""
+        lines = lines_of(inputs) if isinstance(inputs, str) else list(inputs)
+        names = assets["labels"].names
+        rows = [LabelledText(line, names[0], f"input {number}") for number, line in enumerate(lines, 1)]
+        for row in rows:
+            if not row.text.strip():
+                raise DataError(f"{row.where}: the text is empty; give a text to label")
+        probabilities = self._classified(model, encode_texts(rows, assets["tokenizer"], assets["labels"]))[1]
+        for line, found in zip(lines, probabilities, strict=True):
+            best = np.argsort(-found, kind="stable")[: nbest or min(SHOWN, len(names))]
+            logs = np.log(np.maximum(found, 1e-300))
+            yield Prediction(line, [Answer(names[i], float(found[i]), float(logs[i])) for i in best])
+
+    def attention(self, model: Model, assets: Assets, source: str, target: str) -> JsonObject:
+        """Return the weight of each symbol of a text in the attention pool: which words matter."""
+        if not isinstance(model, Classifier) or model.pooling != "attention":
+            raise ValueError("maps: got a classifier without an attention pool; train one with --set pooling=attention")
+        coder = assets["tokenizer"]
+        ids = torch.from_numpy(coder.encode(source))[None].to(device_of(model))
+        with record(model) as inner:
+            evaluating(model, lambda: model.classify(ids))
+        weights = inner["pool.weights"][0].double().cpu().numpy()  # (1, S)
+        return {"weights": weights, "source": coder.symbols(source), "target": []}
+
+    def baselines(self, dataset: Labelled) -> list[Baseline]:
+        """Return the accuracy of the most frequent label, and of naive Bayes on the words."""
+        truth = np.concatenate(dataset.test.targets)
+        common = most_frequent(list(dataset.train.targets), len(dataset.labels))
+        bayes = naive_bayes(dataset.train, dataset.test, dataset.tokenizer.vocab_size, len(dataset.labels))
+        return [
+            Baseline("most frequent label", float((truth == common).mean())),
+            Baseline("naive Bayes on words", float((truth == bayes).mean())),
+        ]
+
+    def sample(self, model: Model, dataset: Labelled) -> tuple[str, str]:
+        """Return the first text of the validation part, and its label."""
+        text = dataset.valid.texts[0]
+        best = next(self.predict(model, self.assets(dataset), [text])).targets[0]
+        return text, f" → {best.text} {best.score:.2f}"
+
+
+def naive_bayes(train: LabelPart, test: LabelPart, vocab_size: int, labels: int) -> NDArray[np.int64]:
+    """Return the labels of the test part by multinomial naive Bayes on word counts, with one added to each count."""
+    counts = np.ones((labels, vocab_size))
+    priors = np.zeros(labels)
+    for ids, target in zip(train.ids, train.targets, strict=True):
+        np.add.at(counts[target[0]], _words(ids), 1)
+        priors[target[0]] += 1
+    weights = np.log(counts / counts.sum(1, keepdims=True))
+    base = np.log(np.maximum(priors, 1e-300) / priors.sum())
+    return np.array([(weights[:, _words(ids)].sum(1) + base).argmax() for ids in test.ids])
+
+
+def _words(ids: NDArray[np.int64]) -> NDArray[np.int64]:
+    return ids if ids.ndim == 1 else ids[:, 0]
+
+
+def _first(part: LabelPart, limit: int | None) -> LabelPart:
+    return part if limit is None else LabelPart(part.ids[:limit], part.targets[:limit], part.texts[:limit])

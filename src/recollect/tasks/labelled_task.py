@@ -1,0 +1,144 @@
+"""What classification and tagging have in common: data, models of every family, batches, and the card."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from recollect.core.settings import CheckedSettings, SettingError, setting
+from recollect.core.task import About, Assets, Batches
+from recollect.core.types import JsonMapping
+from recollect.data.labels.label_batches import LabelBatches
+from recollect.data.labels.labelled import Labelled, LabelNames, Vocabulary
+from recollect.data.labels.word_coder import LETTERS, WordCoder
+from recollect.models.encoding import EncoderConfig
+from recollect.models.sizes import sized_encoder
+
+READ = 20  # symbols after which the memory is measured
+ROWS = 128  # examples of a batch of an evaluation
+
+
+@dataclass(frozen=True)
+class LabelOptions(CheckedSettings):
+    """Settings of a run on labelled data."""
+
+    text: str | int | None = setting(None, help="the column of texts or words: a name, or a number from 1")
+    label: str | int | None = setting(None, help="the column of labels or tags: a name, or a number from 1")
+    valid: str | None = setting(None, help="other examples to validate on; by default a tenth of DATA")
+    test: str | None = setting(None, help="other examples to test on; by default a tenth of DATA")
+    batch_size: int = setting(32, least=1, help="examples in a batch")
+    vocab_size: int | None = setting(None, least=2, help="of words and byte pairs")
+    least: int = setting(1, least=1, help="words that occur less often are unknown")
+    lowercase: bool = setting(False, help="read words in lower case")
+    letters: bool = setting(False, help="read the letters of words too")
+    smoothing: float = setting(0.0, least=0.0, below=1.0, help="label smoothing")
+
+
+class LabelledTask:
+    """Base of the tasks on labelled data."""
+
+    name: ClassVar[str]
+    Options: ClassVar[type[LabelOptions]]
+    Config: ClassVar[type[EncoderConfig]]
+    default_model: ClassVar[str] = "bilstm"
+    takes_layers: ClassVar[bool] = True
+    shows_names: ClassVar[bool] = True
+    noun: ClassVar[Mapping[str, str]]
+    unit: ClassVar[Mapping[str, str]]
+    by_step: ClassVar[bool]
+
+    def __init__(self, options: LabelOptions | None = None) -> None:
+        self.options = options or self.Options()
+
+    def vocabulary(self) -> Vocabulary:
+        """Return how texts become ids."""
+        own = self.options
+        kind = getattr(own, "tokenizer", None)
+        return Vocabulary(kind, own.vocab_size, own.least, own.lowercase, own.letters)
+
+    def reopen(self, name: str) -> Labelled | None:
+        """Return None: labelled data are small and read again."""
+        return None
+
+    def config(self, family: str, size: str, dataset: Labelled, settings: JsonMapping) -> EncoderConfig:
+        """Return a family's config at a size."""
+        coder = dataset.tokenizer
+        if settings.get("word_dropout") and coder.unknown is None:
+            raise SettingError(f"word_dropout: got {coder.kind}, which has no unknown symbol; expected words")
+        given = {"labels": len(dataset.labels), "letters": coder.letter_count, "unknown": coder.unknown, **settings}
+        return sized_encoder(self.Config, family, coder.vocab_size, size, **given)
+
+    def assets(self, dataset: Labelled) -> Assets:
+        """Return the tokenizer and the labels."""
+        return {"tokenizer": dataset.tokenizer, "labels": dataset.labels}
+
+    def load_assets(self, folder: Path) -> Assets:
+        """Read the assets back."""
+        return {
+            "tokenizer": WordCoder.load(folder / "tokenizer.json"),
+            "labels": LabelNames.load(folder / "labels.json"),
+        }
+
+    def batches(self, dataset: Labelled, model: Any, seed: int) -> Batches:
+        """Return batches of `batch_size` examples of similar length."""
+        return LabelBatches(dataset.train, self.options.batch_size, by_step=self.by_step, seed=seed)
+
+    def about(self, dataset: Labelled, model: Any) -> About:
+        """Return the contents of the model card."""
+        return About(
+            noun=self.noun,
+            symbols=dataset.tokenizer.kind,
+            vocabulary=dataset.tokenizer.vocab_size,
+            parts=(len(dataset.train), len(dataset.valid), len(dataset.test)),
+            unit=self.unit,
+            memory={READ: self._bytes(dataset, model)},
+            use="predict",
+        )
+
+    @torch.no_grad()
+    def _bytes(self, dataset: Labelled, model: Any) -> int:
+        """Return the bytes of one row's memory after some symbols."""
+        shape = (1, READ, 1 + LETTERS) if dataset.tokenizer.letter_count else (1, READ)
+        after: int = model(torch.zeros(shape, dtype=torch.long, device=device_of(model)))[1].nbytes
+        return after
+
+
+def device_of(model: Any) -> torch.device:
+    """Return where a model is; one that counts has buffers only."""
+    first: Tensor = next(iter([*model.parameters(), *model.buffers()]))
+    return first.device
+
+
+def evaluating(model: Any, work: Callable[[], Any]) -> Any:
+    """Return the result of some work with a model in eval mode and without gradients."""
+    was_training = model.training
+    model.eval()
+    try:
+        with torch.no_grad():
+            return work()
+    finally:
+        model.train(was_training)
+
+
+def log_loss(scores: Tensor, truth: Tensor) -> float:
+    """Return the summed −log p of the true labels."""
+    return float(-scores.log_softmax(-1).gather(-1, truth[..., None]).sum())
+
+
+def table_of(names: tuple[str, ...], rows: Mapping[str, list[str]]) -> list[str]:
+    """Return lines of a table whose columns are aligned."""
+    cells = [["", *names], *([name, *row] for name, row in rows.items())]
+    widths = [max(len(row[i]) for row in cells) for i in range(len(cells[0]))]
+    return ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in cells]
+
+
+def most_frequent(targets: list[np.ndarray[Any, np.dtype[np.int64]]], labels: int) -> int:
+    """Return the label that occurs most often."""
+    every = np.concatenate(targets)
+    return int(np.bincount(every[every >= 0], minlength=labels).argmax())
