@@ -14,7 +14,7 @@ FLOORS = [
     ["laws", "models"],
     ["data"],
     ["generation"],
-    ["evaluation"],
+    ["evaluation", "pretrained"],
     ["training"],
     ["tasks", "views"],
     ["runs"],

@@ -39,6 +39,7 @@ from recollect.core.task import (
 )
 from recollect.core.validate import check_ids as check_ids, check_prefix as check_prefix
 from recollect.data.text.line_tokenizer import LineTokenizer as LineTokenizer
+from recollect.data.text.pretrained_tokenizer import PretrainedTokenizer as PretrainedTokenizer
 from recollect.data.text.tokenizer import Tokenizer as Tokenizer
 from recollect.generation.beam import beam as beam
 from recollect.generation.continuation import generate_text as generate_text, stream_text as stream_text
@@ -122,6 +123,11 @@ from recollect.models.masked import MaskedConfig as MaskedConfig, MaskedModel as
 from recollect.models.tagging import Tagger as Tagger, TaggerConfig as TaggerConfig
 from recollect.models.task_model import LastStep as LastStep, LearnedQuery as LearnedQuery, TaskModel as TaskModel
 from recollect.models.translation import TranslationConfig as TranslationConfig, Translator as Translator
+from recollect.pretrained.load import (
+    Pretrained as Pretrained,
+    from_pretrained as from_pretrained,
+    save_pretrained as save_pretrained,
+)
 from recollect.runs.run import Run as Run, load as load
 from recollect.runs.train import train as train
 from recollect.version import __version__ as __version__

@@ -19,7 +19,7 @@ STRUCTURES = {
 @pytest.mark.parametrize("name", STRUCTURES)
 def test_generation_is_the_same_with_and_without_device_code(name):
     torch.manual_seed(0)
-    model = rc.LanguageModel("transformer", 23, width=32, heads=4, depth=2, **STRUCTURES[name]).eval()
+    model = rc.LanguageModel("transformer", 23, width=32, heads=4, layers=2, **STRUCTURES[name]).eval()
     with torch.no_grad():
         for p in model.parameters():
             p.add_(torch.randn_like(p) * 0.1)

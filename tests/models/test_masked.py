@@ -46,8 +46,8 @@ def test_segments_change_the_reading_and_begin_as_the_first():
 
 
 def test_shared_layers_and_factored_embeddings_cost_fewer_parameters():
-    full, small = (rc.MaskedConfig(**BERT, depth=4, **more) for more in ({}, {"shared": True, "embedding": 4}))
-    assert make(depth=4, shared=True, embedding=4).body[-1].times == 4
+    full, small = (rc.MaskedConfig(**BERT, layers=4, **more) for more in ({}, {"shared": True, "embedding": 4}))
+    assert make(layers=4, shared=True, embedding=4).body[-1].times == 4
     norms, attention, forward = 2 * 2 * 16, 4 * (16 * 16 + 16), 2 * 16 * 64 + 64 + 16
     block = norms + attention + forward
     head = 16 * 16 + 16 + 2 * 16 + 11

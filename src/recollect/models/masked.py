@@ -39,7 +39,7 @@ class MaskedConfig(CheckedSettings):
 
     vocab_size: int = setting(30_522, least=1)
     width: int = setting(128, least=1)
-    depth: int = setting(2, least=1)
+    layers: int = setting(2, least=1)
     heads: int = setting(4, least=1)
     hidden: int | None = setting(None, least=1, help="of the feed-forward networks; None: 4 widths")
     max_length: int = setting(512, least=1, help="a table of learned positions")
@@ -188,9 +188,9 @@ def _build_body(config: MaskedConfig, inner: int) -> Stack:
     wider = [] if config.embedding is None else [Linear(inner, config.width)]
     blocks: list[AnyLayer]
     if config.shared:
-        blocks = [Repeated(_block(config), config.depth)]
+        blocks = [Repeated(_block(config), config.layers)]
     else:
-        blocks = [_block(config) for _ in range(config.depth)]
+        blocks = [_block(config) for _ in range(config.layers)]
     last = [LayerNorm(config.width, eps=config.eps)] if config.norm == "pre" else []
     positions = Positions(inner, "learned", max_length=config.max_length)
     return Stack(positions, LayerNorm(inner, eps=config.eps), *drop, *wider, *blocks, *last)
