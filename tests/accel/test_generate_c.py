@@ -61,16 +61,21 @@ MORE: dict[Any, list[tuple[Any, ...]]] = {
     aten.minimum.default: [(X, Y), (X.masked_fill(MASK, torch.nan), Y)],
     aten.clamp.default: [(X, -0.5, 0.5), (torch.arange(5), None, 3), (torch.arange(5), 2)],
     aten.remainder.Scalar: [(torch.arange(-5, 5), 3)],
-    aten.mm.default: [(draw(n, d), draw(9, d).t()) for n, d in ((1, 67), (3, 67), (8, 13), (11, 13))]
-    + [(draw(1, 7), draw(7, 130)), (X, Y.t())],
+    aten.mm.default: [(draw(n, d), draw(9, d).t()) for n, d in ((1, 67), (3, 67), (8, 13), (11, 13), (57, 5))]
+    + [(draw(1, 7), draw(7, 130)), (X, Y.t()), (draw(3, 32).t(), draw(3, 31)), (draw(5, 3), draw(3, 24))],
     aten.addmm.default: [
         (draw(9), draw(1, 5), draw(9, 5).t()),
         (draw(1, 70), draw(1, 6), draw(6, 70)),
         (draw(9), draw(5, 12), draw(9, 12).t()),
+        (draw(25), draw(24, 12), draw(25, 12).t()),
     ],
     aten.amax.default: [(X, [1]), (X.masked_fill(MASK, torch.nan), [0], True)],
     aten.argmax.default: [(X, 1), (X.round(), 0, True)],
     aten.gather.default: [(X, 1, torch.tensor([[0, 3], [1, 1], [2, 0]]))],
+    aten.index.Tensor: [
+        (X, [torch.tensor([[0], [2]]), torch.tensor([1, 3])]),
+        (draw(3, 4, 5).transpose(1, 2), [torch.tensor([2, 0])]),
+    ],
     aten.scatter.value: [(X, 1, torch.tensor([[1], [0], [3]]), 2.0)],
     aten.pow.Tensor_Scalar: [(X, 3)],
     aten.tanh.default: [(X * 1e-9,), (torch.tensor([torch.inf, -torch.inf, torch.nan, 800.0], dtype=torch.float64),)],
@@ -127,7 +132,14 @@ def test_c_does_what_torch_does(narrow, near):
 def shared_products() -> tuple[CSource, list[tuple[Tensor, Tensor]]]:
     """Return matmuls that threads divide, in one source, and their results beside the expected ones."""
     source, results = CSource(), []
-    for rows, depth, width in [(1, 300, 401), (2, 77, 1000), (1, 2000, 64), (1, 130, 1), (1, 30, 70_000)]:
+    for rows, depth, width in [
+        (1, 300, 401),
+        (2, 77, 1000),
+        (1, 2000, 64),
+        (1, 130, 1),
+        (1, 30, 70_000),
+        (33, 70, 101),
+    ]:
         x, y = draw(rows, depth).float(), draw(width, depth).float()
         for laid_out in (y.t(), y.t().contiguous()):
             out = torch.zeros(rows, width)

@@ -52,9 +52,9 @@ def some_logits(width: int, seed: int, dtype: torch.dtype) -> Tensor:
     return logits.to(dtype)
 
 
-def chosen_in_c(logits: Tensor, settings: Settings, seed: int = 0) -> tuple[list[int], list[float], bool]:
-    choice = ChoiceInC(settings, np.random.default_rng(seed), logits.shape[1])
-    return choice.run(None, torch.zeros(1, 1, dtype=torch.long), logits, True, 1)
+def chosen_in_c(logits: Tensor, settings: Settings, seed: int = 0) -> tuple[list[list[int]], list[list[float]], bool]:
+    choice = ChoiceInC(settings, [np.random.default_rng(seed)], logits.shape[1])
+    return choice.run(None, torch.zeros(1, 1, dtype=torch.long), logits, True, 1, [True])
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
@@ -71,8 +71,8 @@ def test_c_chooses_what_the_filters_say(asked, width, dtype):
             want = draw(apply_filters(prohibit(logits, prohibited), settings), [uniform])
         before = logits.clone()
         said, log_p, all_read = chosen_in_c(logits, settings, seed)
-        assert said == want.tolist()
-        assert log_p == pytest.approx([float(logits.log_softmax(-1)[0, want[0]])], abs=near)
+        assert said == [want.tolist()]
+        assert log_p[0] == pytest.approx([float(logits.log_softmax(-1)[0, want[0]])], abs=near)
         assert not all_read
         assert torch.equal(logits, before)
 

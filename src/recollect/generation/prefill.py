@@ -23,7 +23,7 @@ from recollect.core.decode_hooks import DecodeStep, DecodeSteps
 from recollect.core.dispatch import ask
 from recollect.core.growing import Growing
 from recollect.core.layer import SequenceLayer
-from recollect.core.memory import Memory, Rows
+from recollect.core.memory import Fixed, Memory, Rows
 from recollect.core.record import is_readable
 from recollect.core.validate import ContractError, check_ids
 
@@ -35,6 +35,7 @@ Prompts: TypeAlias = Sequence[Ids] | IdArray | Tensor  # (B, T), or rows of diff
 CHUNK = 512  # steps of a prompt read at once: bounds the logits (B, T, V)
 RESERVED = 48  # steps reserved at once, at least: most sentences are shorter
 RESERVED_COMPILED = 256  # the same where a step is compiled for each size
+RESERVED_TARGET = 64  # the same where the memory is a source's: targets are sentences
 
 _READING: dict[
     nn.Module, tuple[int, list[nn.Module]]
@@ -157,7 +158,7 @@ class Reader:
         """Return the repeated step to read with; None: read with the model itself."""
         if self._steps is None or is_readable():
             return None
-        if self._step is None or self._step.has_valid != has_valid:
+        if self._step is None or (has_valid and not self._step.has_valid):
             memory = self.memory
             self._step = None
             step = self._steps.find(self, memory, len(self.logits), has_valid)
@@ -201,7 +202,7 @@ class Reader:
         if self.room == 0:
             memory = self.memory.settled()
             self._step = None
-            self.room = _steps_to_reserve(memory, RESERVED if self._steps is None else RESERVED_COMPILED)
+            self.room = _steps_to_reserve(memory, RESERVED if self._steps is None else _compiled_slots(memory))
             self.memory = memory.reserve(self.room, in_place=True)
 
     def _own(self, memory: Memory | None) -> Memory:
@@ -239,6 +240,10 @@ class Reader:
         last = (count - 1).clamp(min=0)[:, None, None].expand(-1, 1, y.shape[2])
         found = full_precision(y.gather(1, last)[:, 0])  # (B, V)
         return found if logits is None else torch.where(count[:, None] > 0, found, logits)
+
+
+def _compiled_slots(memory: Memory) -> int:
+    return RESERVED_TARGET if any(isinstance(part, Fixed) for part in memory.within()) else RESERVED_COMPILED
 
 
 def _steps_to_reserve(memory: Memory, least: int) -> int:

@@ -82,7 +82,7 @@ def search_targets(model: Translator, sources: Sequence[Sequence[int]], search: 
         tokens=search.tokens, greedy=True, begin=search.begin, stop=search.end, prohibited=search.prohibited
     )
     steps = stream(model, prompts, greedy, memory)
-    rows = zip(ids_by_row(list(steps)), steps.reasons, strict=True)
+    rows = zip(ids_by_row(steps.rest()), steps.reasons, strict=True)
     return [[Hypothesis(i, p, search.normalised(sum(p), len(i)), reason or "length")] for (i, p), reason in rows]
 
 

@@ -1,7 +1,7 @@
-"""The choice of ids from one row of logits, many in one call, in C: filters.py without Python between two ids.
+"""The choice of ids from rows of logits, many in one call, in C: filters.py without Python between two ids.
 
 A compiled step and this choice alternate until the requested number of ids is chosen, one of them is a stop id, or
-nothing can be chosen; Python then raises the error (generation/filters.py).
+nothing can be chosen; Python then raises the error (generation/filters.py). Threads divide the rows.
 """
 
 from __future__ import annotations
@@ -14,8 +14,13 @@ typedef struct {
     int64_t width, is_greedy, top_k, stops, prohibitions; /* top_k 0: all */
     double temperature, top_p, min_p;                     /* 1, 1 and 0: no filter */
     const int64_t *stop, *prohibited;
-    void *kept; double *summed; int64_t *order; /* workspace of `width` each */
+    void *kept; double *summed; int64_t *order; /* workspace of `width` for each row */
 } choice;
+typedef struct { /* of all rows at one step */
+    const void *logits; const uint8_t *active; const double *uniform;
+    int64_t stride, *said; double *log_p;
+    choice of;
+} choices;
 void once(work *step, void **p, int threads) {
     team *t = take(threads);
     step(p, t);
@@ -82,14 +87,14 @@ static int64_t draw_$S(const $T *x, long n, double uniform, double *summed, int6
     for (long i = 0; i < count; i++) id += summed[i] <= target;
     return order[id < count ? id : count - 1];
 }
-static int64_t choose_$S(const $T *said, const choice *c, double uniform, double *log_p) { /* -1: no choice */
+static int64_t choose_$S(const $T *said, const choice *c, double uniform, double *log_p) { /* -2: no choice */
     long n = c->width;
     $T *x = c->kept;
     int is_broken = 0;
     double sum = 0;
     _Pragma("omp simd reduction(|:is_broken)") EACH { x[j] = said[j]; is_broken |= !(said[j] < INFINITY); }
     double most = most_$S(said, n);
-    if (is_broken || most == -INFINITY) return -1;
+    if (is_broken || most == -INFINITY) return -2;
     _Pragma("omp simd reduction(+:sum)") EACH sum += exp_d(said[j] - most);
     for (long i = 0; i < c->prohibitions; i++) x[c->prohibited[i]] = -INFINITY;
     int64_t id = 0;
@@ -97,7 +102,7 @@ static int64_t choose_$S(const $T *said, const choice *c, double uniform, double
         $T best = most_$S(x, n);
         while (x[id] != best) id++;
     } else {
-        if (most_$S(x, n) == -INFINITY) return -1;
+        if (most_$S(x, n) == -INFINITY) return -2;
         if (c->temperature != 1) EACH x[j] /= ($T)c->temperature;
         if (c->top_k && c->top_k < n) keep_top_k_$S(x, n, c->top_k, (void *)c->summed);
         if (c->top_p < 1) keep_top_p_$S(x, n, c->top_p, c->order);
@@ -105,21 +110,35 @@ static int64_t choose_$S(const $T *said, const choice *c, double uniform, double
         id = draw_$S(x, n, uniform, c->summed, c->order);
     }
     *log_p = said[id] - most - log(sum);
-    return x[id] > -INFINITY ? id : -1;
+    return x[id] > -INFINITY ? id : -2;
 }
-int64_t decode_$S(work *step, void **p, int threads, int64_t *unread, const $T *logits, int is_read, const choice *c,
-                 const double *uniform, int64_t count, int64_t *said, double *log_p) {
+static void choose_rows_$S(char *const *p, long begin, long end) {
+    const choices *all = (const void *)p[0];
+    for (long row = begin; row < end; row++) {
+        choice c = all->of;
+        c.kept = ($T *)c.kept + row * c.width, c.summed += row * c.width, c.order += row * c.width;
+        const $T *logits = ($T *)all->logits + row * all->stride;
+        all->log_p[row] = 0;
+        all->said[row] = all->active[row] ? choose_$S(logits, &c, all->uniform[row], all->log_p + row) : -1;
+    }
+}
+int64_t decode_$S(work *step, void **p, int threads, int64_t rows, int64_t *unread, int is_read, choices *c,
+                 int64_t count) { /* uniform, said and log_p are (count, rows) */
     team *t = take(threads);
     int64_t done = 0;
-    for (int is_over = 0; done < count && !is_over; done++) {
+    for (int is_over = 0; done < count && !is_over; done++, c->uniform += rows, c->said += rows, c->log_p += rows) {
         if (done || !is_read) step(p, t);
-        int64_t id = choose_$S(logits, c, uniform[done], log_p + done);
-        if (id < 0) {
+        share(rows > 1 ? t : 0, choose_rows_$S, (char *const[]){(char *)c}, rows, 1);
+        int is_stuck = 0;
+        for (long row = 0; row < rows; row++) is_stuck |= c->said[row] == -2;
+        if (is_stuck) {
             done = -1 - done;
             break;
         }
-        said[done] = *unread = id;
-        for (long j = 0; j < c->stops; j++) is_over |= c->stop[j] == id;
+        for (long row = 0; row < rows; row++) {
+            if (c->said[row] >= 0) unread[row] = c->said[row];
+            for (long j = 0; j < c->of.stops; j++) is_over |= c->of.stop[j] == c->said[row];
+        }
     }
     leave(t);
     return done;

@@ -1,7 +1,12 @@
-"""Matrix products of few rows, in C: bound by reading the matrix, once and in the order in which it is stored."""
+"""Matrix products in C: those of few rows are bound by reading the matrix, once and in the order of its storage.
+
+From `MANY_ROWS` rows on they are bound by arithmetic: the rows lie side by side in vectors, and each element of the
+matrix is multiplied with all of them.
+"""
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from recollect.accel.cpu.decode.c_source import CSource, Share, type_of
@@ -10,6 +15,8 @@ from recollect.accel.cpu.decode.c_threads import CHUNK
 COLUMNS = 64  # of a matrix stored by rows, summed side by side
 SHARED = 1 << 14  # elements from which on threads divide the work
 ROWS = 4  # of x multiplied with one row of a matrix side by side: two sums each, in registers
+MANY_ROWS = ROWS + 1  # from which on rows lie in vectors
+TILE = 12  # columns of the result computed at once by rows in vectors: 12 or 24 sums in registers
 
 
 def product(source: CSource, out: Tensor, x: Tensor, y: Tensor, bias: Tensor | None = None) -> None:
@@ -25,6 +32,9 @@ def batched(source: CSource, out: Tensor, x: Tensor, y: Tensor) -> None:
 
 def _product(source: CSource, out: Tensor, x: Tensor, y: Tensor, bias: Tensor | None) -> None:
     kind, (many, rows, width) = type_of(out), out.shape
+    if many == 1 and rows >= MANY_ROWS:
+        _rows_in_vectors(source, out[0], x[0], y[0], None if bias is None else bias[0])
+        return
     is_dots = y.stride(1) == 1 or y.stride(2) != 1
     by_matrix = many > 1  # else by columns, or by blocks of them
     size = many if by_matrix else width if is_dots else max(width // COLUMNS, 1)
@@ -41,6 +51,79 @@ def _product(source: CSource, out: Tensor, x: Tensor, y: Tensor, bias: Tensor | 
     grain = max(CHUNK * size // (y.numel() * y.element_size() or 1), 1)
     share = Share(size, grain, is_worth_it=y.numel() >= SHARED)
     source.call(body, out, x, y, *([] if bias is None else [bias]), share=share)
+
+
+def _rows_in_vectors(source: CSource, out: Tensor, x: Tensor, y: Tensor, bias: Tensor | None) -> None:
+    """Emit x (M, D) y (D, H) + b for many rows: x is transposed, so that a vector holds one feature of many rows."""
+    kind, (rows, depth), width = type_of(out), x.shape, out.shape[1]
+    half = 32 // x.element_size()  # rows in the smallest vector
+    padded = -(-rows // half) * half
+    turned = torch.zeros(depth, padded, dtype=x.dtype)
+    source.call(
+        f"""for (long d = 0; d < {depth}; d++) for (long m = 0; m < {rows}; m++)
+        o[d * {padded} + m] = a0[m * {x.stride(0)} + d * {x.stride(1)}];""",
+        *(turned, x),
+    )
+    tiles, rest = divmod(width, TILE)
+    body = f"""for (long i = begin; i < end; i++) {{ long h = i * {TILE};
+    #ifdef __AVX512F__
+    {_tiles(kind, out, y, bias, padded, (4 * half, 2 * half, half), rest)}
+    #else
+    {_tiles(kind, out, y, bias, padded, (half,), rest)}
+    #endif
+    }}"""
+    grain = max(CHUNK // (TILE * depth * x.element_size() * rows or 1), 1)
+    is_worth_it = y.numel() * rows >= 4 * SHARED
+    read = [] if bias is None else [bias]
+    source.call(body, out, turned, y, *read, share=Share(tiles + (rest > 0), grain, is_worth_it))
+
+
+def _tiles(
+    kind: str, out: Tensor, y: Tensor, bias: Tensor | None, padded: int, blocks: tuple[int, ...], rest: int
+) -> str:
+    """Return code for a tile of the result, in blocks of rows; the last tile has `rest` columns, if any."""
+    parts = []
+    first = 0
+    while first < padded:
+        block = next(size for size in blocks if first + size <= padded)
+        whole = _tile(kind, out, y, bias, padded, first, block, TILE)
+        if not rest:
+            parts.append(whole)
+        elif y.shape[1] < TILE:
+            parts.append(_tile(kind, out, y, bias, padded, first, block, rest))
+        else:
+            last = _tile(kind, out, y, bias, padded, first, block, rest)
+            parts.append(f"if (h + {TILE} <= {y.shape[1]}) {{ {whole} }} else {{ {last} }}")
+        first += block
+    return "\n".join(parts)
+
+
+def _tile(
+    kind: str, out: Tensor, y: Tensor, bias: Tensor | None, padded: int, first: int, block: int, columns: int
+) -> str:
+    """Return code for a block of rows and some columns; a block of more than 64 bytes takes two vectors a column."""
+    depth = y.shape[0]
+    rows = min(out.shape[0] - first, block)
+    size = block * out.element_size()
+    vectors = range(2 if size > 64 else 1)
+    each = block // len(vectors)
+    zeros = " ".join(f"part s{c}_{k} = {{0}};" for c in range(columns) for k in vectors)
+    loads = " ".join(f"part x{k} = *(const part *)(a0 + d * {padded} + {first + k * each});" for k in vectors)
+    adds = " ".join(
+        f"{{ {kind} w = y[d * {y.stride(0)} + {c * y.stride(1)}]; "
+        + " ".join(f"s{c}_{k} += x{k} * w;" for k in vectors)
+        + " }"
+        for c in range(columns)
+    )
+    stores = " ".join(f"*(part *)(sums + {c * block + k * each}) = s{c}_{k};" for c in range(columns) for k in vectors)
+    b = "" if bias is None else f" + a2[(m + {first}) * {bias.stride(0)} + (h + c) * {bias.stride(1)}]"
+    bits = f"vector_size({size // len(vectors)}), aligned(sizeof({kind})), may_alias"
+    return f"""{{ typedef {kind} part __attribute__(({bits}));
+    const {kind} *y = a1 + h * {y.stride(1)}; {zeros}
+    for (long d = 0; d < {depth}; d++) {{ {loads} {adds} }}
+    {kind} sums[{columns * block}]; {stores}
+    for (long m = 0; m < {rows}; m++) for (long c = 0; c < {columns}; c++)
+        o[(m + {first}) * {out.stride(0)} + (h + c) * {out.stride(1)}] = sums[c * {block} + m]{b}; }}"""
 
 
 def _rows_side_by_side(kind: str, out: Tensor, x: Tensor, y: Tensor, bias: Tensor | None) -> str:

@@ -205,6 +205,18 @@ def _gather(source: CSource, out: Tensor, x: Tensor, axis: int, ids: Tensor, spa
     _looked_up(source, out, x, [(ids, axis)], steps, out.shape)
 
 
+def _index(source: CSource, out: Tensor, x: Tensor, places: Sequence[Tensor | None]) -> None:
+    """Emit x[ids, …], the ids' axes first."""
+    ids = [place for place in places if place is not None]
+    if any(place is None for place in places[: len(ids)]):
+        raise Uncovered("this form of index")
+    rest = x.dim() - len(ids)
+    wide = out.dim() - rest
+    steps = [*([0] * wide), *x.stride()[len(ids) :]]
+    found = [(i.expand(out.shape[:wide])[(..., *([None] * rest))], axis) for axis, i in enumerate(ids)]
+    _looked_up(source, out, x, found, steps, out.shape)
+
+
 def _scatter(source: CSource, out: Tensor, x: Tensor, axis: int, ids: Tensor, value: float) -> None:
     copy(source, out, x)
     axis = axis % x.dim()
@@ -289,6 +301,7 @@ EMITS: dict[OpOverload, Emit] = {
     aten.stack.default: _stack,
     aten.embedding.default: _embedding,
     aten.gather.default: _gather,
+    aten.index.Tensor: _index,
     aten.scatter.value: _scatter,
     aten.masked_fill.Scalar: _masked_fill,
     aten.where.self: _where,

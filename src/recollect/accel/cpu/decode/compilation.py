@@ -20,19 +20,20 @@ from recollect.accel.model_survey import FEWEST
 from recollect.core.memory import Fixed, Memory
 from recollect.generation.settings import is_compilation_requested
 
-MANY = 100  # steps from which on compiling is faster: a third of a second once, nothing from the cache
+MANY = 100  # steps from which on compiling is faster: half a second once, nothing from the cache
+MANY_AFTER_SOURCE = 32  # the same for a decoder of a source: it is called for many
 REASONS: dict[str, str] = {}  # why something was not compiled: "uncovered", "compiler" or "differs"
 
 
 def worth_compiling(steps: int, memory: Memory | None) -> bool:
     """Return whether a generation of so many steps is compiled.
 
-    It depends on nothing else, because the last bits do. A decoder that attends to a source has as many shapes as
-    sources have lengths: it is compiled only on request.
+    It depends on nothing else, because the last bits do.
     """
     if is_compilation_requested():
         return steps >= FEWEST
-    return steps >= MANY and not any(isinstance(part, Fixed) for part in (memory.within() if memory else ()))
+    has_source = any(isinstance(part, Fixed) for part in (memory.within() if memory else ()))
+    return steps >= (MANY_AFTER_SOURCE if has_source else MANY)
 
 
 class CompiledStep:

@@ -24,8 +24,8 @@ class Functions:
         self.once.restype = None
         self.decode = {torch.float32: library.decode_f, torch.float64: library.decode_d}
         for function in self.decode.values():
-            head = place, place, ctypes.c_int, place, place, ctypes.c_int
-            function.argtypes = *head, place, place, ctypes.c_int64, place, place
+            rows = ctypes.c_int64, place, ctypes.c_int
+            function.argtypes = place, place, ctypes.c_int, *rows, place, ctypes.c_int64
             function.restype = ctypes.c_int64
 
 

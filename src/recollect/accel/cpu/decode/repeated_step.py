@@ -20,6 +20,7 @@ from torch.utils import _pytree
 from recollect.accel.cpu.decode.c_source import TYPES
 from recollect.accel.cpu.decode.compilation import REASONS, compile_step, worth_compiling
 from recollect.accel.cpu.decode.recording import ALWAYS, LOADED, Operation, Recorder, needed, schedule, tensors_of
+from recollect.accel.cpu.decode.step_memory import ROW_COUNTS, StepMemory, padded_rows
 from recollect.accel.model_survey import (
     ModelSurvey,
     Unrepeatable,
@@ -34,30 +35,29 @@ from recollect.core.record import is_readable, readable
 from recollect.core.validate import ContractError, without_looks
 
 MOST = 16  # recordings kept for a model
-MOST_ROWS = 16  # more were not measured to be faster than the model itself
+MOST_ROWS = ROW_COUNTS[-1]
 PATIENCE = 4  # steps to wait after rows have ended before the new shape is compiled: others may end soon
 
 
 class RepeatedStep:
-    """A compiled step: ids (B,) and the memory in, logits (B, V) and the memory out, all of it in place."""
+    """A compiled step: ids (B,) and the memory in, logits (B, V) and the memory out, all of it in place.
 
-    def __init__(self, model: nn.Module, memory: Memory, rows: int, has_valid: bool) -> None:
-        leaves, self.structure = _pytree.tree_flatten(memory)
-        lists = {
-            id(t)
-            for part in memory.within()
-            for _, t, axis in part._parts()
-            if axis == 1 and isinstance(t, Tensor) and t.dim() == 4
-        }
-        self.leaves = [_by_head(t) if id(t) in lists else t.clone() for t in leaves]
-        self.shapes = [(t.shape, t.dtype) for t in leaves]
-        self.ids = torch.zeros(rows, 1, dtype=torch.long)
-        self.valid = torch.ones(rows, 1, dtype=torch.bool) if has_valid else None
+    It has the rows of its memory, padded. Where there are several it takes a mask: rows end one after the other.
+    """
+
+    def __init__(self, model: nn.Module, memory: Memory, rows: int) -> None:
+        self._memory = StepMemory(memory)
+        self._rows = rows
+        size = padded_rows(rows)
+        self.ids = torch.zeros(size, 1, dtype=torch.long)
+        self.valid = torch.ones(size, 1, dtype=torch.bool) if size > 1 else None
+        leaves, structure = self._memory.leaves, self._memory.structure
         with readable(), without_looks(), Recorder() as recorder:  # fused kernels are for sequences, not for a step
-            y, after = model(self.ids, _pytree.tree_unflatten(self.leaves, self.structure), valid=self.valid)
-            self.logits = y[:, 0]
-        given, structure = _pytree.tree_flatten(after)
-        keeps_shapes(self.leaves, given, structure == self.structure)
+            y, after = model(self.ids, _pytree.tree_unflatten(leaves, structure), valid=self.valid)
+            self._logits = y[:, 0]
+        self.logits = self._logits[:rows]
+        given, structure_after = _pytree.tree_flatten(after)
+        keeps_shapes(leaves, given, structure_after == structure)
         if any(o.decides for o in recorder.operations):
             raise Unrepeatable("its control flow depends on values")
         self._compile(recorder.operations, given)
@@ -66,12 +66,13 @@ class RepeatedStep:
 
     def _compile(self, operations: list[Operation], given: list[Tensor]) -> None:
         """Find what is done once per loaded memory, and compile what is done for every id."""
-        moved = [(old, new) for old, new in zip(self.leaves, given, strict=True) if not is_same(old, new)]
-        operations = needed(operations, [self.logits, *given])
+        leaves = self._memory.leaves
+        moved = [(old, new) for old, new in zip(leaves, given, strict=True) if not is_same(old, new)]
+        operations = needed(operations, [self._logits, *given])
         changing = [*(old for old, _ in moved), self.ids, *tensors_of(self.valid)]
-        when = schedule(operations, changing, self.leaves)
+        when = schedule(operations, changing, leaves)
         self._on_load = [o for o, at in zip(operations, when, strict=True) if at == LOADED]
-        homes = {storage_of(t) for t in self.leaves}
+        homes = {storage_of(t) for t in leaves}
         aside = []
         for i, (old, new) in enumerate(moved):
             if storage_of(new) in homes:  # a view of memory that may be overwritten before it is read
@@ -85,51 +86,55 @@ class RepeatedStep:
         """Whether it takes a mask of valid rows."""
         return self.valid is not None
 
-    def fits(self, memory: Memory, rows: int, has_valid: bool) -> bool:
-        """Return whether it can continue from a memory: it has the recorded shapes."""
-        if len(self.ids) != rows or self.has_valid != has_valid:
-            return False
-        leaves, structure = _pytree.tree_flatten(memory)
-        return [(t.shape, t.dtype) for t in leaves] == self.shapes and bool(structure == self.structure)
+    def fits(self, memory: Memory, rows: int) -> bool:
+        """Return whether it can continue from a memory: padded, it has the recorded shapes."""
+        return len(self.ids) == padded_rows(rows) and self._memory.fits(memory)
+
+    def begin(self, memory: Memory, rows: int) -> None:
+        """Continue from a memory with so many rows."""
+        self._rows = rows
+        self.logits = self._logits[:rows]
+        self.ids.zero_()
+        self.mask(None)
+        self.load(memory)
 
     def load(self, memory: Memory) -> None:
         """Continue from a memory."""
-        for mine, theirs in zip(self.leaves, _pytree.tree_leaves(memory), strict=True):
-            if mine is not theirs:
-                mine.copy_(theirs)
-        for operation in self._on_load:
-            operation.again()
+        copied = {storage_of(t) for t in self._memory.load(memory)}
+        if any(storage_of(t) in copied for o in self._on_load for t in o.read):
+            for operation in self._on_load:
+                operation.again()
 
     def __call__(self, ids: Tensor, valid: Tensor | None) -> Tensor:
         """Read one id (B,) in each row, or in the valid ones; the logits are overwritten by the next step."""
-        self.ids[:, 0] = ids
-        if self.valid is not None:
-            assert valid is not None, "a step that was recorded with a mask needs one"
-            self.valid[:, 0] = valid
+        self.ids[: self._rows, 0] = ids
+        self.mask(valid)
         self.compiled()
         return self.logits
+
+    def mask(self, valid: Tensor | None) -> None:
+        """Read in the rows of `valid` (B,) from now on; None: in all."""
+        if self.valid is not None:
+            self.valid[: self._rows, 0] = True if valid is None else valid
 
     def prove(self, model: nn.Module, memory: Memory) -> None:
         """Compare two steps with the model itself: this detects a model that decides in Python, unseen by torch."""
         self.load(memory)
-        after = _pytree.tree_map(Tensor.clone, self.memory())
+        after = _pytree.tree_map(Tensor.clone, memory)
+        valid = torch.ones(self._rows, dtype=torch.bool)
         for first in (1, 0):
-            ids = (torch.arange(len(self.ids)) + first) % 2
-            logits = self(ids, None if self.valid is None else self.valid[:, 0])
-            y, after = model(ids[:, None], after, valid=self.valid)
-            if not (allclose(logits, y[:, 0]) and all(map(allclose, self.leaves, _pytree.tree_leaves(after)))):
+            ids = (torch.arange(self._rows) + first) % 2
+            logits = self(ids, valid)
+            y, after = model(ids[:, None], after, valid=None if self.valid is None else valid[:, None])
+            leaves = _pytree.tree_leaves(self.memory())
+            if not (allclose(logits, y[:, 0]) and all(map(allclose, leaves, _pytree.tree_leaves(after)))):
                 REASONS["differs"] = "a repeated step differs from a step"
                 raise Unrepeatable(REASONS["differs"])
+            valid[0] = self.valid is None  # the second step leaves a row out, where it can
 
     def memory(self) -> Memory:
         """Return the memory itself: later steps write into it."""
-        found: Memory = _pytree.tree_unflatten(self.leaves, self.structure)
-        return found
-
-
-def _by_head(t: Tensor) -> Tensor:
-    """Return a copy of keys or values (B, S, N, H) with each head's steps contiguous: matmuls then need no copy."""
-    return t.transpose(1, 2).clone(memory_format=torch.contiguous_format).transpose(1, 2)
+        return self._memory.view()
 
 
 # ---- finding a recording -------------------------------------------------------------------------
@@ -155,16 +160,17 @@ class RepeatedSteps:
 
     def find(self, owner: object, memory: Memory, rows: int, has_valid: bool) -> RepeatedStep | None:
         """Return a step that continues from a memory; None: the model itself reads this step."""
-        if self._rows not in (None, rows):
+        size = padded_rows(rows)
+        if self._rows not in (None, size):
             self._wait = PATIENCE
-        self._rows = rows
-        if self._is_off or rows > MOST_ROWS:
+        self._rows = size
+        if self._is_off or rows > MOST_ROWS or (has_valid and rows == 1):
             return None
         if self._wait > 0:
             self._wait -= 1
             return None
         try:
-            found = recorded_step(self._survey, owner, memory, rows, has_valid)
+            found = recorded_step(self._survey, owner, memory, rows)
         except Unsettled:
             self._wait, self._next_wait = self._next_wait, 2 * self._next_wait + 1
             return None
@@ -183,19 +189,17 @@ def decode_steps(
     return RepeatedSteps(survey, patience) if is_covered and not survey.has_hooks else None
 
 
-def recorded_step(
-    survey: ModelSurvey, owner: object, memory: Memory, rows: int, has_valid: bool
-) -> RepeatedStep | None:
+def recorded_step(survey: ModelSurvey, owner: object, memory: Memory, rows: int) -> RepeatedStep | None:
     """Return a step that is its owner's alone while that lives, checked against the model."""
     with _LOCK:  # of two threads one records, the other waits
         steps = _RECORDED.setdefault(survey.model, [])
         if any(step.print != survey.print for step in steps):
             steps.clear()
-        free = (step for step in steps if step.owner() is None)
-        found = next((step for step in free if step.fits(memory, rows, has_valid)), None)
+        free = (step for step in steps if step.owner() in (None, owner))
+        found = next((step for step in free if step.fits(memory, rows)), None)
         if found is None:
             try:
-                found = RepeatedStep(survey.model, memory, rows, has_valid)
+                found = RepeatedStep(survey.model, memory, rows)
                 found.prove(survey.model, memory)
             except (ContractError, Unsettled):
                 raise
@@ -206,7 +210,7 @@ def recorded_step(
             steps.append(found)
             del steps[:-MOST]
         found.owner = ref(owner)
-    found.load(memory)
+    found.begin(memory, rows)
     return found
 
 
