@@ -7,8 +7,7 @@ from tables import Result, Say, join, table
 TRANSLATION_NOTE = (
     "Greedy, sources of 20 symbols and targets of 40, both models with random weights; tokens/s, medians of "
     "interleaved "
-    "rounds, {threads} threads, beside transformers {transformers} (MarianMT with its cache). Compiled: inside "
-    "`recollect.generation.compiled()`."
+    "rounds, {threads} threads, beside transformers {transformers} (MarianMT with its cache)."
 )
 CAPTIONS_NOTE = (
     "Pictures of 32×32 with their names; {train:,} for training, {test} for testing, of base emoji that do not occur "
@@ -33,26 +32,20 @@ CHINESE = {
     "batch": "批大小",
     "size": "规模",
     "faster": "加速比",
-    "as called": "直接调用",
-    "compiled": "编译后",
     TRANSLATION_NOTE: "贪心解码，源端 20 个符号，目标端 40 个，随机权重；单位 token/秒，交错多轮取中位数，"
     "{threads} 线程，"
-    "与 transformers {transformers}（带缓存的 MarianMT）对比。编译后：在 `recollect.generation.compiled()` 内运行。",
+    "与 transformers {transformers}（带缓存的 MarianMT）对比。",
 }
 
 
 def translation_block(result: Result, say: Say) -> str:
-    head = [say("size"), say("variant"), say("batch"), say("ours"), "transformers", say("faster")]
+    head = [say("size"), say("batch"), say("ours"), "transformers", say("faster")]
     rows = []
     for row in result["rows"]:
-        theirs = f"{row['theirs']['tokens_per_s']:,.0f}"
-        for way, faster in (("ours", "times_faster"), ("compiled", "times_faster_compiled")):
-            if way in row:
-                called = say("as called" if way == "ours" else way)
-                own = [f"{row[way]['tokens_per_s']:,.0f}", theirs, f"{row[faster]:.2f}"]
-                rows.append([row["size"], called, str(row["batch"]), *own])
+        speeds = [f"{row[whose]['tokens_per_s']:,.0f}" for whose in ("ours", "theirs")]
+        rows.append([row["size"], str(row["batch"]), *speeds, f"{row['times_faster']:.2f}"])
     note = say(TRANSLATION_NOTE).format(threads=result["threads"], **result["peers"])
-    return join(table(head, rows, texts=2), note, result, say)
+    return join(table(head, rows, texts=1), note, result, say)
 
 
 def captions_block(result: Result, say: Say) -> str:

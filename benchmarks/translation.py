@@ -4,8 +4,8 @@
 
 Ours is the family "transformer"; theirs a MarianMT of the same depth, widths and vocabulary, with its cache and its
 defaults. Both have random weights, encode sources of 20 symbols and generate 40 each, with the end prohibited on both
-sides. Runs are interleaved in one process, with the same number of threads. One row is also translated inside
-`recollect.generation.compiled()`, which is for many short ones: half a second once for each length of a source.
+sides. Runs are interleaved in one process, with the same number of threads, after one call of each: the first call
+of ours on a machine compiles its decode step, which is then kept.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from torch import Tensor
 from transformers import MarianConfig, MarianMTModel
 
 from common import interleave, save_result, summary
-from recollect.generation.settings import Search, compiled
+from recollect.generation.settings import Search
 from recollect.generation.translation import search_targets
 from recollect.models.translation import TranslationConfig, Translator
 
@@ -61,14 +61,10 @@ def measure(ours: Translator, theirs: Any, batch: int, rounds: int) -> dict[str,
         "ours": lambda: our_translation(ours, source),
         "theirs": lambda: their_translation(theirs, source),
     }
-    if batch == 1:
-        contenders["compiled"] = compiled()(contenders["ours"])
     for name, translate in contenders.items():
         assert translate().shape == (batch, TARGET), name
     times = {name: summary(taken) for name, taken in interleave(contenders, rounds).items()}
     row: dict[str, Any] = {"batch": batch, "times_faster": times["theirs"][0] / times["ours"][0]}
-    if batch == 1:
-        row["times_faster_compiled"] = times["theirs"][0] / times["compiled"][0]
     for name, (median, spread) in times.items():
         row[name] = {"tokens_per_s": batch * TARGET / median, "spread": spread}
     print(row, flush=True)

@@ -213,7 +213,8 @@ def _index(source: CSource, out: Tensor, x: Tensor, places: Sequence[Tensor | No
     rest = x.dim() - len(ids)
     wide = out.dim() - rest
     steps = [*([0] * wide), *x.stride()[len(ids) :]]
-    found = [(i.expand(out.shape[:wide])[(..., *([None] * rest))], axis) for axis, i in enumerate(ids)]
+    features = (..., *([None] * rest))  # an index, so that no ids are copied
+    found = [(i.expand(out.shape[:wide])[features], axis) for axis, i in enumerate(ids)]
     _looked_up(source, out, x, found, steps, out.shape)
 
 
