@@ -22,6 +22,7 @@ from recollect.layers.recurrent.lstm import LSTM
 from recollect.layers.recurrent.rnn import RNN
 from recollect.layers.ttt.layer import TTTMLP, TTTLinear
 from recollect.models.masked import MaskedModel
+from recollect.models.recommendation import Recommender
 
 Factory: TypeAlias = Callable[[], SequenceLayer[Any]]
 
@@ -57,6 +58,8 @@ LAYERS: list[tuple[str, Factory]] = [
     ("Markov order 0", lambda: counted(Markov(VOCAB, 0))),
     ("Markov order 5, Witten-Bell", lambda: counted(Markov(VOCAB, 5, smoothing="witten-bell"))),
     ("Markov, maximum likelihood", lambda: counted(Markov(VOCAB, 3, smoothing="maximum-likelihood"))),
+    ("Recommender", lambda: Recommender("factors", users=3, items=4, width=2)),
+    ("Recommender without factors", lambda: Recommender("biases", users=3, items=4)),
     ("Window", lambda: Window(WIDTH, 2)),
     ("Window order 0", lambda: Window(WIDTH, 0)),
     ("Window order 9", lambda: Window(WIDTH, 9, hidden=5, width_out=2)),

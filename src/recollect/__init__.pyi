@@ -120,6 +120,7 @@ from recollect.models.captioning import CaptionConfig as CaptionConfig, Captione
 from recollect.models.classification import Classifier as Classifier, ClassifierConfig as ClassifierConfig
 from recollect.models.language import LanguageConfig as LanguageConfig, LanguageModel as LanguageModel
 from recollect.models.masked import MaskedConfig as MaskedConfig, MaskedModel as MaskedModel
+from recollect.models.recommendation import Recommender as Recommender, RecommenderConfig as RecommenderConfig
 from recollect.models.tagging import Tagger as Tagger, TaggerConfig as TaggerConfig
 from recollect.models.task_model import LastStep as LastStep, LearnedQuery as LearnedQuery, TaskModel as TaskModel
 from recollect.models.translation import TranslationConfig as TranslationConfig, Translator as Translator

@@ -19,6 +19,7 @@ HOMES = {  # imported when first used: the command line lists the names without 
     "caption": ("recollect.tasks.caption", "CaptionTask"),
     "classify": ("recollect.tasks.classify", "ClassifyTask"),
     "tag": ("recollect.tasks.tag", "TagTask"),
+    "recommend": ("recollect.tasks.recommend", "RecommendTask"),
 }
 _own: dict[str, type[Task]] = {}
 
@@ -61,5 +62,7 @@ def guess_task(data: str) -> str:
         return "tag"
     if name in import_module("recollect.data.synthetic.pair_generators").PAIR_TASKS:
         return "translate"
+    if name == "tastes":
+        return "recommend"
     is_pictures = name == "shapes" or (Path(data) / "captions.tsv").is_file()
     return "caption" if is_pictures else "language"

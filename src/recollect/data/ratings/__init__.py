@@ -1,0 +1,1 @@
+"""Ratings of items by users, to batches."""
