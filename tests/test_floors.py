@@ -18,7 +18,7 @@ FLOORS = [
     ["training"],
     ["tasks", "views"],
     ["runs"],
-    ["bench"],
+    ["exporting", "bench"],
     ["cli"],
     ["__main__"],
 ]

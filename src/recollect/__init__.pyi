@@ -129,6 +129,7 @@ from recollect.pretrained.load import (
     from_pretrained as from_pretrained,
     save_pretrained as save_pretrained,
 )
+from recollect.runs.embed import embed as embed
 from recollect.runs.run import Run as Run, load as load
 from recollect.runs.train import train as train
 from recollect.version import __version__ as __version__

@@ -16,6 +16,7 @@ from recollect.models.line import LINE
 from recollect.version import __version__
 
 if TYPE_CHECKING:
+    from recollect.pretrained.load import Pretrained
     from recollect.runs.run import Run
 
 app = typer.Typer(
@@ -93,6 +94,7 @@ def demo(
 
 Data = Annotated[str, typer.Argument(metavar="DATA", help="A file, folder, glob, - or a built-in such as python-docs.")]
 RunFolder = Annotated[str, typer.Argument(metavar="RUN", help="A run's folder.")]
+ModelFolder = Annotated[str, typer.Argument(metavar="RUN", help="A run's folder, or that of a pretrained model.")]
 
 
 Family = Annotated[
@@ -255,9 +257,16 @@ def evaluate(
         typer.echo(line)
 
 
+def _generator(run: str, device: str, model: str | None) -> Run | Pretrained:
+    """Load a run or a pretrained model."""
+    from recollect.runs.embed import open_model
+
+    return open_model(run, device=device) if model is None else _open(run, device, model, None)
+
+
 @app.command()
 def generate(
-    run: RunFolder,
+    run: ModelFolder,
     prompt: Annotated[str, typer.Argument(help="What to continue.")],
     tokens: Annotated[int, typer.Option(help="Symbols to add.")] = 200,
     greedy: Annotated[bool, typer.Option("--greedy", help="Always select the most likely symbol.")] = False,
@@ -277,7 +286,7 @@ def generate(
     """Continue a prompt with a run. 续写一段文字。"""
     settings: dict[str, Any] = {"tokens": tokens, "greedy": greedy, "temperature": temperature, "seed": seed}
     settings |= {"top_k": top_k, "top_p": top_p, "min_p": min_p, "repetition_penalty": repetition_penalty}
-    chunks = _open(run, device, model, None).stream(prompt, stop or [], **settings)
+    chunks = _generator(run, device, model).stream(prompt, stop or [], **settings)
     if as_json:
         typer.echo(json.dumps({"prompt": prompt, "text": "".join(chunks)}, ensure_ascii=False))
         return
@@ -323,6 +332,43 @@ def predict(
         name = f"{row.source}\t" if opened.task.shows_names else ""  # as in a captions.tsv
         for target in row.targets:
             typer.echo(name + (target.text if len(row.targets) == 1 else f"{target.score:.4f}\t{target.text}"))
+
+
+@app.command()
+def embed(
+    run: ModelFolder,
+    words: Annotated[str, typer.Argument(metavar="INPUT", help="A line, a file of lines, or -.")],
+    device: Device = "auto",
+    as_json: AsJson = False,
+) -> None:
+    """Print a vector for each line of INPUT. 为每一行文字输出一个向量。"""
+    from recollect.runs.embed import open_model
+    from recollect.tasks.translate import lines_of
+
+    opened = open_model(run, device=device)
+    lines = lines_of(words)
+    for start in range(0, len(lines), 1024):
+        some = lines[start : start + 1024]
+        for line, vector in zip(some, opened.embed(some).tolist(), strict=True):
+            if as_json:
+                typer.echo(json.dumps({"text": line, "vector": vector}, ensure_ascii=False))
+            else:
+                typer.echo(" ".join(f"{value:.7g}" for value in vector))
+
+
+@app.command()
+def export(
+    run: RunFolder,
+    to: Annotated[str, typer.Option(help="hf: a folder that transformers loads without custom code.")] = "hf",
+    out: Annotated[str | None, typer.Option(help="The folder to write; by default RUN/hf.")] = None,
+) -> None:
+    """Write a run in the format of another program. 导出为其他程序可读取的格式。"""
+    if to != "hf":
+        _refuse(f"--to: got {to!r}, expected hf", f"recollect export {shlex.quote(run)} --to hf")
+    from recollect.exporting.hugging_face import export_run
+
+    folder = export_run(_open(run, "cpu", None, None), out)
+    typer.echo(f"{folder}: load it with transformers' AutoModel classes, or: recollect generate {folder} TEXT")
 
 
 @app.command()

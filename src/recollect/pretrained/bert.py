@@ -11,7 +11,7 @@ from recollect.core.types import JsonMapping, JsonObject
 from recollect.layers.block import Block
 from recollect.models.masked import MaskedConfig, MaskedModel
 from recollect.pretrained.entries import Entry, affine, same, stacked
-from recollect.pretrained.format import THEIR_ACTIVATIONS, Copies, activation_of, refuse, required
+from recollect.pretrained.format import OTHER_KIND, THEIR_ACTIVATIONS, Copies, activation_of, refuse, required
 
 
 class BERT:
@@ -108,7 +108,7 @@ class BERT:
     def refusals(self, model: nn.Module) -> list[str]:
         """Return what differs from BERT."""
         if not isinstance(model, MaskedModel):
-            return ["it is no masked language model"]
+            return [f"{OTHER_KIND} masked language model"]
         differing = {
             "layers are shared": model.config.shared,
             "embeddings have another width": model.config.embedding is not None,
@@ -192,7 +192,7 @@ class ALBERT(BERT):
     def refusals(self, model: nn.Module) -> list[str]:
         """Return what differs from ALBERT."""
         if not isinstance(model, MaskedModel):
-            return ["it is no masked language model"]
+            return [f"{OTHER_KIND} masked language model"]
         differing = {
             "layers are not shared (set shared=true)": not model.config.shared,
             "embeddings have the layers' width (set embedding)": model.config.embedding is None,

@@ -20,7 +20,7 @@ from recollect.models.language import LanguageModel
 from recollect.models.masked import MaskedModel
 from recollect.pretrained.bert import ALBERT, BERT
 from recollect.pretrained.entries import load_tensors, saved_tensors, without_prefix
-from recollect.pretrained.format import Format
+from recollect.pretrained.format import OTHER_KIND, Format
 from recollect.pretrained.gpt2 import GPT2
 from recollect.pretrained.llama import Llama
 
@@ -145,9 +145,9 @@ def find_format(model: Any) -> Format:
     what = type(model).__name__
     family = getattr(getattr(model, "config", None), "family", None)
     what += f" of the family {family}" if family else ""
-    fewest = min(len(found) for found in reasons.values())
-    near = "; ".join(f"{name}: {', '.join(found)}" for name, found in reasons.items() if len(found) == fewest)
-    raise ValueError(f"{what}: transformers has no such model without custom code ({near})")
+    near = {name: found for name, found in reasons.items() if not found[0].startswith(OTHER_KIND)} or reasons
+    why = "; ".join(f"{name}: {', '.join(found)}" for name, found in near.items())
+    raise ValueError(f"{what}: transformers has no such model without custom code ({why})")
 
 
 def write_model(model: Any, folder: str | Path, **more: Any) -> None:

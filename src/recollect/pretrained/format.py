@@ -20,6 +20,7 @@ ACTIVATIONS = {  # of Hugging Face, and ours
 }
 THEIR_ACTIVATIONS = {"gelu": "gelu", "gelu_tanh": "gelu_new", "relu": "relu"}
 
+OTHER_KIND = "it is no"  # how the refusal of another kind of model begins
 Copies: TypeAlias = tuple[tuple[str, str], ...]
 
 

@@ -11,7 +11,7 @@ from recollect.core.types import JsonMapping, JsonObject
 from recollect.layers.block import Block
 from recollect.models.language import LanguageConfig, LanguageModel
 from recollect.pretrained.entries import Entry, affine, same, transposed
-from recollect.pretrained.format import THEIR_ACTIVATIONS, Copies, activation_of, refuse, required
+from recollect.pretrained.format import OTHER_KIND, THEIR_ACTIVATIONS, Copies, activation_of, refuse, required
 
 
 class GPT2:
@@ -70,7 +70,7 @@ class GPT2:
     def refusals(self, model: nn.Module) -> list[str]:
         """Return what differs from GPT-2."""
         if not isinstance(model, LanguageModel) or model.config.family != "transformer":
-            return ["it is no Transformer language model"]
+            return [f"{OTHER_KIND} Transformer language model"]
         config = model.config
         has_head_bias = config.bias if config.head_bias is None else config.head_bias
         differing = {

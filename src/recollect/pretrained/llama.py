@@ -13,7 +13,7 @@ from recollect.layers.block import Block
 from recollect.layers.positions import ROTARY_BASE
 from recollect.models.language import LanguageConfig, LanguageModel
 from recollect.pretrained.entries import Entry, affine, rotary, same, stacked
-from recollect.pretrained.format import Copies, refuse, required
+from recollect.pretrained.format import OTHER_KIND, Copies, refuse, required
 
 LONGEST = 1 << 20  # steps: rotary positions have no end, but transformers wants a number
 
@@ -72,7 +72,7 @@ class Llama:
     def refusals(self, model: nn.Module) -> list[str]:
         """Return what differs from Llama."""
         if not isinstance(model, LanguageModel) or model.config.family != "transformer":
-            return ["it is no Transformer language model"]
+            return [f"{OTHER_KIND} Transformer language model"]
         config = model.config
         differing = {
             "positions are learned (leave out max_length)": config.max_length is not None,

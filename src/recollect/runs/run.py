@@ -23,7 +23,7 @@ from inspect import signature
 from pathlib import Path
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
 from recollect.core.errors import is_own
 from recollect.core.machine import choose_device
@@ -182,6 +182,14 @@ class Run:
                     f"--{name}: got {settings[name]}, but predict has no setting {name!r} in {self.task.name}"
                 )
         return list(predict(self.model, self.assets, inputs, **settings))
+
+    def embed(self, texts: Sequence[str]) -> Tensor:
+        """Return one vector for each text, (N, D), where the task has them."""
+        find = getattr(self.task, "embed", None)
+        if find is None:
+            raise ValueError(f"{self.folder}: a run of the task {self.task.name} has no vectors of texts")
+        vectors: Tensor = find(self.model, self.assets, texts)
+        return vectors
 
     def attention(self, source: str, target: str) -> JsonObject:
         """Return the attention weights from each symbol of a target to each of a source, where the task has them."""

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, cast
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from recollect.core.settings import CheckedSettings, setting
 from recollect.core.task import About, Assets, Baseline, Batches, Measure, Scores
@@ -30,6 +31,7 @@ from recollect.evaluation.likelihood import (
     validation_scores,
 )
 from recollect.generation.continuation import generate_text, stream_text
+from recollect.generation.embedding import SentencePooling, embed_rows
 from recollect.generation.settings import Settings
 from recollect.layers.ngram.markov import Markov
 from recollect.models.language import FAMILIES, LanguageConfig, LanguageModel, settings_of
@@ -161,6 +163,12 @@ class LanguageTask:
         tokenizer.encode(prompt, strict=True)  # refuses unknown symbols
         how = Settings(prohibited=tokenizer.unseen, **settings)
         return (chunks[0] for chunks in stream_text(model, tokenizer, [prompt], how, stop=stop))
+
+    def embed(self, model: LanguageModel, assets: Assets, texts: Sequence[str]) -> Tensor:
+        """Return one vector for each text: the mean of its symbols' features, normalised."""
+        rows = [assets["tokenizer"].encode(text) for text in texts]
+        device = model._home()[1] or torch.device("cpu")
+        return embed_rows(lambda x, valid: model.features(x, valid=valid)[0], rows, SentencePooling(), device=device)
 
     def baselines(self, dataset: Corpus) -> list[Baseline]:
         """Return the losses of the uniform and of the unigram model."""

@@ -1,0 +1,29 @@
+"""A run as a folder of Hugging Face, which transformers loads without custom code."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from recollect.core.serialize import FileError
+from recollect.pretrained.checkpoint import find_format
+from recollect.pretrained.load import save_pretrained
+from recollect.runs.run import Run
+
+
+def export_run(run: Run, out: str | Path | None = None) -> Path:
+    """Write a run's model and tokenizer, by default to RUN/hf, and return the folder.
+
+    Raises a ValueError with the reason where transformers has no such model, and a `FileError` for a folder that holds
+    other files.
+    """
+    folder = Path(out) if out is not None else run.folder / "hf"
+    try:
+        find_format(run.model)
+    except ValueError as error:
+        raise ValueError(f"{run.folder}: {error}") from None
+    if folder.is_dir() and any(folder.iterdir()) and not (folder / "config.json").is_file():
+        raise FileError(f"{folder}: holds other files; nothing was overwritten; choose another --out")
+    if (folder / "metrics.jsonl").exists() or folder == run.folder:
+        raise FileError(f"{folder}: a run's own folder; nothing was overwritten; choose another --out")
+    save_pretrained(run.model, folder, run.tokenizer)
+    return folder
