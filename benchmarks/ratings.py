@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from common import data_folder, save_result
 
 import recollect as rc
+from common import data_folder, save_result
 
 FOLDS = 5
 BUDGET = "15epochs"

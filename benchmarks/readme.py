@@ -21,6 +21,7 @@ import gpu_blocks
 import language_blocks
 import line_blocks
 import pair_blocks
+import rating_blocks
 import speed_blocks
 import summary_blocks
 import tables
@@ -162,7 +163,7 @@ def english(words: str) -> str:
 
 
 def chinese(words: str) -> str:
-    parts = (tables, language_blocks, pair_blocks, line_blocks, speed_blocks, gpu_blocks, summary_blocks)
+    parts = (tables, language_blocks, pair_blocks, rating_blocks, line_blocks, speed_blocks, gpu_blocks, summary_blocks)
     return reduce(or_, (part.CHINESE for part in parts), CHINESE)[words]
 
 
@@ -262,6 +263,7 @@ BLOCKS: dict[str, tuple[str, Callable[[Result, Say], str]]] = {
     "nanogpt": ("nanogpt", language_blocks.nanogpt_block),
     "translation": ("translation", pair_blocks.translation_block),
     "captions": ("captions", pair_blocks.captions_block),
+    "ratings": ("ratings", rating_blocks.ratings_block),
     "line": ("multi30k", line_blocks.line_block),
     "story": ("multi30k", line_blocks.story_block),
     "growth": ("growth", speed_blocks.growth_block),

@@ -13,7 +13,17 @@ Say = Callable[[str], str]
 MACHINE = "{cpu}, {cores} cores, {memory_gib} GiB"
 SOURCE = "{machine}; Python {python}, torch {torch}, recollect {recollect}; {date}; command: `{command}`"
 # that read texts of others
-NEED_DATA = ("markov", "characters", "ptb", "nanogpt", "captions", "multi30k", "kernel-training", "kernel-losses")
+NEED_DATA = (
+    "markov",
+    "characters",
+    "ptb",
+    "nanogpt",
+    "captions",
+    "multi30k",
+    "kernel-training",
+    "kernel-losses",
+    "ratings",
+)
 CHOICE = re.compile(r" --(quick|(only|size|at-once|axis) .*?)(?= --|$)")  # of some rows among all
 CHINESE = {
     MACHINE: "{cpu}，{cores} 核，{memory_gib} GiB",
