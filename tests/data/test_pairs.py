@@ -103,7 +103,7 @@ def test_files_that_do_not_fit_are_refused_with_file_and_line(tmp_path):
         ("a.jsonl", '\n{"source": "a", \n', r"a.jsonl, line 2: not JSON"),
         ("a.jsonl", "[1]\n", r"a.jsonl, line 1: a list, not an object"),
         ("a.jsonl", '{"source": "\\ud83d", "target": "b"}\n', r"a.jsonl, line 1: field 'source' holds half of a char"),
-        ("a.txt", "a\tb\n", r"a.txt: one text cannot hold pairs; give a .tsv, a .jsonl, two files as"),
+        ("a.txt", "a b\n", r"a.txt: one text cannot hold pairs; give a .tsv, .csv or .jsonl"),
         ("a.tsv", "a\0\tb\n", r"a.tsv: a binary file"),
     ],
 )
@@ -171,7 +171,7 @@ def test_given_parts_are_kept_whole_and_what_they_share_is_said(tmp_path, capsys
 
 def test_a_held_out_part_of_nothing_new_is_refused(tmp_path):
     data = write_tsv(tmp_path / "a.tsv", [*LINES[:57], *LINES[:3]])
-    with pytest.raises(DataError, match=r"test: no pair is left .*; give pairs of their own with --test"):
+    with pytest.raises(DataError, match=r"test: no pair is left .*; give pairs of their own with --set test=FILE"):
         load(data, tmp_path)
 
 

@@ -21,6 +21,7 @@ from typing import Literal
 from recollect.core.cache import cache_folder
 from recollect.core.dispatch import ask, why_not
 from recollect.core.processor import processor
+from recollect.core.threads import usable_cores
 
 TORCH = ((2, 8), (2, 14))  # from the first, below the second, as in the package's metadata
 TORCH_WANTED = ">=2.8,<2.14"
@@ -173,7 +174,7 @@ def check_threads() -> list[Diagnosis]:
     import torch
 
     threads = torch.get_num_threads()
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = len(usable_cores())
     says = f"{threads} for {cores} cores"
     if threads > cores:
         return [Diagnosis("threads", "ok", f"{says}: more threads than cores", f"OMP_NUM_THREADS={cores} {AGAIN}")]

@@ -12,6 +12,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from recollect.core.threads import fitting_threads, note_start
 from recollect.models.line import LINE
 from recollect.version import __version__
 
@@ -92,7 +93,9 @@ def demo(
         typer.echo(f"\n{next_steps(outcome)}")
 
 
-Data = Annotated[str, typer.Argument(metavar="DATA", help="A file, folder, glob, - or a built-in such as python-docs.")]
+Data = Annotated[
+    list[str], typer.Argument(metavar="DATA...", help="Files, folders, globs, - or a built-in such as python-docs.")
+]
 RunFolder = Annotated[str, typer.Argument(metavar="RUN", help="A run's folder.")]
 ModelFolder = Annotated[str, typer.Argument(metavar="RUN", help="A run's folder, or that of a pretrained model.")]
 
@@ -240,7 +243,9 @@ def resume(
 @app.command()
 def evaluate(
     run: RunFolder,
-    data: Annotated[str | None, typer.Argument(metavar="DATA", help="By default the run's own test part.")] = None,
+    data: Annotated[
+        list[str] | None, typer.Argument(metavar="DATA...", help="By default the run's own test part.")
+    ] = None,
     steps: Annotated[int | None, typer.Option(help="Symbols in a cold window, or in a target at most.")] = None,
     device: Device = "auto",
     model: Code = None,
@@ -248,7 +253,7 @@ def evaluate(
     as_json: AsJson = False,
 ) -> None:
     """Evaluate a run on DATA. 评估模型。"""
-    scores = _open(run, device, model, task).evaluate(data, steps)
+    scores = _open(run, device, model, task).evaluate(data or None, steps)
     if as_json:
         typer.echo(json.dumps({"run": run, **scores.as_json()}, ensure_ascii=False))
         return
@@ -286,15 +291,16 @@ def generate(
     """Continue a prompt with a run. 续写一段文字。"""
     settings: dict[str, Any] = {"tokens": tokens, "greedy": greedy, "temperature": temperature, "seed": seed}
     settings |= {"top_k": top_k, "top_p": top_p, "min_p": min_p, "repetition_penalty": repetition_penalty}
-    chunks = _generator(run, device, model).stream(prompt, stop or [], **settings)
-    if as_json:
-        typer.echo(json.dumps({"prompt": prompt, "text": "".join(chunks)}, ensure_ascii=False))
-        return
-    sys.stdout.write(prompt)
-    for chunk in chunks:
-        sys.stdout.write(chunk)
-        sys.stdout.flush()
-    sys.stdout.write("\n")
+    with fitting_threads(_notice):
+        chunks = _generator(run, device, model).stream(prompt, stop or [], **settings)
+        if as_json:
+            typer.echo(json.dumps({"prompt": prompt, "text": "".join(chunks)}, ensure_ascii=False))
+            return
+        sys.stdout.write(prompt)
+        for chunk in chunks:
+            sys.stdout.write(chunk)
+            sys.stdout.flush()
+        sys.stdout.write("\n")
 
 
 @app.command()
@@ -437,6 +443,7 @@ def _refuse(problem: str, next_command: str) -> None:
 
 def main() -> None:
     """Run the command line; exit with 2 for bad input, 1 for a failed run, 130 for Ctrl-C."""
+    note_start()
     try:
         app(prog_name="recollect")
     except (ValueError, AssertionError) as error:  # a LawBroken is an AssertionError

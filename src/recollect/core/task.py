@@ -188,7 +188,7 @@ class Task(Protocol):
 
     A task may also have `predict(model, assets, inputs, **settings) -> Iterator[Prediction]`, `generate(model, assets,
     prompt, stop, **settings) -> Iterator[str]` and `attention(model, assets, source, target)`; for a command that it
-    lacks the error names one that it has.
+    lacks the error names one that it has. `takes_several = True`: `open` and `read` accept several names, one a line.
 
     >>> class Sums(rc.TaskDefaults):  # what is left out of the protocol here has a default
     ...     name, families, default_model = "sums", ("gru",), "gru"

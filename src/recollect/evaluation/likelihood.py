@@ -22,6 +22,7 @@ from torch import Tensor
 
 from recollect.core.layer import SequenceLayer
 from recollect.core.task import Measure, Scores
+from recollect.core.threads import pace
 from recollect.data.images.caption_batches import gather_captions
 from recollect.data.images.captions import CaptionPart
 from recollect.data.pairs.pair_batches import gather_pairs, groups_by_length
@@ -180,7 +181,8 @@ def _losses(logits: Tensor, y: Tensor, valid: Tensor | None) -> Tensor:
 
 
 def _on(model: SequenceLayer[Any], batch: tuple[Tensor, Tensor, Tensor | None]) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Move a batch to the model's device."""
+    """Move a batch to the model's device; between two batches, threads may follow the load."""
+    pace()
     device = model._home()[1] or torch.device("cpu")
     x, y, valid = batch
     return x.to(device), y.to(device), None if valid is None else valid.to(device)

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from recollect.core.memory import Memory
+from recollect.core.threads import pace
 from recollect.generation.filters import check_logits, prohibit
 from recollect.generation.prefill import Model, Prompts, Reader, undisturbed
 from recollect.generation.settings import Search, check_vocabulary
@@ -92,6 +93,7 @@ def beam(
         pools: list[list[Hypothesis]] = [[] for _ in reader.prompts]
         beams = _first_beams(reader, search)
         for step in range(search.tokens):
+            pace()
             if not beams.prompts:
                 break
             beams = _advance(reader, beams, pools, search, is_last=step + 1 == search.tokens)

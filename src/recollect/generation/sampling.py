@@ -22,6 +22,7 @@ from recollect.core.decode_hooks import DecodeLoop, Turn
 from recollect.core.dispatch import ask
 from recollect.core.memory import Memory
 from recollect.core.reservation import copied
+from recollect.core.threads import pace
 from recollect.core.validate import ContractError
 from recollect.generation.filters import apply_filters, check_logits, draw, likeliest, penalise_repetition, prohibit
 from recollect.generation.prefill import Model, Prompts, Reader, undisturbed
@@ -113,6 +114,7 @@ class Stream(Iterator[Step]):
 
     def _advance(self, most: int) -> list[Step]:
         """Generate at least one step and at most `most`."""
+        pace()
         active = [reason is None for reason in self.reasons]
         with undisturbed(self._modules):
             turns: list[Turn] = []

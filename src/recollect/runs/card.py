@@ -15,6 +15,7 @@ from recollect.core.machine import describe
 from recollect.core.serialize import write_file
 from recollect.core.task import About
 from recollect.core.types import JsonObject
+from recollect.data.names import in_short
 from recollect.models.line import Station, station_of
 from recollect.runs.config import UNITS
 from recollect.runs.log import figure_of
@@ -30,7 +31,7 @@ def write_card(run: Run, model: Any, about: About, device: torch.device, best_st
     """Write README.md, in English and in Chinese."""
     facts = gather(run, model, about, device, best_step)
     config = facts["config"]
-    heading = f"# {config.family}, {config.size}, {code(config.data)}"
+    heading = f"# {config.family}, {config.size}, {code(in_short(config.data))}"
     text = "\n".join([heading, "", *_english(facts), *_chinese(facts)])
     write_file(run.folder / "README.md", text.encode())
 
@@ -100,7 +101,7 @@ def _english(facts: JsonObject) -> list[str]:
     read, memory = next(iter(about.memory.items()))
     rows = {
         "parameters": f"{facts['parameters']:,}",
-        "data": f"{code(facts['config'].data)}, {about.symbols} symbols, vocabulary {about.vocabulary:,}",
+        "data": f"{code(in_short(facts['config'].data))}, {about.symbols} symbols, vocabulary {about.vocabulary:,}",
         "parts": "train {:,}, validation {:,}, test {:,} {}".format(*about.parts, about.unit["en"]),
         "budget": _budget(facts["training"]),
         "spent": "{step:,} updates, {tokens:,} symbols, {time} of training".format(**_spent(facts)),
@@ -138,7 +139,7 @@ def _chinese(facts: JsonObject) -> list[str]:
     read, memory = next(iter(about.memory.items()))
     rows = {
         "参数量": f"{facts['parameters']:,}",
-        "数据": f"{code(facts['config'].data)}，按 {about.symbols} 切分，词表大小 {about.vocabulary:,}",
+        "数据": f"{code(in_short(facts['config'].data))}，按 {about.symbols} 切分，词表大小 {about.vocabulary:,}",
         "划分": "训练 {:,}、验证 {:,}、测试 {:,} {}".format(*about.parts, about.unit["zh"]),
         "预算": _budget(facts["training"]),
         "实际用量": "{step:,} 次更新，{tokens:,} 个符号，训练用时 {time}".format(**_spent(facts)),

@@ -23,8 +23,9 @@ from recollect.core.settings import (
 )
 from recollect.core.task import Task
 from recollect.core.types import JsonMapping, JsonObject
+from recollect.data.names import split_names
 from recollect.models.sizes import TARGETS
-from recollect.tasks.register import task_named
+from recollect.tasks.register import guess_task, task_named
 from recollect.training.optimizer import ALGORITHMS, SCHEDULES, Optimizer
 from recollect.training.state import PRECISIONS, Budget, Plan
 
@@ -123,6 +124,7 @@ class RunConfig:
         kind = task_named(task)
         family = model or kind.default_model
         check_family(kind, family)
+        check_number(kind, data)
         check_choice("size", size, tuple(TARGETS))
         owners = {owner: names for owner, (_, names) in _owners(kind, family).items()}
         for name in given:
@@ -152,8 +154,8 @@ class RunConfig:
 
     def typed(self) -> str:
         """Return the arguments of the command line: DATA, model, budget, and the settings that are not defaults."""
-        words = [self.data, "-m", self.family, "--size", self.size]
-        words += [] if self.task == "language" else ["--task", self.task]
+        words = [*split_names(self.data), "-m", self.family, "--size", self.size]
+        words += [] if self.task == guess_task(self.data) else ["--task", self.task]
         changed = {**differing(self.training), **differing(self.options), **self.settings}
         first = next((name for name in UNITS if name in changed), None)
         if first is not None:
@@ -162,6 +164,13 @@ class RunConfig:
             text = value if isinstance(value, str) else json.dumps(value)
             words += [FLAGS[name], text] if name in FLAGS else ["--set", f"{name}={text}"]
         return shlex.join(words)
+
+
+def check_number(kind: type[Task], data: str) -> None:
+    """Raise a `SettingError` for several DATA where the task reads one."""
+    count = len(split_names(data))
+    if count > 1 and not getattr(kind, "takes_several", False):
+        raise SettingError(f"DATA: got {count} names, expected one for the task {kind.name}: a file or a folder")
 
 
 def check_family(kind: type[Task], family: str) -> None:

@@ -12,7 +12,9 @@ from torch import nn
 
 from recollect.core.machine import available_memory, choose_device, describe, forget_peak, peak_memory
 from recollect.core.task import Dataset, Task
+from recollect.core.threads import fitting_threads
 from recollect.core.types import JsonObject
+from recollect.data.names import in_short
 from recollect.runs.config import RunConfig
 from recollect.runs.progress import bytes_in_words, time_in_words
 from recollect.runs.train import counts, start
@@ -37,12 +39,13 @@ def forecast(config: RunConfig, seconds: float = 2.0) -> JsonObject:
         count = sum(p.numel() for p in task.build(model_config).parameters())
     available = available_memory(device)
     least = count * 2 * 4  # weights and gradients in float32
-    facts: JsonObject = {"data": config.data, "family": config.family, "size": config.size, "parameters": count}
-    facts |= {"machine": describe(device), "available_bytes": available}
+    facts: JsonObject = {"data": in_short(config.data), "family": config.family, "size": config.size}
+    facts |= {"parameters": count, "machine": describe(device), "available_bytes": available}
     if least > available:
         return _refused(facts, config, f"weights and gradients alone take {bytes_in_words(least)}")
     try:
-        return facts | _measured(config, task, task.build(model_config).to(device), dataset, seconds)
+        with fitting_threads(lambda text: None):  # as the training would compute
+            return facts | _measured(config, task, task.build(model_config).to(device), dataset, seconds)
     except (RuntimeError, MemoryError) as error:
         if "allocate" not in str(error) and not isinstance(error, torch.OutOfMemoryError):
             raise

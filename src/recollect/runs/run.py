@@ -30,10 +30,12 @@ from recollect.core.machine import choose_device
 from recollect.core.serialize import FileError, load_weights, save_weights, write_file
 from recollect.core.settings import SettingError
 from recollect.core.task import Assets, Prediction, Scores, Task
+from recollect.core.threads import fitting_threads
 from recollect.core.types import JsonMapping, JsonObject
 from recollect.data.error import DataError
+from recollect.data.names import Named, in_short, join_names
 from recollect.models.own import MakeLayer, code_option, register_layer
-from recollect.runs.config import RunConfig
+from recollect.runs.config import RunConfig, check_number
 from recollect.tasks.register import register_task
 from recollect.training.checkpoint import load_checkpoint, newest_checkpoint, read_state
 
@@ -144,7 +146,7 @@ class Run:
         data = data or self.task.open(source)
         if data.name != name:
             raise DataError(
-                f"{source}: not the data that {self.folder} was started on; restore them or train a new run"
+                f"{in_short(source)}: not the data that {self.folder} was started on; restore them or train a new run"
             )
         return data
 
@@ -166,7 +168,8 @@ class Run:
 
         `temperature`, `top_k`, `top_p`, `min_p`, `repetition_penalty`, `greedy` and `seed` are as in `Settings`.
         """
-        return prompt + "".join(self.stream(prompt, stop, tokens=tokens, **settings))
+        with fitting_threads(self.notice):
+            return prompt + "".join(self.stream(prompt, stop, tokens=tokens, **settings))
 
     def predict(self, inputs: Any, **settings: Any) -> list[Prediction]:
         """Return the model's predictions for inputs: translations of lines, captions of pictures."""
@@ -178,10 +181,9 @@ class Run:
             )
         for name in settings:
             if name not in signature(predict).parameters:
-                raise SettingError(
-                    f"--{name}: got {settings[name]}, but predict has no setting {name!r} in {self.task.name}"
-                )
-        return list(predict(self.model, self.assets, inputs, **settings))
+                raise SettingError(f"--{name}: predict has no setting {name!r} in the task {self.task.name}")
+        with fitting_threads(self.notice):
+            return list(predict(self.model, self.assets, inputs, **settings))
 
     def embed(self, texts: Sequence[str]) -> Tensor:
         """Return one vector for each text, (N, D), where the task has them."""
@@ -196,12 +198,16 @@ class Run:
         task: Any = self.task
         return dict(task.attention(self.model, self.assets, source, target))
 
-    def evaluate(self, data: str | None = None, steps: int | None = None) -> Scores:
+    def evaluate(self, data: Named | None = None, steps: int | None = None) -> Scores:
         """Return every score on the run's own test part, or on other data, with their definitions."""
         if steps is not None and steps < 1:
             raise SettingError(f"--steps: got {steps}, expected at least 1")
-        dataset = self.dataset() if data is None else self.task.read(data, self.assets)
-        return self.task.evaluate(self.model, dataset, self.assets, steps)
+        with fitting_threads(self.notice):
+            if data is None:
+                return self.task.evaluate(self.model, self.dataset(), self.assets, steps)
+            named = join_names(data)
+            check_number(type(self.task), named)
+            return self.task.evaluate(self.model, self.task.read(named, self.assets), self.assets, steps)
 
     # ---- the folder -------------------------------------------------------------------------------
 

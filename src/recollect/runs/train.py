@@ -18,7 +18,10 @@ from recollect.core.errors import is_own
 from recollect.core.machine import choose_device
 from recollect.core.serialize import WriteFailed
 from recollect.core.task import Dataset, Task
+from recollect.core.threads import fitting_threads, pace
 from recollect.core.types import JsonObject
+from recollect.data.names import Named, join_names, split_names
+from recollect.data.text.source import to_stderr
 from recollect.laws.check import LawBroken, check_layer
 from recollect.models.own import MakeLayer, OwnCodeError, load_name, make_own, register_layer
 from recollect.runs.budget import parse_budget
@@ -36,7 +39,7 @@ CHECKED_WIDTH = 8  # of a user-defined layer, when it is checked by the laws
 
 
 def train(
-    data: str | Path,
+    data: Named,
     *,
     task: str | type[Task] | None = None,
     model: str | MakeLayer | None = None,
@@ -50,7 +53,8 @@ def train(
 ) -> Run:
     """Train a model on data and return the run, which is a folder.
 
-    data: a file, a folder, a glob, - or the name of a built-in. task: by default the one that the data are for.
+    data: a file, a folder, a glob, - or the name of a built-in, or a list of files, folders and globs; two parallel
+    files are pairs of a source and a target. task: by default the one that the data are for.
     model: a family's name (see `recollect models`), or a user-defined layer: a class or function from a width to a
     SequenceLayer, which must pass `check_layer`. budget: 30s, 5m, 2000steps, 1000000tokens or 3epochs. settings: as
     those of `--set`; one that nothing uses raises an error. report: called with every row of metrics.
@@ -68,7 +72,7 @@ def train(
 
 
 def configure(
-    data: str | Path,
+    data: Named,
     *,
     task: str | type[Task] | None = None,
     model: str | MakeLayer | None = None,
@@ -85,8 +89,9 @@ def configure(
         model = register_layer(load_name(model), model)
     elif not isinstance(model, str | None):
         model = register_layer(model)
-    name = task or guess_task(str(data))
-    config = RunConfig.make(str(data), model, size, task=name, **{**parse_budget(budget), **settings})
+    named = join_names(data)
+    name = task or guess_task(named, to_stderr)
+    config = RunConfig.make(named, model, size, task=name, **{**parse_budget(budget), **settings})
     if is_own(config.family):
         check_own(config.family)
     return config
@@ -109,7 +114,7 @@ def begin(config: RunConfig, run: Run, report: Report) -> bool:
     if config.training.tensorboard:
         check_tensorboard()
     run.check_place()
-    with run.lock():
+    with run.lock(), fitting_threads(run.notice):
         task = config.make_task()
         dataset = task.open(config.data)
         torch.manual_seed(config.training.seed)
@@ -132,7 +137,7 @@ def resume(
         run.extend(parse_budget(budget))
     config = run.config()
     target = choose_device(device or config.training.device)
-    with run.lock():
+    with run.lock(), fitting_threads(notice):
         dataset = run.dataset()
         torch.manual_seed(config.training.seed)  # for a run that stopped before its first checkpoint, and starts again
         model = run.build().to(target)
@@ -179,6 +184,7 @@ def _learn(config: RunConfig, run: Run, state: TrainingState, dataset: Dataset, 
     log = RunLog(run, partial(task.sample, dataset=dataset), report, scalars)
 
     def note(row: JsonObject) -> None:
+        pace()
         done = state.progress
         carried = None if state.memory is None else state.memory.nbytes
         log.add(row, model, share=plan.budget.spent(done), best=done.best, memory_bytes=carried)
@@ -193,7 +199,8 @@ def _learn(config: RunConfig, run: Run, state: TrainingState, dataset: Dataset, 
         except Diverged as error:
             intact, _ = newest_checkpoint(run.checkpoints)
             rate = f"rate={config.training.rate / 3:.1g}"
-            words = ["recollect", "train", config.data, "-m", config.family, "--set", rate, "--out", f"{run.folder}-2"]
+            words = ["recollect", "train", *split_names(config.data), "-m", config.family]
+            words += ["--set", rate, "--out", f"{run.folder}-2"]
             raise Diverged(f"{error}. The last good checkpoint is {intact}. Try: {shlex.join(words)}") from error
         except OSError as error:
             left = what_is_left(run.checkpoints)

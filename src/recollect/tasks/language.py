@@ -17,6 +17,7 @@ from recollect.core.settings import CheckedSettings, setting
 from recollect.core.task import About, Assets, Baseline, Batches, Measure, Scores
 from recollect.core.types import JsonMapping
 from recollect.data.error import DataError
+from recollect.data.names import in_short
 from recollect.data.text.batches import Streams, Windows, gather
 from recollect.data.text.corpus import Corpus, load_corpus, read_ids, reopen_corpus
 from recollect.data.text.documents import Documents, Ends
@@ -79,6 +80,7 @@ class LanguageTask:
     default_model: ClassVar[str] = "lstm"
     takes_layers: ClassVar[bool] = True
     shows_names: ClassVar[bool] = False
+    takes_several: ClassVar[bool] = True
 
     def __init__(self, options: LanguageOptions | None = None) -> None:
         self.options = options or LanguageOptions()
@@ -100,7 +102,7 @@ class LanguageTask:
         tokenizer: Tokenizer = assets["tokenizer"]
         ids, ends = read_ids(source, tokenizer, self.options.field)
         parts = {"train": ends[:0], "valid": ends[:0], "test": ends}
-        return Corpus(tokenizer, ids[:0], ids[:0], np.asarray(ids), parts, source)
+        return Corpus(tokenizer, ids[:0], ids[:0], np.asarray(ids), parts, in_short(source))
 
     settings = staticmethod(settings_of)
 

@@ -8,6 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from recollect.core.errors import is_own, nearest
+from recollect.data.error import Notify, silent
+from recollect.data.labels.tag_files import is_tag_file
+from recollect.data.names import in_short, split_names
+from recollect.data.pairs.pair_guess import judge_pairs
+from recollect.data.synthetic.label_generators import LABEL_TASKS
+from recollect.data.synthetic.pair_generators import PAIR_TASKS
 
 if TYPE_CHECKING:
     from recollect.core.task import Task
@@ -52,17 +58,25 @@ def task_named(name: str) -> type[Task]:
     raise ValueError(f"task: got {name!r}, expected one of {', '.join(HOMES)}{nearest(name, HOMES)}")
 
 
-def guess_task(data: str) -> str:
-    """Return the task that data are for: generated pairs or labels, tags, captioned pictures, or else a text."""
+def guess_task(data: str, notify: Notify = silent) -> str:
+    """Return the task that data are for: generated pairs or labels, tags, captioned pictures, pairs, or else a text.
+
+    What is decided by what files hold is told, with the way to decide otherwise.
+    """
     name = data.partition(":")[0]
-    labelled = import_module("recollect.data.synthetic.label_generators").LABEL_TASKS
-    if name in labelled:
-        return str(labelled[name].task)
-    if import_module("recollect.data.labels.tag_files").is_tag_file(data):
+    if name in LABEL_TASKS:
+        return LABEL_TASKS[name].task
+    if is_tag_file(data):
         return "tag"
-    if name in import_module("recollect.data.synthetic.pair_generators").PAIR_TASKS:
+    if name in PAIR_TASKS:
         return "translate"
     if name == "tastes":
         return "recommend"
-    is_pictures = name == "shapes" or (Path(data) / "captions.tsv").is_file()
-    return "caption" if is_pictures else "language"
+    if name == "shapes" or (Path(data) / "captions.tsv").is_file():
+        return "caption"
+    verdict = judge_pairs(split_names(data))
+    if verdict.are_pairs:
+        notify(f"{in_short(data)}: pairs ({verdict.reason}), so the task is translate; for text: --task language")
+    elif verdict.reason:
+        notify(f"{in_short(data)}: {verdict.reason}, so the task is language; for pairs: --task translate")
+    return "translate" if verdict.are_pairs else "language"

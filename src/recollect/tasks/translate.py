@@ -70,6 +70,7 @@ class TranslateTask:
     default_model: ClassVar[str] = "luong"
     takes_layers: ClassVar[bool] = False
     shows_names: ClassVar[bool] = False
+    takes_several: ClassVar[bool] = True
     noun: ClassVar[Mapping[str, str]] = {"en": "A translator", "zh": "翻译模型"}
 
     def __init__(self, options: PairOptions | None = None) -> None:

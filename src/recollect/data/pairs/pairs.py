@@ -100,7 +100,9 @@ def load_pairs(
     read = {part: _survey(open_pairs(text, field=field, notify=to_stderr)) for part, text in given.items()}
     train = read["train"]
     if train.pairs < LEAST:
-        raise DataError(f"{data}: got {train.pairs} pairs, expected {LEAST} or more to train, validate and test on")
+        raise DataError(
+            f"{train.source.name}: got {train.pairs} pairs, expected {LEAST} or more to train, validate and test on"
+        )
     settings = PairSettings(tokenizer or choose_kind(train.source, train.size), joint, vocab_size, lowercase, limit)
     keys = [f"{part} {one.digest}" for part, one in read.items()]
     name = hashlib.sha256(f"pairs {VERSION} {tuple(settings)} {keys}".encode()).hexdigest()[:24]
@@ -143,7 +145,7 @@ def _survey(source: PairSource) -> _Surveyed:
         sizes = [size + len(line.strip()) for size, line in zip(sizes, lines, strict=True)]
     for side, size in enumerate(sizes):
         if not size:
-            where = source.files[side].path if len(source.files) == 2 else source.name
+            where = source.files[side].path if source.is_parallel else source.name
             every = f"each of the {count} {('sources', 'targets')[side]} is empty" if count else "no pair in it"
             raise DataError(f"{where}: {every}; give a file with text in it")
     return _Surveyed(source, digest.hexdigest(), count, sum(sizes))
@@ -168,7 +170,9 @@ def _fill(folder: Path, read: dict[str, _Surveyed], settings: PairSettings) -> d
         if not count:
             name = read.get(part, read["train"]).source.name
             advice = (
-                "give more pairs or a larger limit" if part == "train" else f"give pairs of their own with --{part}"
+                "give more pairs or a larger limit"
+                if part == "train"
+                else f"give pairs of their own with --set {part}=FILE"
             )
             raise DataError(f"{name}: {part}: no pair is left ({'; '.join(notices)}); {advice}")
     return {"dtype": dtype.name, "notices": notices}

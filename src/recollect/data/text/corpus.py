@@ -20,6 +20,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from recollect.core.cache import build_folder, cache_folder, is_whole, read_record
 from recollect.data.error import DataError
+from recollect.data.names import in_short
 from recollect.data.text.source import Chunk, TextSource, open_source, to_stderr
 from recollect.data.text.split import cut, split
 from recollect.data.text.tokenizer import IdArray, Ids, IdType, Tokenizer, choose_kind, smallest_dtype
@@ -73,7 +74,9 @@ def load_corpus(
             texts[part] = _Text(source, *_hash(source.chunks()))
         size = texts["train"].size
         if size < LEAST:
-            raise DataError(f"{data}: got {size} characters, expected at least {LEAST} to train, validate and test on")
+            raise DataError(
+                f"{in_short(data)}: got {size} characters, expected at least {LEAST} to train, validate and test on"
+            )
         kind = tokenizer or choose_kind(next(texts["train"].source.chunks()).text, size)
         keys = [f"{part} {text.digest}" for part, text in texts.items()]
         name = hashlib.sha256(f"{VERSION} {kind} {keys}".encode()).hexdigest()[:24]

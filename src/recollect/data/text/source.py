@@ -1,4 +1,4 @@
-"""Where text comes from: a file, a folder, a glob, `-` for standard input, or the name of a built-in.
+"""Where text comes from: files, folders, globs, `-` for standard input, or the name of a built-in.
 
 `open_source` checks names and encodings and refuses binary files first; the source that it returns can be read any
 number of times, in chunks of bounded size. `read_text` is the shortcut for reading once.
@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import BinaryIO
 
 from recollect.data.error import DataError, Notify, did_you_mean, silent
+from recollect.data.names import in_short, split_names
 from recollect.data.synthetic.builtin import BUILTINS, builtin_documents, is_builtin, settle_builtin
 from recollect.data.text.encoding import BLOCK, find_encoding
 from recollect.data.text.formats import Chunk, read_chunks
@@ -81,9 +82,14 @@ def open_source(
 ) -> TextSource:
     """Return the text that DATA names; `field` is the .jsonl field or table column that holds it.
 
-    The name of a built-in has precedence over a file of the same name: `./copy` is the file.
+    The name of a built-in has precedence over a file of the same name: `./copy` is the file. Several names are files,
+    folders and globs, read in the given order; a file that two of them stand for is read once.
     """
     name = str(data)
+    names = split_names(name)
+    if len(names) > 1:
+        found = dict.fromkeys(path for one in names for path in _find_among(one))
+        return TextSource(in_short(name), files=_readable(in_short(name), list(found), False, notify), field=field)
     if name == "-":
         return _from_stdin(stdin or sys.stdin.buffer, field, notify)
     if isinstance(data, str) and is_builtin(name):
@@ -92,6 +98,13 @@ def open_source(
         return TextSource(name, builtin=settle_builtin(name, notify), field=field)
     paths, alone = _find(Path(name), name)
     return TextSource(name, files=_readable(name, paths, alone, notify), field=field)
+
+
+def _find_among(name: str) -> list[Path]:
+    """Return the files that one of several names stands for."""
+    if (name == "-" or is_builtin(name)) and not Path(name).exists():
+        raise DataError(f"{name}: cannot be read together with other DATA; of several, each is a file, folder or glob")
+    return _find(Path(name), name)[0]
 
 
 def _find(path: Path, name: str) -> tuple[list[Path], bool]:
