@@ -7,8 +7,13 @@ import os
 import subprocess
 import sys
 
+import pytest
+from rich.cells import cell_len
+from rich.console import Console
+
 import recollect
-from command_line import run
+from command_line import ask, run
+from recollect.models.line import LINE
 
 
 def test_version():
@@ -31,6 +36,22 @@ def test_models_in_both_languages_and_as_json():
         table = run("models", "--lang", language, env=os.environ | {"COLUMNS": "160"}).stdout
         assert "ttt-linear" in table
         assert listed[1]["idea"][language][:5] in table.replace("\n", "")
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_models_are_readable_in_80_columns(language, monkeypatch):
+    monkeypatch.setattr("recollect.cli.main.console", Console(width=80))
+    lines = ask("models", "--lang", language).stdout.splitlines()
+    assert max(map(cell_len, lines)) <= 80
+    assert all(any(f" {station.name} " in line for line in lines) for station in LINE)  # no name is cut or broken
+    assert len(lines) <= 3.5 * len(LINE)
+
+
+def test_one_model_is_told_whole_and_an_unknown_one_refused():
+    (found,) = json.loads(ask("models", "lstm", "--json").stdout)
+    assert (found["name"], found["step"]) == ("lstm", "O(d²)")
+    assert "Hochreiter" in ask("models", "lstm", "--lang", "zh").stdout
+    assert "did you mean lstm. Try: recollect models" in ask("models", "lsmt", code=2).stderr
 
 
 def test_an_unknown_language_is_refused_with_the_next_command():

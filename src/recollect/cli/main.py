@@ -12,6 +12,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from recollect.cli.line_table import line_table, station_table
+from recollect.core.errors import nearest
 from recollect.core.threads import fitting_threads, note_start
 from recollect.models.line import LINE
 from recollect.version import __version__
@@ -48,23 +50,25 @@ def _root(
 
 @app.command()
 def models(
-    lang: Annotated[str, typer.Option(help="The language of the ideas: en or zh.")] = "en", as_json: AsJson = False
+    name: Annotated[
+        str | None, typer.Argument(metavar="MODEL", help="One model, with all that is known of it.")
+    ] = None,
+    lang: Annotated[str, typer.Option(help="The language of the ideas: en or zh.")] = "en",
+    as_json: AsJson = False,
 ) -> None:
     """List the models: year, idea, memory, cost. 列出所有模型：年份、核心思想、记忆与代价。"""
     if lang not in ("en", "zh"):
         _refuse(f"--lang: got {lang!r}, expected en or zh", "recollect models --lang zh")
+    shown = [station for station in LINE if name in (None, station.name)]
+    if not shown:
+        hint = nearest(str(name), [station.name for station in LINE])
+        _refuse(f"MODEL: got {name!r}, which is no model{hint.rstrip('?')}", "recollect models")
     if as_json:
         names = ("name", "year", "layer", "paper", "memory", "growth", "step", "idea", "tasks")
-        stations = [{name: getattr(station, name) for name in names} for station in LINE]
+        stations = [{name: getattr(station, name) for name in names} for station in shown]
         typer.echo(json.dumps(stations, ensure_ascii=False, indent=2))
         return
-    table = Table(box=None, header_style="bold")
-    for column in ("year", "model", "idea", "memory", "bytes grow", "a step costs", "-m for"):
-        least = 10 if column == "idea" else None  # five Chinese characters
-        table.add_column(column, overflow="fold", no_wrap=column in ("year", "model"), min_width=least)
-    for s in LINE:
-        table.add_row(str(s.year), s.name, s.idea[lang], s.memory, s.growth, s.step, ", ".join(s.tasks))
-    console.print(table)
+    console.print(line_table(lang) if name is None else station_table(shown[0], lang))
 
 
 @app.command()

@@ -80,7 +80,7 @@ class CheckedSettings:
             check(declared, kinds[declared.name], getattr(self, declared.name))
 
 
-def check(declared: Field[Any], kind: Any, value: Any) -> None:
+def check(declared: Field[Any], kind: Any, value: Any, name: str = "") -> None:
     """Raise SettingError unless a value has the declared type and lies in the declared range."""
     allowed, choices = _kinds(declared, kind)
     is_known = type(value) in allowed or (type(value) is int and float in allowed)
@@ -90,7 +90,7 @@ def check(declared: Field[Any], kind: Any, value: Any) -> None:
     if not (is_known and is_inside and is_chosen):
         got = json.dumps(value, default=str)
         hint = nearest(str(value), choices) if choices else ""
-        raise SettingError(f"{declared.name}: got {got}, expected {range_of(declared, kind)}{hint}")
+        raise SettingError(f"{name or declared.name}: got {got}, expected {range_of(declared, kind)}{hint}")
 
 
 def check_against(config: type, settings: Mapping[str, Any]) -> None:
@@ -99,6 +99,12 @@ def check_against(config: type, settings: Mapping[str, Any]) -> None:
     declared = {f.name: f for f in fields(config)}
     for name, value in settings.items():
         check(declared[name], kinds[name], value)
+
+
+def is_plain(kind: Any) -> bool:
+    """Return whether a type is one that `check` knows: words, numbers, true or false, null, or a choice of them."""
+    parts = (kind,) if get_origin(kind) is Literal else get_args(kind) or (kind,)
+    return all(get_origin(part) is Literal or getattr(part, "__name__", "") in JSON_NAMES for part in parts)
 
 
 def _kinds(declared: Field[Any], kind: Any) -> tuple[tuple[type, ...], tuple[str, ...]]:

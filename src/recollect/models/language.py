@@ -78,7 +78,7 @@ class LanguageConfig:
     family: str
     vocab_size: int
     width: int = setting(128, least=1)
-    layers: int = setting(2, least=1)
+    layers: int = setting(2, least=1, most=1000)
     heads: int = setting(4, least=1)
     hidden: int | None = setting(None, least=1, help="of the feed-forward networks; None: 4 widths")
     order: int = setting(4, least=0, help="markov, window: the number of symbols remembered")

@@ -39,7 +39,7 @@ class MaskedConfig(CheckedSettings):
 
     vocab_size: int = setting(30_522, least=1)
     width: int = setting(128, least=1)
-    layers: int = setting(2, least=1)
+    layers: int = setting(2, least=1, most=1000)
     heads: int = setting(4, least=1)
     hidden: int | None = setting(None, least=1, help="of the feed-forward networks; None: 4 widths")
     max_length: int = setting(512, least=1, help="a table of learned positions")

@@ -87,7 +87,7 @@ class TranslationConfig:
     target_vocab: int
     width: int = setting(128, least=1, help="of the embeddings; transformer: of everything")
     hidden: int | None = setting(None, least=1, help="of the states, or of the feed-forward network; None: fitted")
-    layers: int = setting(1, least=1)
+    layers: int = setting(1, least=1, most=1000)
     heads: int = setting(4, least=1, help="transformer")
     dropout: float = setting(0.0, least=0.0, below=1.0)
     cell: Literal["gru", "lstm"] | None = setting(None, help="recurrent families; None: as published")

@@ -74,7 +74,7 @@ class TrainingOptions(CheckedSettings):
     precision: str = setting("fp32", choices=PRECISIONS, help="bf16: matmuls in bfloat16")
     compile: bool = setting(False, help="torch.compile the model for updates")
     capture: bool = setting(True, help="on a GPU: replay CUDA graphs where batches have equal shapes")
-    seed: int = setting(0, least=0, help="of weights and of the order of the data")
+    seed: int = setting(0, least=0, most=2**63 - 1, help="of weights and of the order of the data")
     evaluate_every: int = setting(200, least=1, help="updates between two evaluations")
     device: str = setting("auto", help="cpu, cuda, cuda:1 …; auto: a GPU where there is one")
     tensorboard: bool = setting(False, help="also write TensorBoard's files")
@@ -147,8 +147,13 @@ class RunConfig:
 
     @classmethod
     def from_json(cls, saved: JsonMapping) -> RunConfig:
-        """Return the config of plain data."""
-        options = task_named(saved["task"]).Options(**saved["options"])
+        """Return the config of plain data, checked."""
+        kind = task_named(saved["task"])
+        check_family(kind, saved["family"])
+        check_choice("size", saved["size"], tuple(TARGETS))
+        options = kind.Options(**saved["options"])
+        kind(options)  # checks what depends on several options
+        share_out(saved["settings"], {"model": [f.name for f in fields(kind.Config)]}, f"the task {kind.name}")
         rest = {name: saved[name] for name in ("data", "task", "family", "size", "settings")}
         return cls(options=options, training=TrainingOptions(**saved["training"]), **rest)
 

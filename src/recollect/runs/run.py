@@ -36,10 +36,9 @@ from recollect.data.error import DataError
 from recollect.data.names import Named, in_short, join_names
 from recollect.models.own import MakeLayer, code_option, register_layer
 from recollect.runs.config import RunConfig, check_number
+from recollect.runs.saved_config import VERSION, build_saved, config_of, read_saved
 from recollect.tasks.register import register_task
 from recollect.training.checkpoint import load_checkpoint, newest_checkpoint, read_state
-
-VERSION = 3
 
 
 class Run:
@@ -56,6 +55,7 @@ class Run:
     def __init__(self, folder: str | Path, device: str = "auto") -> None:
         self.folder = Path(folder)
         self.checkpoints = self.folder / "checkpoints"
+        self._config = self.folder / "config.json"
         self.device = device
         self.notice: Callable[[str], None] = lambda text: print(f"recollect: {text}", file=sys.stderr)
         self.is_spent: bool | None = None  # whether the last training ended because its budget was spent
@@ -64,25 +64,11 @@ class Run:
 
     def saved(self) -> JsonObject:
         """Read config.json as plain data; raise a `FileError` if it is missing, damaged or of another version."""
-        path = self.folder / "config.json"
-        if not path.is_file():
-            raise FileError(f"{self.folder}: not a run, config.json is missing; train one with: recollect train DATA")
-        try:
-            saved: JsonObject = json.loads(path.read_text(encoding="utf-8"))
-            version = saved["version"]
-        except (ValueError, KeyError, TypeError) as error:
-            raise FileError(f"{path}: damaged, it cannot be read ({error})") from error
-        if version != VERSION:
-            raise FileError(f"{path}: a run of version {version}, this version reads {VERSION}; train it again")
-        return _with_new_names(saved)
+        return read_saved(self._config)
 
     def config(self) -> RunConfig:
         """Return the run's config."""
-        saved = self.saved()
-        try:
-            return RunConfig.from_json(saved["run"])
-        except (KeyError, TypeError) as error:
-            raise FileError(f"{self.folder / 'config.json'}: damaged, it cannot be read ({error})") from error
+        return config_of(self._config, self.saved())
 
     @cached_property
     def task(self) -> Task:
@@ -106,7 +92,9 @@ class Run:
 
     def build(self) -> Any:
         """Return the run's model with new weights."""
-        return self.task.build(self.saved()["model"])
+        known = (self.folder / "model.safetensors", *sorted(self.checkpoints.glob("step-????????/model.safetensors")))
+        weights = next((path for path in known if path.is_file()), None)
+        return build_saved(self._config, self.task, self.saved()["model"], weights)
 
     def load_model(self, device: str = "cpu") -> Any:
         """Return the trained model, in eval mode on a device."""
@@ -213,7 +201,7 @@ class Run:
 
     def check_place(self) -> None:
         """Raise a `FileError` for a folder that holds a run already, or other files."""
-        if (self.folder / "config.json").exists():
+        if self._config.exists():
             raise FileError(f"{self.folder}: a run already exists; resume it with: recollect resume {self.folder}")
         foreign = sorted(path.name for path in self.folder.glob("*") if path.name != ".lock")
         if foreign:
@@ -226,7 +214,7 @@ class Run:
         for name, asset in assets.items():
             asset.save(self.folder / f"{name}.json")
         saved = {"version": VERSION, "run": config.as_json(), "model": asdict(model), "dataset": dataset}
-        write_file(self.folder / "config.json", json.dumps(saved, ensure_ascii=False, indent=1).encode() + b"\n")
+        write_file(self._config, json.dumps(saved, ensure_ascii=False, indent=1).encode() + b"\n")
 
     def extend(self, limits: Mapping[str, float]) -> None:
         """Set the budget to what is spent so far plus these limits."""
@@ -240,7 +228,7 @@ class Run:
         training = saved["run"]["training"]
         training |= {"max_epochs": None} | dict.fromkeys(spent) | {name: spent[name] + more}
         RunConfig.from_json(saved["run"])  # checks it
-        write_file(self.folder / "config.json", json.dumps(saved, ensure_ascii=False, indent=1).encode() + b"\n")
+        write_file(self._config, json.dumps(saved, ensure_ascii=False, indent=1).encode() + b"\n")
 
     def finish(self, model: nn.Module) -> None:
         """Save these weights as the run's result."""
@@ -264,7 +252,14 @@ class Run:
         """Return a log's rows, without a last line that a crash left incomplete."""
         path = self.folder / f"{name}.jsonl"
         lines = path.read_text(encoding="utf-8").split("\n")[:-1] if path.exists() else []
-        return [json.loads(line) for line in lines]
+        try:
+            rows: list[JsonObject] = [json.loads(line) for line in lines]
+            last = [row["step"] for row in rows]
+        except (ValueError, LookupError, TypeError) as error:
+            raise FileError(f"{path}: damaged, a line is no row of this run ({error}); delete that line") from error
+        if not all(isinstance(step, int) for step in last):
+            raise FileError(f"{path}: damaged, a row's step is no number; delete that line")
+        return rows
 
     def cut_log(self, step: int) -> None:
         """Delete the rows after a step: they will be logged again."""
@@ -296,16 +291,6 @@ class Run:
             except OSError as error:
                 raise FileError(f"{self.folder}: another process is training here; choose another --out") from error
             yield
-
-
-def _with_new_names(saved: JsonObject) -> JsonObject:
-    """Return a saved run with `layers` for what was `depth` in earlier runs; a window model had one layer then."""
-    if not is_own(saved["run"]["task"]):
-        for settings in (saved["model"], saved["run"]["settings"]):
-            if "depth" in settings:
-                layers = settings.pop("depth")
-                settings["layers"] = 1 if saved["run"]["family"] == "window" else layers
-    return saved
 
 
 def load(
