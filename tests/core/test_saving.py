@@ -352,6 +352,29 @@ def test_equal_memories_make_equal_files(tmp_path):
         assert len({path.read_bytes() for path in tmp_path.glob(f"*.{kind}")}) == 1
 
 
+SAVE_THE_SAME = """
+import sys, torch
+from recollect.core.serialize import save_weights, write_tensors
+from pathlib import Path
+layer = torch.nn.LSTM(3, 4)
+for p in layer.parameters():
+    torch.nn.init.constant_(p, 0.5)
+save_weights(layer, sys.argv[1] + "/weights")
+names = set("abcdefgh")  # whose order depends on the process
+tensors = {name: torch.ones(ord(name) % 3) for name in names}
+write_tensors(tensors, Path(sys.argv[1] + "/tensors"), {n: n for n in names})
+"""
+
+
+def test_equal_tensors_of_two_processes_make_equal_files(tmp_path):
+    for seed in ("1", "2", "3"):
+        (tmp_path / seed).mkdir()
+        environment = os.environ | {"PYTHONHASHSEED": seed}
+        subprocess.run([sys.executable, "-c", SAVE_THE_SAME, str(tmp_path / seed)], check=True, env=environment)
+    for name in ("weights", "tensors"):
+        assert len({(tmp_path / seed / name).read_bytes() for seed in ("1", "2", "3")}) == 1
+
+
 def ones(module):
     nn.init.ones_(module.weight)
     nn.init.ones_(module.bias)

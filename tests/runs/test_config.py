@@ -64,6 +64,24 @@ def test_a_budget_of_nothing_is_refused(text):
         parse_budget(text)
 
 
+@pytest.mark.parametrize(
+    "word",
+    [
+        *("--batch 0", "--steps 0", "--seed -1", "--budget 0s", "--budget 0steps", "--budget 0tokens", "--size huge"),
+        *("accumulate=0", "clip_norm=0", "clip_norm=-1", "rate=0", "rate=nan", "warmup=5", "patience=0", "dropout=1.5"),
+        *("evaluate_every=0", "evaluate_every=-5", "vocab_size=3", "width=0", "layers=0", "max_steps=0", "seed=1e30"),
+    ],
+)
+@pytest.mark.parametrize("verb", ["train", "plan"])
+def test_a_setting_out_of_range_is_refused_by_its_name_before_anything_starts(verb, word, tmp_path):
+    flag = word.split() if word.startswith("--") else ["--set", word]
+    out = ["--out", str(tmp_path / "run")] if verb == "train" else []
+    said = ask(verb, str(tmp_path / "nowhere.txt"), *flag, *out, code=2).stderr
+    name = {"--batch": "batch_size"}.get(flag[0], flag[0].lstrip("-")) if word.startswith("--") else word.split("=")[0]
+    assert said.startswith((f"recollect: {name}: ", f"recollect: --{name}: ")), said  # not that there is no such file
+    assert not (tmp_path / "run").exists()
+
+
 def configured(words: list[str], model: str = "lstm", **given) -> RunConfig:
     return RunConfig.make("x", model, **given, **dict(parse(word) for word in words))
 

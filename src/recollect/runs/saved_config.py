@@ -19,9 +19,10 @@ from recollect.runs.config import RunConfig
 from recollect.tasks.register import task_named
 
 VERSION = 3
-WHOLE = {"run": dict, "model": dict, "dataset": str}
-RUN = {"data": str, "task": str, "family": str, "size": str, "options": dict, "training": dict, "settings": dict}
-NAMES = {dict: "an object", str: "a string"}
+WHOLE: dict[str, type] = {"run": dict, "model": dict, "dataset": str}
+RUN: dict[str, type] = {"data": str, "task": str, "family": str, "size": str}
+RUN |= {"options": dict, "training": dict, "settings": dict}
+NAMES: dict[type, str] = {dict: "an object", str: "a string"}
 AGAIN = "undo the change, or train a new run"
 
 
