@@ -37,7 +37,7 @@ from recollect.data.pairs.pairs import Pairs, load_pairs, read_part
 from recollect.evaluation.likelihood import NATS, score_targets
 from recollect.evaluation.text_metrics import bleu, chrf
 from recollect.generation.settings import Search
-from recollect.generation.translation import Tongues, translate
+from recollect.generation.translation import TokenizerPair, translate
 from recollect.models.translation import TranslationConfig, Translator, count_translation_parameters
 from recollect.training.checkpoint import load_checkpoint
 from recollect.training.loop import train
@@ -209,8 +209,8 @@ def measure(model: Translator, data: Pairs, setting: Setting, name: str) -> dict
 def speak(model: Translator, data: Pairs, part: PairPart, width: int) -> tuple[list[str], dict[str, Any]]:
     """Translate a part, and return the lines with their scores."""
     begun, search = time.perf_counter(), Search(width=width, tokens=LONGEST, length="power", alpha=1.0)
-    tongues = Tongues(data.source_tokenizer, data.target_tokenizer)
-    lines = [best[0].text for best in translate(model.eval(), tongues, part.source_lines, search, 100)]
+    tokenizers = TokenizerPair(data.source_tokenizer, data.target_tokenizer)
+    lines = [best[0].text for best in translate(model.eval(), tokenizers, part.source_lines, search, 100)]
     seconds, small = time.perf_counter() - begun, bleu(lines, part.target_lines, lowercase=True)
     scores = {"bleu_lowercase": small["score"], "bleu": bleu(lines, part.target_lines)["score"], "seconds": seconds}
     scores |= {"chrf_lowercase": chrf(lines, part.target_lines, lowercase=True)["score"]}

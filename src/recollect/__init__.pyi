@@ -45,7 +45,7 @@ from recollect.generation.beam import beam as beam
 from recollect.generation.continuation import generate_text as generate_text, stream_text as stream_text
 from recollect.generation.sampling import generate as generate, stream as stream
 from recollect.generation.settings import Search as Search, Settings as Settings
-from recollect.generation.translation import Tongues as Tongues, translate as translate
+from recollect.generation.translation import TokenizerPair as TokenizerPair, translate as translate
 from recollect.laws.check import LawBroken as LawBroken, check_layer as check_layer
 from recollect.layers.attention.alignment import (
     Alignment as Alignment,

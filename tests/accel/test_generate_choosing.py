@@ -130,7 +130,7 @@ def test_a_stream_says_the_same_to_the_last_bit_however_it_is_looked_at(asked):
         assert streams[1].logits.shape == (1, VOCAB)
     begun = [next(streams[2]) for _ in range(7)] + streams[2].rest()
     for steps in (one_by_one, looked_at, begun):
-        assert [step.said for step in steps] == [[i] for i in want.ids]
+        assert [step.chosen for step in steps] == [[i] for i in want.ids]
         assert [step.log_p for step in steps] == [[p] for p in want.logprobs]
     assert streams[2].memory.equals(want.memory)
     assert torch.equal(streams[1].logits[0], want.logits)
@@ -185,7 +185,7 @@ def test_whoever_records_inner_values_gets_the_readable_form():
     begun = [next(steps) for _ in range(5)]
     with readable():
         begun += [next(steps) for _ in range(5)]
-    assert [i for step in begun + steps.rest() for i in step.said] == plainly(model, [[1]], settings)[0].ids
+    assert [i for step in begun + steps.rest() for i in step.chosen] == plainly(model, [[1]], settings)[0].ids
 
 
 def test_given_logits_may_be_of_another_kind():
@@ -235,5 +235,5 @@ def test_texts_too(stop):
 def test_steps_are_those_of_a_stream():
     with compiled():
         said = Stream(language_model("lstm"), [[1]], Settings(tokens=20)).rest()
-    assert all(isinstance(step, Step) and len(step.said) == len(step.log_p) == 1 for step in said)
+    assert all(isinstance(step, Step) and len(step.chosen) == len(step.log_p) == 1 for step in said)
     assert len(said) == 20

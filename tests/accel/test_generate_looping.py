@@ -67,7 +67,7 @@ def test_a_stream_can_be_looked_at_and_halted_between_turns(name, looped, monkey
         found: list[Any] = []
         steps = stream(language_model(name), prompts(3), Settings(tokens=20, seed=1))
         for i, step in enumerate(steps):
-            found.append((step.said, [round(p, 9) for p in step.log_p]))
+            found.append((step.chosen, [round(p, 9) for p in step.log_p]))
             if i == 4:
                 steps.halt(1)
             if i in (3, 7):
@@ -85,7 +85,7 @@ def test_a_loop_is_used_again_and_shared_by_nobody(looped):
     want = [generate(model, [[i]], settings)[0].ids for i in range(3)]
     assert len(looping._LOOPS[model]) == 1
     mixed = [stream(model, [[i]], settings) for i in range(3)]
-    turns = [[next(s).said[0] for s in mixed] for _ in range(30)]
+    turns = [[next(s).chosen[0] for s in mixed] for _ in range(30)]
     assert [list(column) for column in zip(*turns, strict=True)] == want
     assert len(looping._LOOPS[model]) == 3
 

@@ -21,7 +21,7 @@ from recollect.accel.cuda.decode_loop import Loop
 from recollect.core.compose import Stack
 from recollect.core.memory import Memory
 from recollect.core.record import readable
-from recollect.core.reservation import room_for
+from recollect.core.reservation import slots_for
 from recollect.generation.filters import apply_filters, draw
 from recollect.generation.sampling import generate
 from recollect.generation.settings import Settings
@@ -349,7 +349,7 @@ def test_a_loop_of_kernels_says_what_the_model_says(family, emulator, monkeypatc
     with readable():
         want = generate(model, prompt, settings)[0]
         logits, memory = model(torch.tensor(prompt))
-    memory = memory.reserve(room_for(memory, 12), in_place=True)
+    memory = memory.reserve(slots_for(memory, 12), in_place=True)
     loop = Loop(model, settings, memory, logits[:, -1], has_valid=False)
     ids, log_p = loop.run(np.random.default_rng([settings.seed, 0]).random((12, 1)), [True])
     assert [row[0] for row in ids] == want.ids

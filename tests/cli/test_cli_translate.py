@@ -14,7 +14,7 @@ from recollect.models.translation import FAMILIES
 from recollect.runs.config import RunConfig
 from recollect.runs.run import Run
 from recollect.runs.train import begin
-from recollect.tasks.translate import tongues
+from recollect.tasks.translate import tokenizers_of
 
 
 @pytest.fixture(autouse=True)
@@ -69,7 +69,7 @@ def test_a_translator_goes_on_bit_equal(tmp_path):
 def test_a_line_is_translated_alike_alone_and_among_others(tmp_path):
     folder = Run(tmp_path / "run")
     begin(small("bahdanau"), folder, lambda row: None)
-    model, sides = folder.model.double(), tongues(folder.assets)
+    model, sides = folder.model.double(), tokenizers_of(folder.assets)
     lines = folder.dataset().test.source_lines[:20]
     search = Search(width=3, nbest=3, tokens=20)
     together = translate(model, sides, lines, search)
@@ -81,7 +81,7 @@ def test_a_line_is_translated_alike_alone_and_among_others(tmp_path):
 def test_attention_maps_are_weights(family, tmp_path):
     folder = Run(tmp_path / "run")
     begin(small(family, max_steps=1), folder, lambda row: None)
-    weights = attention_map(folder.model, tongues(folder.assets), "abcd", "dc")
+    weights = attention_map(folder.model, tokenizers_of(folder.assets), "abcd", "dc")
     assert weights.shape == (3, 4)
     assert weights.sum(1) == pytest.approx(1.0)
     page = tmp_path / "maps.html"

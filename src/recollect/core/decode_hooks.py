@@ -54,7 +54,7 @@ class DecodeReader(Protocol):
     modules: Sequence[nn.Module]
     device: torch.device
     logits: Tensor
-    room: float  # steps reserved and not yet read
+    slots_left: float  # steps reserved and not yet read
 
     @property
     def memory(self) -> Memory:

@@ -19,7 +19,7 @@ from recollect.core.memory import Memory
 HINTS = ("even", "reserved", "in_place")  # the fields that `reserve` changes
 
 
-def room_for(memory: Memory, steps: int) -> int:
+def slots_for(memory: Memory, steps: int) -> int:
     """Return the number of slots to reserve in a settled memory for at most `steps` more steps.
 
     Sizes are 64, 128, 256 … slots, so that shapes recur. Beyond 1024 at most as many are reserved as are filled: every
@@ -30,7 +30,7 @@ def room_for(memory: Memory, steps: int) -> int:
     return size - longest
 
 
-def is_with_room(reserved: Memory, memory: Memory, steps: int) -> bool:
+def has_reserve(reserved: Memory, memory: Memory, steps: int) -> bool:
     """Return whether `reserved` has the layout of `memory.reserve(steps, in_place=True)`."""
     if type(reserved) is not type(memory):
         return False
@@ -42,17 +42,17 @@ def is_with_room(reserved: Memory, memory: Memory, steps: int) -> bool:
     if any(getattr(reserved, name) != getattr(memory, name) for name in names):
         return False
     both = zip(reserved._parts(), memory._parts(), strict=True)
-    return all(_is_with_room(a, b, steps, None if axis is None else size) for (_, a, axis), (_, b, _) in both)
+    return all(_has_reserve(a, b, steps, None if axis is None else size) for (_, a, axis), (_, b, _) in both)
 
 
-def _is_with_room(reserved: Any, part: Any, steps: int, size: int | None) -> bool:
+def _has_reserve(reserved: Any, part: Any, steps: int, size: int | None) -> bool:
     if isinstance(part, Tensor):
         shape = part.shape if size is None else (len(part), size, *part.shape[2:])
         return bool(reserved.shape == shape and reserved.dtype == part.dtype)
     if isinstance(part, Memory):
-        return is_with_room(reserved, part, steps)
+        return has_reserve(reserved, part, steps)
     return len(reserved) == len(part) and all(
-        _is_with_room(a, b, steps, size) for a, b in zip(reserved, part, strict=True)
+        _has_reserve(a, b, steps, size) for a, b in zip(reserved, part, strict=True)
     )
 
 

@@ -107,7 +107,7 @@ class TextStream(Iterator[list[str]]):
 
     def _decode(self, step: Step) -> list[str]:
         self._done.append(step)
-        chunks = [self._decode_id(row, i) if i >= 0 else "" for row, i in enumerate(step.said)]
+        chunks = [self._decode_id(row, i) if i >= 0 else "" for row, i in enumerate(step.chosen)]
         self._texts = [text + chunk for text, chunk in zip(self._texts, chunks, strict=True)]
         return chunks
 

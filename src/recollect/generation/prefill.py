@@ -89,9 +89,7 @@ class Reader:
     ) -> None:
         self.model = model
         self.modules = list(model.modules()) if modules is None else modules
-        self.room = (
-            0 if model.growth == "linear" else math.inf
-        )  # steps reserved and not yet read; a memory of fixed size needs none
+        self.slots_left = 0 if model.growth == "linear" else math.inf  # a memory of fixed size needs none
         self.device = home(model, memory)
         self._step: DecodeStep | None = None  # the repeated step in use, which then holds the memory
         self._elsewhere: Callable[[], Memory] | None = None  # returns the memory, where a decode loop has read further
@@ -137,7 +135,7 @@ class Reader:
             mask = None if valid is None else valid[:, None]
             y, self.memory = self.model(ids[:, None].to(self.device), self.memory, valid=mask)
             logits = full_precision(y[:, 0])
-        self.room -= 1
+        self.slots_left -= 1
         self.logits = logits if valid is None else torch.where(valid[:, None], logits, before)
 
     def read_chosen(self, ids: list[int]) -> None:
@@ -199,11 +197,11 @@ class Reader:
 
     def _reserve(self) -> None:
         """Reserve slots where none is left; they are written in place, as this reader owns its memory."""
-        if self.room == 0:
+        if self.slots_left == 0:
             memory = self.memory.settled()
             self._step = None
-            self.room = _steps_to_reserve(memory, RESERVED if self._steps is None else _compiled_slots(memory))
-            self.memory = memory.reserve(self.room, in_place=True)
+            self.slots_left = _steps_to_reserve(memory, RESERVED if self._steps is None else _compiled_slots(memory))
+            self.memory = memory.reserve(self.slots_left, in_place=True)
 
     def _own(self, memory: Memory | None) -> Memory:
         """Return a memory that this reader may write into: a given one is copied where it grows."""

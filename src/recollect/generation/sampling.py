@@ -34,13 +34,13 @@ Reason: TypeAlias = Literal["stop", "length"]
 class Step(NamedTuple):  # one per token: faster to construct than a dataclass
     """The id that each row generated at one step, and its log p; −1 and 0 in rows that had ended before."""
 
-    said: list[int]
+    chosen: list[int]
     log_p: list[float]  # of these ids under the model, before temperature and filters
 
     @property
     def ids(self) -> Tensor:
         """(B,) on the CPU."""
-        return torch.tensor(self.said, dtype=torch.long)
+        return torch.tensor(self.chosen, dtype=torch.long)
 
     @property
     def logprobs(self) -> Tensor:
@@ -129,7 +129,7 @@ class Stream(Iterator[Step]):
         self._count += len(steps) - len(may_end)
         for step in may_end:
             self._count += 1
-            for row, i in enumerate(step.said):
+            for row, i in enumerate(step.chosen):
                 if i >= 0 and i in self.settings.stop:
                     self.reasons[row] = "stop"
                 elif i >= 0 and self._count == self.settings.tokens:
@@ -249,7 +249,7 @@ def collect(stream: Stream, steps: list[Step]) -> list[Generation]:
 
 def ids_by_row(steps: list[Step]) -> list[tuple[list[int], list[float]]]:
     """Return the ids that each row generated, and log p of each."""
-    ids = zip(*(step.said for step in steps), strict=True)
+    ids = zip(*(step.chosen for step in steps), strict=True)
     logprobs = zip(*(step.log_p for step in steps), strict=True)
     rows = zip(ids, logprobs, strict=True)
     return [

@@ -21,11 +21,11 @@ ATTENTION = ("attend.weights", "cross.weights")  # names that decoders record th
 
 
 @dataclass(frozen=True)
-class Tongues:
+class TokenizerPair:
     """The tokenizers of both sides.
 
     >>> lines = rc.LineTokenizer.train("word", ["the cat sat.", "the dog."])
-    >>> rc.Tongues(source=lines, target=lines).target.kind
+    >>> rc.TokenizerPair(source=lines, target=lines).target.kind
     'word'
     """
 
@@ -43,7 +43,11 @@ class Translation:
 
 
 def translate(
-    model: Translator, tongues: Tongues, lines: Sequence[str], search: Search | None = None, batch_size: int = 32
+    model: Translator,
+    tokenizers: TokenizerPair,
+    lines: Sequence[str],
+    search: Search | None = None,
+    batch_size: int = 32,
 ) -> list[list[Translation]]:
     """Return each line's best targets, best first; they do not depend on the other lines.
 
@@ -51,16 +55,16 @@ def translate(
 
     >>> lines = rc.LineTokenizer.train("word", ["a b c", "c b a"])
     >>> model = rc.Translator("luong", lines.model_size, lines.model_size, width=8).eval()
-    >>> found = rc.translate(model, rc.Tongues(lines, lines), ["a b", "c"], rc.Search(tokens=3, nbest=2))
+    >>> found = rc.translate(model, rc.TokenizerPair(lines, lines), ["a b", "c"], rc.Search(tokens=3, nbest=2))
     >>> [len(best) for best in found]  # two targets for each line
     [2, 2]
     """
     search = search or Search(tokens=200)
-    target = tongues.target
+    target = tokenizers.target
     prohibited = [*search.prohibited, target.begin, *target.unseen]
     search = replace(search, end=[target.end], begin=target.begin, prohibited=prohibited)
     found: dict[int, list[Translation]] = {}
-    ids = [tongues.source.encode(line).tolist() for line in lines]
+    ids = [tokenizers.source.encode(line).tolist() for line in lines]
     by_length = sorted(range(len(ids)), key=lambda i: -len(ids[i]))
     for first in range(0, len(ids), batch_size):
         numbers = by_length[first : first + batch_size]
@@ -87,14 +91,14 @@ def search_targets(model: Translator, sources: Sequence[Sequence[int]], search: 
 
 
 @torch.no_grad()
-def attention_map(model: Translator, tongues: Tongues, source: str, target: str) -> NDArray[np.float64]:
+def attention_map(model: Translator, tokenizers: TokenizerPair, source: str, target: str) -> NDArray[np.float64]:
     """Return the attention weights (T + 1, S) of each symbol of the target, and of its end, over the source.
 
     They are the mean over all heads and layers that attend to the source.
     """
     device = next(model.parameters()).device
-    ids = torch.from_numpy(tongues.source.encode(source))[None]  # (1, S)
-    read = torch.tensor([[tongues.target.begin, *tongues.target.encode(target).tolist()]])  # (1, T + 1)
+    ids = torch.from_numpy(tokenizers.source.encode(source))[None]  # (1, S)
+    read = torch.tensor([[tokenizers.target.begin, *tokenizers.target.encode(target).tolist()]])  # (1, T + 1)
     with record(model) as recorded:
         model(read.to(device), model.remember(ids.to(device)))
     weights = [values for name, values in recorded.items() if name.endswith(ATTENTION)]

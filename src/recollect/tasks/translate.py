@@ -21,7 +21,7 @@ from recollect.evaluation.baselines import unigram_loss
 from recollect.evaluation.likelihood import NATS, score_targets
 from recollect.evaluation.text_metrics import bleu, chrf, exact_match, rouge_l
 from recollect.generation.settings import Search
-from recollect.generation.translation import Tongues, Translation, attention_map, translate
+from recollect.generation.translation import TokenizerPair, Translation, attention_map, translate
 from recollect.models.sizes import sized_translator
 from recollect.models.translation import FAMILIES, TranslationConfig, Translator, settings_of
 from recollect.training.objective import NextSymbol
@@ -134,7 +134,9 @@ class TranslateTask:
         rows: dict[str, Mapping[str, float]] = {"targets given": given}
         signatures: list[str] = []
         for width in (1, 5):
-            found = translate(model, tongues(assets), part.source_lines, Search(width=width, tokens=steps or LONGEST))
+            found = translate(
+                model, tokenizers_of(assets), part.source_lines, Search(width=width, tokens=steps or LONGEST)
+            )
             lines = [best[0].text if best else "" for best in found]
             rows["greedy" if width == 1 else f"beam {width}"], signatures = agreement(lines, part.target_lines)
         return Scores(MEASURES, rows, {"pairs": len(part), "signatures": signatures})
@@ -146,12 +148,12 @@ class TranslateTask:
         lines = lines_of(inputs) if isinstance(inputs, str) else list(inputs)
         for number, line in enumerate(lines, 1):
             assets["source_tokenizer"].check_script(line, f"line {number}", "the sources that the run was trained on")
-        found = translate(model, tongues(assets), lines, Search(width=beam, nbest=nbest, tokens=LONGEST))
+        found = translate(model, tokenizers_of(assets), lines, Search(width=beam, nbest=nbest, tokens=LONGEST))
         return (answered(line, best) for line, best in zip(lines, found, strict=True))
 
     def attention(self, model: Translator, assets: Assets, source: str, target: str) -> JsonObject:
         """Return the attention weights from each symbol of the target to each of the source, with their names."""
-        sides = tongues(assets)
+        sides = tokenizers_of(assets)
         weights = attention_map(model, sides, source, target)
         return {"weights": weights, "source": sides.source.symbols(source), "target": sides.target.symbols(target)}
 
@@ -163,7 +165,7 @@ class TranslateTask:
     def sample(self, model: Translator, dataset: Pairs) -> tuple[str, str]:
         """Return the first source of the validation part, and its translation."""
         source = dataset.valid.source_line(0)
-        found = translate(model, tongues(self.assets(dataset)), [source], Search(width=1, tokens=SAMPLE))
+        found = translate(model, tokenizers_of(self.assets(dataset)), [source], Search(width=1, tokens=SAMPLE))
         return source, " → " + found[0][0].text
 
     def about(self, dataset: Pairs, model: Translator) -> About:
@@ -186,9 +188,9 @@ class SummariseTask(TranslateTask):
     noun: ClassVar[Mapping[str, str]] = {"en": "A summariser", "zh": "摘要模型"}
 
 
-def tongues(assets: Assets) -> Tongues:
+def tokenizers_of(assets: Assets) -> TokenizerPair:
     """Return a translator's tokenizers."""
-    return Tongues(assets["source_tokenizer"], assets["target_tokenizer"])
+    return TokenizerPair(assets["source_tokenizer"], assets["target_tokenizer"])
 
 
 def lines_of(words: str) -> list[str]:

@@ -28,7 +28,7 @@ from recollect.core.decode_hooks import DecodeReader, Turn
 from recollect.core.dispatch import register
 from recollect.core.memory import Memory
 from recollect.core.record import is_readable
-from recollect.core.reservation import as_filled, copied, filled, front, is_with_room, room_for
+from recollect.core.reservation import as_filled, copied, filled, front, has_reserve, slots_for
 from recollect.core.validate import ContractError, without_looks
 from recollect.generation.filters import apply_filters, drawn_there
 from recollect.generation.settings import Settings
@@ -64,7 +64,7 @@ class Loop:
         is_same_choice = _choice_key(settings) == _choice_key(self.settings)
         if not is_same_choice or has_valid != self.has_valid or logits.shape != self.logits.shape:
             return False
-        return is_with_room(self.memory, memory, slots)
+        return has_reserve(self.memory, memory, slots)
 
     def load(self, memory: Memory, logits: Tensor) -> None:
         """Continue from another memory, with free slots or without, and from the logits after it."""
@@ -255,7 +255,7 @@ class GraphLoop:
         reader = self.reader
         self._loop = None
         memory = reader.memory.settled()
-        slots = room_for(memory, left)
+        slots = slots_for(memory, left)
         has_valid = bool(self.settings.stop) or len(reader.logits) > 1  # rows that have ended must keep their memory
         try:
             self._loop = find_loop(self._survey, self, self.settings, memory, slots, reader.logits, has_valid)

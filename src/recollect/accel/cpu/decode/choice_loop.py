@@ -106,14 +106,14 @@ class ChoiceLoop:
         if unread is not None:
             step.ids[: len(unread), 0] = torch.tensor(unread).clamp(min=0)
         ending = [row for row, live in enumerate(active) if reads[row] and not live]  # they read their last id now
-        count = 1 if ending else int(min(most, reader.room + is_read, self._trusted))
+        count = 1 if ending else int(min(most, reader.slots_left + is_read, self._trusted))
         for row, live in enumerate(reads):
             if not live and row not in self._last:
                 self._last[row] = step.logits[row].clone()
         begin = perf_counter()
         ids, log_p, all_read = self._choice.run(step.compiled, step.ids, step.logits, is_read, count, active)
         self._trusted = min(2 * count, MOST) if perf_counter() - begin < SOON else max(count // 2, 1)
-        reader.room -= len(ids) + all_read - is_read
+        reader.slots_left -= len(ids) + all_read - is_read
         for row, logits in self._last.items():
             step.logits[row] = logits
         self._last |= {row: step.logits[row].clone() for row in ending}
