@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from recollect.layers.recurrent.recurrence import Hidden, Recurrence
+from recollect.layers.recurrent.recurrence import AnyRecurrence, Hidden
 from recollect.layers.recurrent.torch_bridge import written_kind
 
 
@@ -24,7 +24,7 @@ class CellInputs(NamedTuple):
     b_hh: Tensor | None
 
     @classmethod
-    def of(cls, layer: Recurrence[Any], x: Tensor, memory: Hidden | None) -> CellInputs:
+    def of(cls, layer: AnyRecurrence, x: Tensor, memory: Hidden | None) -> CellInputs:
         """Return what a layer reads x with."""
         weights: Any = layer._parameters.values()  # in this order; access by name takes longer
         hidden = None if memory is None else memory.hidden
@@ -39,7 +39,7 @@ class CellInputs(NamedTuple):
         return torch.is_grad_enabled() and any(t.requires_grad for t in self.tensors())
 
 
-def is_as_written(layer: Recurrence[Any]) -> bool:
+def is_as_written(layer: AnyRecurrence) -> bool:
     """Return whether a layer has the equations of one of ours: a subclass may have others, or its own fast form."""
     return written_kind(layer) is not None
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -15,10 +15,9 @@ from recollect.core.types import AnyLayer, JsonObject
 from recollect.layers.attention.self_attention import SelfAttention
 from recollect.layers.recurrent.gru import GRU
 from recollect.layers.recurrent.lstm import LSTM
-from recollect.layers.recurrent.recurrence import Recurrence
+from recollect.layers.recurrent.recurrence import AnyRecurrence
 from recollect.layers.recurrent.rnn import RNN
 
-AnyRecurrence: TypeAlias = Recurrence[Any]  # a recurrent layer, whatever its memory
 Module = TypeVar("Module", bound=nn.Module)
 
 RECURRENT: tuple[type[AnyRecurrence], ...] = (RNN, GRU, LSTM)

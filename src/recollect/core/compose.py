@@ -13,6 +13,7 @@ from recollect.core.dispatch import ask, find
 from recollect.core.layer import M, SequenceLayer
 from recollect.core.memory import Both, Layers, Memory
 from recollect.core.record import is_watched
+from recollect.core.types import AnyLayer
 from recollect.core.validate import ContractError
 
 # Classes of torch.nn and their counterparts here.
@@ -35,7 +36,7 @@ class Stack(SequenceLayer[Layers]):
     >>> y, memory = stack(torch.tensor([[4]]), memory)  # continues where the first three ended
     """
 
-    def __init__(self, *layers: SequenceLayer[Any]) -> None:
+    def __init__(self, *layers: AnyLayer) -> None:
         super().__init__()
         if not layers:
             raise ValueError("layers: got none, expected at least one layer")
@@ -65,14 +66,14 @@ class Stack(SequenceLayer[Layers]):
         return len(self.layers)
 
     @overload
-    def __getitem__(self, i: int) -> SequenceLayer[Any]: ...
+    def __getitem__(self, i: int) -> AnyLayer: ...
 
     @overload
     def __getitem__(self, i: slice) -> Stack: ...
 
-    def __getitem__(self, i: int | slice) -> SequenceLayer[Any]:
+    def __getitem__(self, i: int | slice) -> AnyLayer:
         """Return one layer, or for a slice a stack of the same layers: `body[:-1]` shares their weights."""
-        layers: list[SequenceLayer[Any]] = list(self)
+        layers: list[AnyLayer] = list(self)
         if isinstance(i, int):
             return layers[i]
         if not layers[i]:
@@ -100,7 +101,7 @@ class Stack(SequenceLayer[Layers]):
         join = None if self.kernel is None or torch.compiler.is_compiling() else find("neighbours", x.device.type)
         if join is None or (memory is None and (torch.is_autocast_enabled(x.device.type) or is_watched(*self))):
             return None
-        layers: list[SequenceLayer[Any]] = list(self)
+        layers: list[AnyLayer] = list(self)
         before: Sequence[Memory | None] = [None] * len(layers) if memory is None else memory.layers
         after: list[Memory] = []
         while len(after) < len(layers):
@@ -131,7 +132,7 @@ class Repeated(SequenceLayer[Layers]):
     (3, 4)
     """
 
-    def __init__(self, layer: SequenceLayer[Any], times: int) -> None:
+    def __init__(self, layer: AnyLayer, times: int) -> None:
         super().__init__()
         _check_kind("layer", layer)
         if times < 1:
@@ -216,7 +217,7 @@ class Bidirectional(SequenceLayer[Both]):
     ((2, 5, 16), False, 'Both')
     """
 
-    def __init__(self, forward: SequenceLayer[Any], backward: SequenceLayer[Any]) -> None:
+    def __init__(self, forward: AnyLayer, backward: AnyLayer) -> None:
         super().__init__()
         _check_kind("forward", forward)
         _check_kind("backward", backward)
@@ -292,7 +293,7 @@ def _describe(memory: Memory) -> str:
     return f"Layers of {len(memory.layers)} memories" if isinstance(memory, Layers) else type(memory).__name__
 
 
-def strongest_growth(layers: Iterable[SequenceLayer[Any]]) -> str:
+def strongest_growth(layers: Iterable[AnyLayer]) -> str:
     """Return the growth of several memories together: that of the fastest."""
     order = ["none", "constant", "saturates", "linear"]
     return max((layer.growth for layer in layers), key=order.index)

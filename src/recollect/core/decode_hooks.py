@@ -7,13 +7,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol, TypeAlias
+from typing import Protocol, TypeAlias
 
 import torch
 from torch import Tensor, nn
 
-from recollect.core.layer import SequenceLayer
 from recollect.core.memory import Memory
+from recollect.core.types import AnyLayer
 
 Turn: TypeAlias = tuple[list[int], list[float]]  # per row: the id, −1 where it had ended, and log p
 
@@ -50,7 +50,7 @@ class DecodeSteps(Protocol):
 class DecodeReader(Protocol):
     """What a decode loop needs of the reader whose memory and logits it advances."""
 
-    model: SequenceLayer[Any]
+    model: AnyLayer
     modules: Sequence[nn.Module]
     device: torch.device
     logits: Tensor

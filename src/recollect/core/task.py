@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Protocol, TypeAlias
 from torch import Tensor, nn
 
 from recollect.core.memory import Memory
+from recollect.core.types import JsonMapping, JsonObject
 
 Assets: TypeAlias = Mapping[str, Any]  # what a run saves beside its weights, by file name: each has `save(path)`
 
@@ -52,10 +53,10 @@ class Batches(Protocol):
     def predicted(self) -> int:
         """The number of predictions in one epoch."""
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> JsonObject:
         """Return the position as plain data."""
 
-    def load_state(self, state: dict[str, Any]) -> None:
+    def load_state(self, state: JsonObject) -> None:
         """Resume from a position."""
 
 
@@ -89,7 +90,7 @@ class Scores:
 
     measures: Mapping[str, Measure]
     rows: Mapping[str, Mapping[str, float]]  # by variant of evaluation or decoding
-    details: Mapping[str, Any] = field(default_factory=dict)
+    details: JsonMapping = field(default_factory=dict)
 
     @property
     def decisive(self) -> str:
@@ -106,7 +107,7 @@ class Scores:
         """The direction of the figure that decides."""
         return self.measures[self.decisive].lower_is_better
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> JsonObject:
         """Return all figures as plain data."""
         rows = [{"read": name, **values} for name, values in self.rows.items()]
         return {**self.details, "rows": rows, "measures": {name: asdict(m) for name, m in self.measures.items()}}
@@ -147,7 +148,7 @@ class Prediction:
     source: str
     targets: Sequence[Answer]
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> JsonObject:
         """Return it as plain data."""
         return {"source": self.source, "targets": [asdict(one) for one in self.targets]}
 
@@ -223,10 +224,10 @@ class Task(Protocol):
     def settings(family: str) -> Sequence[str]:
         """Return the names of the model settings that a family uses."""
 
-    def config(self, family: str, size: str, dataset: Any, settings: Mapping[str, Any]) -> Any:
+    def config(self, family: str, size: str, dataset: Any, settings: JsonMapping) -> Any:
         """Return the model's config, a dataclass, for a built-in family or a user's own."""
 
-    def build(self, config: Mapping[str, Any]) -> nn.Module:
+    def build(self, config: JsonMapping) -> nn.Module:
         """Return a newly initialized model from its config as plain data."""
 
     def assets(self, dataset: Any) -> Assets:
@@ -298,7 +299,7 @@ class TaskDefaults:
         """Return all settings of the config: every family uses all of them."""
         return [f.name for f in fields(cls.Config) if f.name != "family"]
 
-    def config(self, family: str, size: str, dataset: Any, settings: Mapping[str, Any]) -> Any:
+    def config(self, family: str, size: str, dataset: Any, settings: JsonMapping) -> Any:
         """Return the config with the given settings; `size` is ignored."""
         return self.Config(family, **settings)
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+
+from recollect.core.types import JsonObject
 
 Numbers = NDArray[np.int64]
 B = TypeVar("B")
@@ -51,11 +53,11 @@ class Rounds(Generic[B]):
         groups = self.groups(self.draw.permutation(self.size))
         return [groups[number] for number in self.draw.permutation(len(groups))]
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> JsonObject:
         """Return the position: the epoch, its finished batches, and the random state at its start."""
         return {"epoch": self.epoch, "place": self.place, "draw": self.before}
 
-    def load_state(self, state: dict[str, Any]) -> None:
+    def load_state(self, state: JsonObject) -> None:
         """Resume from a position."""
         self.epoch, self.place, self.before = state["epoch"], state["place"], state["draw"]
         self.draw.bit_generator.state = self.before

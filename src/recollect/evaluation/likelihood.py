@@ -17,18 +17,18 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
-from numpy.typing import NDArray
 from torch import Tensor
 
-from recollect.core.layer import SequenceLayer
 from recollect.core.task import Measure, Scores
 from recollect.core.threads import pace
+from recollect.core.types import AnyLayer
 from recollect.data.images.caption_batches import gather_captions
 from recollect.data.images.captions import CaptionPart
 from recollect.data.pairs.pair_batches import gather_pairs, groups_by_length
 from recollect.data.pairs.pair_rows import PairPart
 from recollect.data.text.batches import gather
 from recollect.data.text.documents import Documents, Ends, Places, Spread
+from recollect.data.text.tokenizer import IdArray
 from recollect.generation.captions import remember
 from recollect.generation.log_probability import score
 from recollect.models.captioning import Captioner
@@ -60,7 +60,7 @@ class Likelihood:
 
 
 def score_carried(
-    model: SequenceLayer[Any], ids: NDArray[Any], steps: int = 256, batch_size: int = 32, ends: Ends = None
+    model: AnyLayer, ids: IdArray, steps: int = 256, batch_size: int = 32, ends: Ends = None
 ) -> Likelihood:
     """Predict every symbol but a document's first, reading each document once with its memory carried along."""
     documents = Documents(ids, ends)
@@ -70,13 +70,13 @@ def score_carried(
     return Likelihood(nats, documents.predicted)
 
 
-def validation_scores(model: LanguageModel, ids: NDArray[Any], steps: int, ends: Ends = None) -> Scores:
+def validation_scores(model: LanguageModel, ids: IdArray, steps: int, ends: Ends = None) -> Scores:
     """Return the loss over a whole text: carried where training carries, in cold windows otherwise."""
     score, row = (score_carried, "carried") if model.carries else (score_windows, "cold windows")
     return Scores({"loss": NATS}, {row: {"loss": score(model, ids, steps, ends=ends).loss}})
 
 
-def _read_carried(model: SequenceLayer[Any], ids: NDArray[Any], places: Places, counts: Places, steps: int) -> float:
+def _read_carried(model: AnyLayer, ids: IdArray, places: Places, counts: Places, steps: int) -> float:
     """Return the nats of documents that are read in one batch, longest first; finished ones are dropped from it."""
     nats, memory = 0.0, None
     for done in range(0, int(counts[0]), steps):
@@ -90,7 +90,7 @@ def _read_carried(model: SequenceLayer[Any], ids: NDArray[Any], places: Places, 
 
 
 def score_windows(
-    model: SequenceLayer[Any], ids: NDArray[Any], steps: int = 256, batch_size: int = 32, ends: Ends = None
+    model: AnyLayer, ids: IdArray, steps: int = 256, batch_size: int = 32, ends: Ends = None
 ) -> Likelihood:
     """Predict every symbol but a document's first, in windows of `steps` that start without memory.
 
@@ -140,8 +140,8 @@ def score_captions(
 
 
 def loss_by_position(
-    model: SequenceLayer[Any],
-    ids: NDArray[Any],
+    model: AnyLayer,
+    ids: IdArray,
     steps: int = 256,
     windows: int = 64,
     batch_size: int = 32,
@@ -180,7 +180,7 @@ def _losses(logits: Tensor, y: Tensor, valid: Tensor | None) -> Tensor:
     return losses if valid is None else losses.masked_fill(~valid, 0)
 
 
-def _on(model: SequenceLayer[Any], batch: tuple[Tensor, Tensor, Tensor | None]) -> tuple[Tensor, Tensor, Tensor | None]:
+def _on(model: AnyLayer, batch: tuple[Tensor, Tensor, Tensor | None]) -> tuple[Tensor, Tensor, Tensor | None]:
     """Move a batch to the model's device; between two batches, threads may follow the load."""
     pace()
     device = model._home()[1] or torch.device("cpu")
@@ -189,7 +189,7 @@ def _on(model: SequenceLayer[Any], batch: tuple[Tensor, Tensor, Tensor | None]) 
 
 
 @contextmanager
-def _reading(model: SequenceLayer[Any]) -> Iterator[None]:
+def _reading(model: AnyLayer) -> Iterator[None]:
     """Switch to eval mode without gradients, and restore the mode afterwards."""
     was_training = model.training
     model.eval()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 import torch.nn.functional as F
 from torch import Tensor
+from typing_extensions import Unpack
 
 from recollect.core.layer import M, SequenceLayer
+from recollect.core.types import TensorOptions
 from recollect.core.validate import ContractError
 from recollect.layers.pointwise import FeedForward, Pointwise, make_norm
 
@@ -38,7 +40,7 @@ class Block(SequenceLayer[M]):
         eps: float = 1e-5,
         bias: bool = True,
         dropout: float = 0.0,
-        **factory: Any,
+        **factory: Unpack[TensorOptions],
     ) -> None:
         super().__init__()
         if mixer.width is None or mixer.width != mixer.width_out:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 import torch.nn.functional as F
 from torch import Tensor, nn
+from typing_extensions import Unpack
 
 from recollect.core.layer import SequenceLayer
 from recollect.core.memory import Nothing
 from recollect.core.record import note
+from recollect.core.types import TensorOptions
 
 
 class Pointwise(SequenceLayer[Nothing]):
@@ -49,7 +51,7 @@ class FeedForward(Pointwise):
         activation: Literal["relu", "gelu", "gelu_tanh", "swiglu"] = "gelu",
         bias: bool = True,
         dropout: float = 0.0,
-        **factory: Any,
+        **factory: Unpack[TensorOptions],
     ) -> None:
         super().__init__()
         if activation not in ("relu", "gelu", "gelu_tanh", "swiglu"):
@@ -87,7 +89,7 @@ class LayerNorm(Pointwise):
 
     kernel = "norm"
 
-    def __init__(self, width: int, *, eps: float = 1e-5, bias: bool = True, **factory: Any) -> None:
+    def __init__(self, width: int, *, eps: float = 1e-5, bias: bool = True, **factory: Unpack[TensorOptions]) -> None:
         super().__init__()
         self.width = self.width_out = width
         self.norm = nn.LayerNorm(width, eps=eps, bias=bias, **factory)
@@ -107,7 +109,7 @@ class RMSNorm(Pointwise):
 
     kernel = "norm"
 
-    def __init__(self, width: int, *, eps: float = 1e-5, **factory: Any) -> None:
+    def __init__(self, width: int, *, eps: float = 1e-5, **factory: Unpack[TensorOptions]) -> None:
         super().__init__()
         self.width = self.width_out = width
         self.norm = nn.RMSNorm(width, eps=eps, **factory)
@@ -117,7 +119,9 @@ class RMSNorm(Pointwise):
         return self.norm(x)
 
 
-def make_norm(kind: str, width: int, *, eps: float = 1e-5, bias: bool = True, **factory: Any) -> LayerNorm | RMSNorm:
+def make_norm(
+    kind: str, width: int, *, eps: float = 1e-5, bias: bool = True, **factory: Unpack[TensorOptions]
+) -> LayerNorm | RMSNorm:
     """Return the norm of a kind, "layer" or "rms"; the latter has no bias."""
     if kind == "rms":
         return RMSNorm(width, eps=eps, **factory)
@@ -134,7 +138,7 @@ class Linear(Pointwise):
 
     kernel = "linear"
 
-    def __init__(self, width: int, width_out: int, *, bias: bool = True, **factory: Any) -> None:
+    def __init__(self, width: int, width_out: int, *, bias: bool = True, **factory: Unpack[TensorOptions]) -> None:
         super().__init__()
         self.width, self.width_out = width, width_out
         self.linear = nn.Linear(width, width_out, bias=bias, **factory)
@@ -152,7 +156,7 @@ class Embedding(Pointwise):
     torch.Size([1, 3, 4])
     """
 
-    def __init__(self, vocab_size: int, width: int, **factory: Any) -> None:
+    def __init__(self, vocab_size: int, width: int, **factory: Unpack[TensorOptions]) -> None:
         super().__init__()
         self.width, self.width_out, self.vocab_size = None, width, vocab_size
         self.table = nn.Embedding(vocab_size, width, **factory)

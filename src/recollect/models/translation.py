@@ -27,7 +27,7 @@ from recollect.layers.attention.score import make_score
 from recollect.layers.pointwise import Embedding
 from recollect.layers.recurrent.gru import GRU
 from recollect.layers.recurrent.lstm import LSTM
-from recollect.layers.recurrent.recurrence import Recurrence
+from recollect.layers.recurrent.recurrence import AnyRecurrence
 from recollect.layers.recurrent.torch_bridge import RecurrentStack
 from recollect.models.attentive import BahdanauDecoder, LuongDecoder
 from recollect.models.conditional import ConditionalModel
@@ -35,7 +35,7 @@ from recollect.models.decoders import ContextDecoder, Decoder, StateDecoder
 from recollect.models.encoders import CONTEXTS, Pooling, RecurrentEncoder
 from recollect.models.transformer import ScaledEmbedding, build_transformer
 
-CELLS: dict[str, type[Recurrence[Any]]] = {"gru": GRU, "lstm": LSTM}
+CELLS: dict[str, type[AnyRecurrence]] = {"gru": GRU, "lstm": LSTM}
 USUAL_CELL = {"sutskever": "lstm", "cho": "gru", "static": "gru", "bahdanau": "gru", "luong": "lstm"}
 USUAL_SCORE = {"bahdanau": "additive", "luong": "general"}
 FAMILIES = (*USUAL_CELL, "transformer")

@@ -7,10 +7,11 @@ from typing import Any
 from recollect.accel.cpu import compiler, decode as decode, recurrence, time_loop
 from recollect.accel.cpu.decode import compilation
 from recollect.core.dispatch import register
+from recollect.core.types import AnyLayer
 from recollect.layers.recurrent.recurrence import Recurrence
 
 
-def read_layer(layer: Any, *given: Any) -> Any:
+def read_layer(layer: AnyLayer, *given: Any) -> Any:
     """Read with one layer: only recurrences have a kernel here."""
     return recurrence.read_layer(layer, *given) if isinstance(layer, Recurrence) else None
 

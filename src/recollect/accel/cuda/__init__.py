@@ -11,6 +11,7 @@ from recollect.accel.cuda import decode_loop as decode_loop, head_step, launcher
 from recollect.accel.cuda.recurrent import forms, persistent
 from recollect.core.dispatch import register
 from recollect.core.memory import Memory
+from recollect.core.types import AnyLayer
 from recollect.layers.recurrent.recurrence import Recurrence
 
 
@@ -24,7 +25,7 @@ def read_layer(layer: Any, x: Tensor, memory: Any, valid: Tensor | None) -> tupl
 
 
 def read_neighbours(
-    layers: Sequence[Any], x: Tensor, memories: Sequence[Any], valid: Tensor | None
+    layers: Sequence[AnyLayer], x: Tensor, memories: Sequence[Any], valid: Tensor | None
 ) -> tuple[Tensor, list[Memory]] | None:
     """Read with the first of some layers, as many as one launch can serve; None where there is no kernel."""
     if isinstance(layers[0], Recurrence):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 import torch
 
+from recollect.core.types import JsonObject
 from recollect.data.images.captions import CaptionPart
 from recollect.data.pairs.pair_batches import PairBatch, PairBatches, gather_pairs
 from recollect.data.rounds import Numbers
@@ -29,11 +29,11 @@ class CaptionBatches:
         """Yield batches from the current position on, epoch after epoch."""
         return (_with_pictures(self.part, batch) for batch in self.pairs)
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> JsonObject:
         """Return the position, for `load_state`."""
         return self.pairs.state()
 
-    def load_state(self, state: dict[str, Any]) -> None:
+    def load_state(self, state: JsonObject) -> None:
         """Resume from a position."""
         self.pairs.load_state(state)
 

@@ -12,12 +12,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from recollect.core.cache import build_folder, cache_folder, is_whole, read_record
+from recollect.core.types import JsonObject
 from recollect.data.error import DataError
 from recollect.data.images.caption_files import Captioned, CaptionSource, open_captions
 from recollect.data.images.pictures import Pixels, size_in_words
@@ -151,7 +152,7 @@ def _digest(source: CaptionSource) -> str:
 # ---- building ------------------------------------------------------------------------------------------
 
 
-def _fill(folder: Path, read: dict[str, CaptionSource], settings: CaptionSettings) -> dict[str, Any]:
+def _fill(folder: Path, read: dict[str, CaptionSource], settings: CaptionSettings) -> JsonObject:
     """Divide, learn the tokenizer, write part after part; return the record to be saved with them."""
     rows, notices = divide(read)
     lines = (row.caption for row in rows["train"])

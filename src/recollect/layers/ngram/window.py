@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor, nn
+from typing_extensions import Unpack
 
 from recollect.core.layer import SequenceLayer
 from recollect.core.record import note
+from recollect.core.types import TensorOptions
 from recollect.layers.ngram.recent import Recent
 
 
@@ -26,7 +26,13 @@ class Window(SequenceLayer[Recent]):
     """
 
     def __init__(
-        self, width: int, order: int, *, hidden: int | None = None, width_out: int | None = None, **factory: Any
+        self,
+        width: int,
+        order: int,
+        *,
+        hidden: int | None = None,
+        width_out: int | None = None,
+        **factory: Unpack[TensorOptions],
     ) -> None:
         super().__init__()
         if order < 0:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
@@ -10,10 +10,10 @@ from torch.backends import cudnn
 from torch.backends.cudnn import rnn
 
 if TYPE_CHECKING:
-    from recollect.layers.recurrent.recurrence import Recurrence
+    from recollect.layers.recurrent.recurrence import AnyRecurrence
 
 
-def lay_together(layer: Recurrence[Any]) -> None:
+def lay_together(layer: AnyRecurrence) -> None:
     """Move the weights of a layer on a GPU into one contiguous buffer, in cuDNN's order, in place."""
     weights = layer._weights()
     if not weights[0].is_cuda or layer.kernel is None or not layer.has_own_weights or not _are_apart(weights):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
 from torch import _VF, Tensor
+from typing_extensions import Unpack
 
+from recollect.core.types import TensorOptions
 from recollect.layers.recurrent.recurrence import Hidden, Recurrence, last_valid, like_state, zero_memory
 
 
@@ -38,7 +40,7 @@ class GRU(Recurrence[Hidden]):
         *,
         reset: Literal["before", "after"] = "after",
         bias: bool = True,
-        **factory: Any,
+        **factory: Unpack[TensorOptions],
     ) -> None:
         if reset not in ("before", "after"):
             raise ValueError(f"reset: got {reset!r}, expected 'before' or 'after'")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 import torch.nn.functional as F
 from torch import _VF, Tensor
+from typing_extensions import Unpack
 
+from recollect.core.types import TensorOptions
 from recollect.core.validate import fill_invalid
 from recollect.layers.recurrent.recurrence import HiddenCell, Recurrence, last_valid, like_state, zero_memory
 
@@ -33,7 +33,9 @@ class LSTM(Recurrence[HiddenCell]):
 
     gates, kernel, remembers = 4, "lstm", HiddenCell
 
-    def __init__(self, width: int, hidden: int, *, bias: bool = True, forget_bias: float = 1.0, **factory: Any) -> None:
+    def __init__(
+        self, width: int, hidden: int, *, bias: bool = True, forget_bias: float = 1.0, **factory: Unpack[TensorOptions]
+    ) -> None:
         self.forget_bias = forget_bias
         super().__init__(width, hidden, bias=bias, **factory)
 

@@ -8,15 +8,17 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import torch
 from torch import Tensor, nn
 from torch.autograd import forward_ad
+from typing_extensions import Unpack
 
 from recollect.core.layer import SequenceLayer
 from recollect.core.memory import Memory
 from recollect.core.record import note
+from recollect.core.types import TensorOptions
 from recollect.layers.recurrent.flat_weights import lay_together
 from recollect.layers.recurrent.torch_arguments import refuse_torch_arguments
 
@@ -75,7 +77,7 @@ class Recurrence(SequenceLayer[H]):
         refuse_torch_arguments(cls, given, options)
         return super().__new__(cls)
 
-    def __init__(self, width: int, hidden: int, *, bias: bool = True, **factory: Any) -> None:
+    def __init__(self, width: int, hidden: int, *, bias: bool = True, **factory: Unpack[TensorOptions]) -> None:
         super().__init__()
         if width < 1 or hidden < 1:
             raise ValueError(f"width, hidden: got {width}, {hidden}, expected at least 1")
@@ -249,3 +251,6 @@ def last_valid(outputs: Tensor, initial: Tensor, valid: Tensor | None, final: Te
         return final
     index = valid.sum(1)[:, None, None].expand(-1, 1, outputs.shape[2])
     return torch.cat([initial[:, None], outputs], dim=1).gather(1, index)[:, 0]
+
+
+AnyRecurrence: TypeAlias = Recurrence[Any]  # a recurrent layer, whatever its memory

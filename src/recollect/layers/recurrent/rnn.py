@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
 from torch import _VF, Tensor
+from typing_extensions import Unpack
 
+from recollect.core.types import TensorOptions
 from recollect.layers.recurrent.recurrence import Hidden, Recurrence, last_valid, zero_memory
 
 
@@ -32,7 +34,7 @@ class RNN(Recurrence[Hidden]):
         *,
         nonlinearity: Literal["tanh", "relu"] = "tanh",
         bias: bool = True,
-        **factory: Any,
+        **factory: Unpack[TensorOptions],
     ) -> None:
         if nonlinearity not in ("tanh", "relu"):
             raise ValueError(f"nonlinearity: got {nonlinearity!r}, expected 'tanh' or 'relu'")

@@ -13,13 +13,13 @@ import torch
 from torch import Tensor, nn
 
 from recollect.core.compose import Bidirectional, Stack
-from recollect.core.layer import SequenceLayer
 from recollect.core.memory import Both, Layers, Memory, Nothing
+from recollect.core.types import AnyLayer
 from recollect.core.validate import ContractError
 from recollect.layers.pointwise import Dropout
 from recollect.layers.recurrent.gru import GRU
 from recollect.layers.recurrent.lstm import LSTM
-from recollect.layers.recurrent.recurrence import Hidden, HiddenCell, Recurrence
+from recollect.layers.recurrent.recurrence import AnyRecurrence, Hidden, HiddenCell, Recurrence
 from recollect.layers.recurrent.rnn import RNN
 
 State: TypeAlias = Tensor | tuple[Tensor, Tensor]
@@ -31,7 +31,7 @@ METHODS = (
     "fused",
     "fused_step",
 )  # the methods that implement the equations and their fast forms
-KINDS: tuple[type[Recurrence[Any]], ...] = (RNN, GRU, LSTM)
+KINDS: tuple[type[AnyRecurrence], ...] = (RNN, GRU, LSTM)
 
 
 class RecurrentStack(Stack):
@@ -58,7 +58,7 @@ class RecurrentStack(Stack):
 
 
 def build_stack(
-    kind: type[Recurrence[Any]],
+    kind: type[AnyRecurrence],
     width: int,
     hidden: int,
     layers: int,
@@ -70,11 +70,11 @@ def build_stack(
     """Return a stack of `layers` recurrent layers; `bidirectional` ones read in both directions."""
     if layers < 1:
         raise ValueError(f"layers: got {layers}, expected at least 1")
-    parts: list[SequenceLayer[Any]] = []
+    parts: list[AnyLayer] = []
     for level in range(layers):
         if level and dropout:
             parts.append(Dropout(width, dropout))
-        layer: SequenceLayer[Any] = kind(width, hidden, **options)
+        layer: AnyLayer = kind(width, hidden, **options)
         if bidirectional:
             layer = Bidirectional(layer, kind(width, hidden, **options))
         parts.append(layer)
@@ -82,7 +82,7 @@ def build_stack(
     return RecurrentStack(*parts)
 
 
-def cells(layer: SequenceLayer[Any]) -> list[Recurrence[Any]]:
+def cells(layer: AnyLayer) -> list[AnyRecurrence]:
     """Return the recurrent layers inside, in torch's order."""
     if isinstance(layer, Recurrence):
         return [layer]
@@ -93,7 +93,7 @@ def cells(layer: SequenceLayer[Any]) -> list[Recurrence[Any]]:
     return []
 
 
-def written_kind(layer: SequenceLayer[Any]) -> type[Recurrence[Any]] | None:
+def written_kind(layer: AnyLayer) -> type[AnyRecurrence] | None:
     """Return which of RNN, GRU and LSTM has the equations of a layer; None: a subclass with others, or another layer.
 
     Weights that are computed from others, as by weight norm, leave the equations as they are.
@@ -103,12 +103,12 @@ def written_kind(layer: SequenceLayer[Any]) -> type[Recurrence[Any]] | None:
 
 
 @lru_cache(maxsize=256)
-def _kind_of(kind: type) -> type[Recurrence[Any]] | None:
+def _kind_of(kind: type) -> type[AnyRecurrence] | None:
     same = (ours for ours in KINDS if issubclass(kind, ours))
     return next((ours for ours in same if all(getattr(kind, m) is getattr(ours, m) for m in METHODS)), None)
 
 
-def from_torch(kind: type[Recurrence[Any]], module: nn.RNNBase) -> Any:
+def from_torch(kind: type[AnyRecurrence], module: nn.RNNBase) -> Any:
     """Return a copy of a torch module: `kind` for one layer in one direction, else a `RecurrentStack`.
 
     A subclass is accepted if it has torch's `forward`; weights that it computes from others are copied as computed.
@@ -129,7 +129,7 @@ def from_torch(kind: type[Recurrence[Any]], module: nn.RNNBase) -> Any:
     }
     if isinstance(module, nn.RNN):
         options["nonlinearity"] = module.nonlinearity
-    layer: SequenceLayer[Any]
+    layer: AnyLayer
     if module.num_layers == 1 and not module.bidirectional:
         layer = kind(module.input_size, module.hidden_size, **options)
     else:
@@ -139,7 +139,7 @@ def from_torch(kind: type[Recurrence[Any]], module: nn.RNNBase) -> Any:
     return layer.train(module.training)
 
 
-def to_torch(layer: SequenceLayer[Any]) -> nn.RNNBase:
+def to_torch(layer: AnyLayer) -> nn.RNNBase:
     """Return a copy of our layer as a torch module with the same outputs (batch first)."""
     inside = cells(layer)
     first = inside[0]
@@ -169,7 +169,7 @@ def to_torch(layer: SequenceLayer[Any]) -> nn.RNNBase:
     return module.train(layer.training)
 
 
-def _plan(layer: SequenceLayer[Any]) -> list[tuple[object, ...]]:
+def _plan(layer: AnyLayer) -> list[tuple[object, ...]]:
     """Return the structure of a layer: kinds, sizes and options, without the weights."""
     if isinstance(layer, Stack):
         return [plan for inner in layer for plan in _plan(inner)]
@@ -181,7 +181,7 @@ def _plan(layer: SequenceLayer[Any]) -> list[tuple[object, ...]]:
     return [(kind.__name__, has_bias, *(getattr(layer, name, None) for name in names))]
 
 
-def _copy_weights(layer: SequenceLayer[Any], module: nn.RNNBase, *, to_torch: bool) -> None:
+def _copy_weights(layer: AnyLayer, module: nn.RNNBase, *, to_torch: bool) -> None:
     suffixes = [
         f"_l{i}{end}" for i in range(module.num_layers) for end in (["", "_reverse"] if module.bidirectional else [""])
     ]
@@ -194,7 +194,7 @@ def _copy_weights(layer: SequenceLayer[Any], module: nn.RNNBase, *, to_torch: bo
                 target.requires_grad_(source.requires_grad)  # frozen weights stay frozen
 
 
-def memory_from_torch(layer: SequenceLayer[Any], state: State) -> Memory:
+def memory_from_torch(layer: AnyLayer, state: State) -> Memory:
     """Return our memory from torch's stacked states."""
     h, c = state if isinstance(state, tuple) else (state, None)
     inside = cells(layer)
@@ -207,7 +207,7 @@ def memory_from_torch(layer: SequenceLayer[Any], state: State) -> Memory:
         for i in range(len(h))
     )
 
-    def memory_of(inner: SequenceLayer[Any]) -> Memory:
+    def memory_of(inner: AnyLayer) -> Memory:
         if isinstance(inner, Stack):
             return Layers(layers=tuple(memory_of(part) for part in inner))
         if isinstance(inner, Bidirectional):
@@ -217,7 +217,7 @@ def memory_from_torch(layer: SequenceLayer[Any], state: State) -> Memory:
     return memory_of(layer)
 
 
-def memory_to_torch(layer: SequenceLayer[Any], memory: Memory) -> State:
+def memory_to_torch(layer: AnyLayer, memory: Memory) -> State:
     """Return torch's stacked states from our memory."""
     tensors = memory.tensors()
     hidden = torch.stack([t for name, t in tensors.items() if name.endswith("hidden")])  # (layers · directions, B, H)
