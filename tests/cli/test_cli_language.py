@@ -214,7 +214,7 @@ def test_unknown_symbols_in_a_prompt_are_refused(tmp_path):
 def test_a_repetition_penalty_changes_what_is_generated(tmp_path):
     begin(small(max_steps=12), Run(tmp_path / "run"), lambda row: None)
     words = ["generate", str(tmp_path / "run"), "a1 b2", "--greedy", "--tokens", "20"]
-    plain, varied = ask(*words).stdout, ask(*words, "--repetition-penalty", "5").stdout
+    plain, varied = ask(*words).stdout, ask(*words, "--set", "repetition_penalty=5").stdout
     assert len(set(varied)) > len(set(plain))
 
 

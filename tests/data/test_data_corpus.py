@@ -12,8 +12,10 @@ from recollect.core import cache as caching
 from recollect.data.error import DataError
 from recollect.data.text import corpus as corpora, formats
 from recollect.data.text.batches import Streams
-from recollect.data.text.corpus import load_corpus, read_ids, reopen_corpus
+from recollect.data.text.corpus import load_corpus, read_corpus, reopen_corpus
+from recollect.data.text.formats import Chunk
 from recollect.data.text.source import read_text
+from recollect.data.text.split import split
 from recollect.data.text.tokenizer import KINDS, Tokenizer
 
 PARTS = ("train", "valid", "test")
@@ -64,7 +66,7 @@ def test_given_files_belong_to_the_name(tmp_path):
 def test_given_files_that_are_no_use_are_refused(tmp_path):
     data, empty = numbered(tmp_path / "a.txt"), write(tmp_path / "e.txt", "")
     cache = tmp_path / "cache"
-    with pytest.raises(DataError, match=r"e.txt: got 0 symbols in the valid part, expected 2 or more; give more text"):
+    with pytest.raises(DataError, match=r"e.txt: got 0 known symbols in the valid part, expected 2 or more"):
         load_corpus(data, valid=empty, cache=cache)
     assert not list(cache.iterdir())
     with pytest.raises(DataError, match="standard input can be one text only"):
@@ -87,7 +89,8 @@ def test_ends_are_those_of_the_documents(tmp_path, kind):
     assert len(found) == 400
     if kind in ("char", "byte", "bpe"):
         assert found == [row + "\n" for row in rows]
-    ids, ends = read_ids(data, corpus.tokenizer)
+    read = read_corpus(data, corpus.tokenizer)
+    ids, ends = read.test, read.ends["test"]
     assert (ids == np.concatenate([getattr(corpus, part) for part in PARTS])).all()
     assert len(ends) == 400
     assert Streams(corpus.train, 4, 20, corpus.ends["train"]).predicted == len(corpus.train) - len(corpus.ends["train"])
@@ -109,10 +112,11 @@ def test_white_space_alone_is_no_document(tmp_path):
     rows = ["a b", " ", "c\n"] * 40
     data = write(tmp_path / "a.jsonl", "".join(json.dumps({"text": row}) + "\n" for row in rows))
     tokenizer = Tokenizer.train("space", ["a b c\n"])
-    ids, ends = read_ids(data, tokenizer)
+    read = read_corpus(data, tokenizer)
+    ids, ends = read.test, read.ends["test"]
     assert tokenizer.decode(ids) == "a b\n\nc\n" * 40
     assert ends[:3].tolist() == [3, 4, 6]
-    assert read_ids(write(tmp_path / "blank.txt", "  "), tokenizer)[1].tolist() == []
+    assert read_corpus(write(tmp_path / "blank.txt", "  "), tokenizer).ends["test"].tolist() == []
 
 
 # ---- chunks --------------------------------------------------------------------------------------------
@@ -127,7 +131,7 @@ def test_ids_do_not_show_where_chunks_were_cut(tmp_path, monkeypatch, kind, chun
     data, tokenizer = write(tmp_path / "a.txt", text), Tokenizer.train(kind, [LINES * 3])
     monkeypatch.setattr(formats, "CHUNK", max(chunk, 33) if kind in ("word", "bpe", "space") else chunk)
     assert len(list(read_text(data))) > 3
-    assert read_ids(data, tokenizer)[0].tolist() == tokenizer.encode(text).tolist()
+    assert read_corpus(data, tokenizer).test.tolist() == tokenizer.encode(text.replace("\r\n", "\n")).tolist()
 
 
 def test_chunks_end_with_lines_else_before_words_else_anywhere(tmp_path, monkeypatch):
@@ -174,3 +178,10 @@ def test_a_process_that_was_slower_takes_what_is_there(tmp_path, monkeypatch):
         monkeypatch.setattr(module, "is_whole", lambda folder: next(looks))
     monkeypatch.setattr(caching.shutil, "rmtree", lambda path, **options: None)  # it was not there when we began
     assert (load_corpus(data, cache=cache).train == other.train).all()
+
+
+def test_the_part_that_is_validated_on_stays_small(monkeypatch):
+    chunks = [Chunk("x" * 99 + "\n", False)] * 10_000
+    monkeypatch.setattr("recollect.data.text.split.LARGEST", 10_000)
+    (_, train), (start, stop), (_, end) = split(lambda: iter(chunks), 1_000_000, 2)
+    assert (train, start, stop, end) == (940_000, 940_000, 950_000, 1_000_000)

@@ -77,7 +77,7 @@ def test_a_setting_out_of_range_is_refused_by_its_name_before_anything_starts(ve
     flag = word.split() if word.startswith("--") else ["--set", word]
     out = ["--out", str(tmp_path / "run")] if verb == "train" else []
     said = ask(verb, str(tmp_path / "nowhere.txt"), *flag, *out, code=2).stderr
-    name = {"--batch": "batch_size"}.get(flag[0], flag[0].lstrip("-")) if word.startswith("--") else word.split("=")[0]
+    name = flag[0].lstrip("-") if word.startswith("--") else word.split("=")[0]
     assert said.startswith((f"recollect: {name}: ", f"recollect: --{name}: ")), said  # not that there is no such file
     assert not (tmp_path / "run").exists()
 

@@ -105,12 +105,11 @@ def test_a_sample_stays_inside_a_table_of_positions():
 
 
 def test_a_prompt_is_of_symbols_that_the_run_knows(tmp_path):
-    run = Run(tmp_path)
-    assert run.prompt() == "The "
-    run.log({"step": 0, "prompt": "\n  ab\ufffdc", "text": ""}, "samples")
-    assert run.prompt() == "  ab"
-    run.log({"step": 1, "prompt": "--- x", "text": ""}, "samples")
-    assert run.prompt() == " x"
+    run = Run(tmp_path / "run")
+    begin(small(), run, lambda row: None)
+    for known, prompt in (("a1 b2", "a1 b2"), ("\n  a1\ufffdc", "  a1"), ("你好", run.tokenizer.symbols[0])):
+        run.log({"step": 9, "prompt": known, "text": ""}, "samples")
+        assert run.prompt() == prompt
 
 
 def test_tensorboard_shows_the_metrics(tmp_path):

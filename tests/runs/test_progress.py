@@ -10,9 +10,14 @@ import re
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
+from recollect.core.observer import observed
+from recollect.evaluation.likelihood import score_windows
+from recollect.models.language import LanguageConfig, LanguageModel
 from recollect.runs.progress import (
+    EvaluationLine,
     Figures,
     JsonRows,
     LiveDisplay,
@@ -156,3 +161,22 @@ def test_times_in_words(seconds, words):
 )
 def test_bytes_in_words(count, words):
     assert bytes_in_words(count) == words
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+@pytest.mark.parametrize(("stream", "is_shown"), [(Terminal(), True), (io.StringIO(), False)])
+def test_an_evaluation_shows_how_far_it_is_on_a_terminal(stream, is_shown):
+    line = EvaluationLine(stream)
+    model = LanguageModel(LanguageConfig("gru", 6, width=8))
+    told = []
+    with observed(lambda *progress: told.append(progress)):
+        score_windows(model, np.zeros(65, dtype=np.int64), 16, batch_size=2)
+    assert told == [("cold windows", 32, 64), ("cold windows", 64, 64)]
+    line.show(*told[0])
+    assert ("cold windows: 50% of 64" in stream.getvalue()) == is_shown
+    line.close()
+    assert stream.getvalue().endswith("\r") == is_shown

@@ -154,11 +154,15 @@ def train(
     as_json: AsJson = False,
 ) -> None:
     """Train a model on DATA. 训练一个模型。"""
+    from recollect.cli.early import check_training
+
+    flags: dict[str, Any] = {"task": task, "model": model, "size": size, "budget": budget}
+    kept: dict[str, Any] = {"device": device, "tokenizer": tokenizer}
+    check_training(data, **flags, **kept, settings=settings, batch=batch, steps=steps, seed=seed)
     from recollect.runs.progress import reporter
     from recollect.runs.train import train as start_training
 
-    given: dict[str, Any] = {"task": task, "model": model, "size": size, "budget": budget}
-    given |= _settings(settings, seed=seed, device=device, tokenizer=tokenizer, batch_size=batch, steps=steps)
+    given = flags | _settings(settings, seed=seed, **kept, batch_size=batch, steps=steps)
     with closing(reporter(as_json)) as progress:
         run = start_training(data, out=out, report=progress.show, **given)
     _close(run)
@@ -180,11 +184,15 @@ def plan(
     as_json: AsJson = False,
 ) -> None:
     """Estimate whether a training fits in memory, and how long it takes. 估计显存/内存是否够用、训练需要多久。"""
+    from recollect.cli.early import check_training
+
+    flags: dict[str, Any] = {"task": task, "model": model, "size": size, "budget": budget}
+    kept: dict[str, Any] = {"device": device, "tokenizer": tokenizer}
+    check_training(data, **flags, **kept, settings=settings, batch=batch, steps=steps, seed=seed)
     from recollect.runs.plan import as_table, forecast
     from recollect.runs.train import configure
 
-    given: dict[str, Any] = {"task": task, "model": model, "size": size, "budget": budget}
-    given |= _settings(settings, seed=seed, device=device, tokenizer=tokenizer, batch_size=batch, steps=steps)
+    given = flags | _settings(settings, seed=seed, **kept, batch_size=batch, steps=steps)
     facts = forecast(configure(data, **given))
     if as_json:
         typer.echo(json.dumps(facts, ensure_ascii=False))
@@ -235,6 +243,12 @@ def resume(
     as_json: AsJson = False,
 ) -> None:
     """Resume a run where it stopped. 从断点继续训练。"""
+    from recollect.cli.early import check_run
+    from recollect.runs.budget import parse_budget
+
+    check_run(run, device=device)
+    if budget is not None:
+        parse_budget(budget)
     from recollect.runs.progress import reporter
     from recollect.runs.train import resume as resume_training
 
@@ -257,7 +271,15 @@ def evaluate(
     as_json: AsJson = False,
 ) -> None:
     """Evaluate a run on DATA. 评估模型。"""
-    scores = _open(run, device, model, task).evaluate(data or None, steps)
+    from recollect.cli.early import check_numbers, check_run
+
+    check_run(run, data, device)
+    check_numbers(steps=steps)
+    from recollect.core.observer import observed
+    from recollect.runs.progress import EvaluationLine
+
+    with closing(EvaluationLine(sys.stderr)) as line, observed(line.show):
+        scores = _open(run, device, model, task).evaluate(data or None, steps)
     if as_json:
         typer.echo(json.dumps({"run": run, **scores.as_json()}, ensure_ascii=False))
         return
@@ -282,25 +304,40 @@ def generate(
     temperature: Annotated[float, typer.Option(help="Divides the logits: lower is less random.")] = 0.8,
     top_k: Annotated[int | None, typer.Option(help="Sample from the k most likely symbols.")] = None,
     top_p: Annotated[float | None, typer.Option(help="Sample from the most likely, of total probability p.")] = None,
-    min_p: Annotated[
-        float | None, typer.Option(help="Sample from those at least p times as likely as the top.")
+    beam: Annotated[
+        int | None, typer.Option(help="Search for the likeliest text with so many beams, instead of sampling.")
     ] = None,
-    repetition_penalty: Annotated[float, typer.Option(help="Above 1: repeated symbols are less likely.")] = 1.0,
     stop: Annotated[list[str] | None, typer.Option(help="Stop before this text.")] = None,
     seed: Annotated[int, typer.Option(help="Of the sampling.")] = 0,
     device: Device = "auto",
     model: Code = None,
+    more: Annotated[
+        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Also min_p, repetition_penalty.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Continue a prompt with a run. 续写一段文字。"""
+    from recollect.cli.early import check_device, check_folder, check_numbers, check_sampling
+
     settings: dict[str, Any] = {"tokens": tokens, "greedy": greedy, "temperature": temperature, "seed": seed}
-    settings |= {"top_k": top_k, "top_p": top_p, "min_p": min_p, "repetition_penalty": repetition_penalty}
+    settings |= {"top_k": top_k, "top_p": top_p} | _settings(more)
+    check_folder(run)
+    check_device(device)
+    check_numbers(beam=beam)
+    check_sampling(**settings)
+    if beam is not None and (greedy or top_k or top_p or more):
+        _refuse("--beam: it searches and does not sample", f"recollect generate {shlex.quote(run)} … --beam {beam}")
+    settings |= {} if beam is None else {"beam": beam}
     with fitting_threads(_notice):
-        chunks = _generator(run, device, model).stream(prompt, stop or [], **settings)
+        opened = _generator(run, device, model)
+        if beam is not None and not hasattr(opened, "task"):
+            _refuse(f"--beam: {run} is a pretrained model, which samples", f"recollect generate {shlex.quote(run)} …")
+        chunks = opened.stream(prompt, stop or [], **settings)
         if as_json:
             typer.echo(json.dumps({"prompt": prompt, "text": "".join(chunks)}, ensure_ascii=False))
             return
-        sys.stdout.write(prompt)
+        first = next(chunks, "")  # before the prompt is printed: what cannot be generated prints nothing
+        sys.stdout.write(prompt + first)
         for chunk in chunks:
             sys.stdout.write(chunk)
             sys.stdout.flush()
@@ -324,7 +361,7 @@ def predict(
     if maps is not None and not hasattr(opened.task, "attention"):
         _refuse(
             f"--maps: the task {opened.task.name} has no attention maps",
-            f"recollect predict {run} {shlex.quote(words)}",
+            opened.command("predict", words),
         )
     rows = opened.predict(words, **_settings(None, beam=beam, nbest=nbest))
     if maps is not None:

@@ -9,7 +9,8 @@ import re
 from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING, TypedDict
 
-from recollect.data.text.line_tokenizer import HAN_LETTER, is_mostly_han
+from recollect.data.text.line_tokenizer import is_mostly_han
+from recollect.data.text.spacing import HAN_LETTER
 
 if TYPE_CHECKING:
     from sacrebleu.metrics.base import Metric

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from recollect.core.observer import tell
 from recollect.core.padding import pad
 from recollect.core.record import record
 from recollect.data.text.line_tokenizer import LineTokenizer
@@ -70,6 +71,7 @@ def translate(
         numbers = by_length[first : first + batch_size]
         for i, hypotheses in zip(numbers, search_targets(model, [ids[i] for i in numbers], search), strict=True):
             found[i] = [decode_hypothesis(one, target) for one in hypotheses]
+        tell("greedy" if search.width == 1 else f"beam {search.width}", len(found), len(ids))
     return [found[i] for i in range(len(lines))]
 
 

@@ -53,6 +53,7 @@ def gather(run: Run, model: Any, about: About, device: torch.device, best_step: 
         "growth": model.growth,
         "about": about,
         "figure": figure.removeprefix("valid_"),
+        "unknown": next((row["valid_unknown"] for row in rows if "valid_unknown" in row), 0.0),
         "curve": curve,
         "best": best,
         "last": last,
@@ -98,6 +99,7 @@ def _english(facts: JsonObject) -> list[str]:
         else ""
     )
     unit = " nats per symbol" if facts["figure"] == "loss" else ""
+    left_out = f" ({facts['unknown']:.2%} of the symbols are unknown and left out)" if facts["unknown"] else ""
     read, memory = next(iter(about.memory.items()))
     rows = {
         "parameters": f"{facts['parameters']:,}",
@@ -106,7 +108,7 @@ def _english(facts: JsonObject) -> list[str]:
         "budget": _budget(facts["training"]),
         "spent": "{step:,} updates, {tokens:,} symbols, {time} of training".format(**_spent(facts)),
         "settings": ", ".join(f"{name} {value}" for name, value in facts["training"].items() if name in SETTINGS),
-        f"best validation {facts['figure']}": f"{loss:.4f}{unit}{bits}, at step {step:,}",
+        f"best validation {facts['figure']}": f"{loss:.4f}{unit}{bits}, at step {step:,}{left_out}",
         "memory": f"{memory:,} bytes after {read:,} symbols ({facts['growth']})",
         "machine": facts["machine"],
     }
@@ -133,6 +135,7 @@ def _chinese(facts: JsonObject) -> list[str]:
     bits = f"，每字符 {loss / math.log(2):.4f} 比特" if about.symbols == "char" and facts["figure"] == "loss" else ""
     name = f"最佳验证 {facts['figure']}"
     value = f"{loss:.4f}"
+    left_out = f"，其中 {facts['unknown']:.2%} 的符号不在词表内，不计入损失" if facts["unknown"] else ""
     if facts["figure"] == "loss":
         name = "最低验证损失"
         value = f"每符号 {loss:.4f} nats"
@@ -143,7 +146,7 @@ def _chinese(facts: JsonObject) -> list[str]:
         "划分": "训练 {:,}、验证 {:,}、测试 {:,} {}".format(*about.parts, about.unit["zh"]),
         "预算": _budget(facts["training"]),
         "实际用量": "{step:,} 次更新，{tokens:,} 个符号，训练用时 {time}".format(**_spent(facts)),
-        name: f"{value}{bits}（第 {step:,} 步）",
+        name: f"{value}{bits}（第 {step:,} 步{left_out}）",
         "记忆": f"读取 {read:,} 个符号后占 {memory:,} 字节（{GROWTH[facts['growth']]}）",
     }
     use = "学习曲线、样例、运行环境和命令见上文。"

@@ -40,6 +40,7 @@ class Figures:
         self.valid: float | None = None
         self.best: float | None = None
         self.memory: int | None = None
+        self.unknown = 0.0  # share of the validation part's symbols that the loss leaves out
         self._updates = 0
         self._recent: deque[tuple[float, int]] = deque()  # seconds of training, symbols read
         self._begun: tuple[float, float] | None = None  # the clock and the share at the first row
@@ -54,6 +55,7 @@ class Figures:
             self.valid = row[score]
             self.best = row.get("best", self.valid)
             self.memory = row.get("memory_bytes")
+            self.unknown = row.get("valid_unknown", 0.0)
             self.sample = row.get("sample", "")
             return
         self._updates += 1
@@ -83,6 +85,7 @@ class Figures:
         """Return the known figures, each with its name."""
         words = [f"step {self.step:>6}"]
         words += [] if self.valid is None else [f"valid {self.valid:.4f}", f"best {self.best:.4f}"]
+        words += [f"unknown {self.unknown:.2%}"] if self.unknown else []
         if self.loss is not None:
             words += [f"train {self.loss:.4f}", f"{self.seconds:.1f} s"]
         words += [] if self.speed is None else [f"{self.speed:,.0f} tokens/s"]
@@ -157,6 +160,31 @@ def draw(figures: Figures) -> Group:
     words = [word for word in figures.words() if not word.endswith(" left")]
     sample = Text(on_one_line(figures.sample), style="italic", no_wrap=True, overflow="ellipsis")
     return Group(bar, Text("  ".join(words), no_wrap=True, overflow="ellipsis"), sample)
+
+
+class EvaluationLine:
+    """One line on a terminal's standard error that shows how far an evaluation is; elsewhere nothing."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._is_shown = stream.isatty()
+        self._drawn = 0.0
+        self._width = 0
+
+    def show(self, what: str, done: int, total: int) -> None:
+        """Draw the share that is done, at most four times a second."""
+        if self._is_shown and time.monotonic() - self._drawn >= PAUSE:
+            self._drawn = time.monotonic()
+            text = f"{what}: {done / max(total, 1):.0%} of {total:,}"
+            self._stream.write("\r" + text.ljust(self._width))
+            self._stream.flush()
+            self._width = len(text)
+
+    def close(self) -> None:
+        """Remove the line."""
+        if self._width:
+            self._stream.write("\r" + " " * self._width + "\r")
+            self._stream.flush()
 
 
 def reporter(as_json: bool) -> JsonRows | PlainLines | LiveDisplay:

@@ -34,6 +34,7 @@ from recollect.core.threads import fitting_threads
 from recollect.core.types import JsonMapping, JsonObject
 from recollect.data.error import DataError
 from recollect.data.names import Named, in_short, join_names
+from recollect.data.text.tokenizer import Tokenizer
 from recollect.models.own import MakeLayer, code_option, register_layer
 from recollect.runs.config import RunConfig, check_number
 from recollect.runs.saved_config import VERSION, build_saved, config_of, read_saved
@@ -122,7 +123,7 @@ class Run:
         if is_damaged:
             self.finish(model)
         what = f"{problem}; restored from" if is_damaged else f"{self.folder}: not finished, these are the weights of"
-        self.notice(f"{what} {used.name}. Resume with: recollect resume {self.folder}")
+        self.notice(f"{what} {used.name}. Resume with: {self.command('resume')}")
 
     def dataset(self) -> Any:
         """Return the run's data: from the cache, else read again; raise a `DataError` if they have changed."""
@@ -146,7 +147,7 @@ class Run:
         if generate is None:
             raise ValueError(
                 f"{self.folder}: a run of the task {self.task.name} needs an input; "
-                f"try: recollect predict {self.folder} INPUT"
+                f"try: {self.command('predict', 'INPUT')}"
             )
         stream: Iterator[str] = generate(self.model, self.assets, prompt, stop, **settings)
         return stream
@@ -165,7 +166,7 @@ class Run:
         if predict is None:
             raise ValueError(
                 f"{self.folder}: a run of the task {self.task.name} continues a prompt; "
-                f"try: recollect generate {self.folder} TEXT"
+                f"try: {self.command('generate', 'TEXT')}"
             )
         for name in settings:
             if name not in signature(predict).parameters:
@@ -202,7 +203,8 @@ class Run:
     def check_place(self) -> None:
         """Raise a `FileError` for a folder that holds a run already, or other files."""
         if self._config.exists():
-            raise FileError(f"{self.folder}: a run already exists; resume it with: recollect resume {self.folder}")
+            again = shlex.join(["recollect", "resume", str(self.folder)])
+            raise FileError(f"{self.folder}: a run already exists; resume it with: {again}")
         foreign = sorted(path.name for path in self.folder.glob("*") if path.name != ".lock")
         if foreign:
             problem = f"holds {foreign[0]!r} and is not a run; nothing was overwritten"
@@ -268,18 +270,28 @@ class Run:
             write_file(self.folder / f"{name}.jsonl", "".join(kept).encode())
 
     def prompt(self) -> str:
-        """Return an input of known symbols: the beginning of its samples' input."""
+        """Return an input of known symbols: the beginning of its samples' input, or else a symbol of the tokenizer."""
         rows = self.samples()
-        known = rows[-1]["prompt"].partition("\ufffd")[0] if rows else ""
-        lines = (line.lstrip("-") for line in known.splitlines())  # a leading dash would be read as an option
-        return next((line for line in lines if line.strip()), "The ")
+        lines = [line for line in (rows[-1]["prompt"] if rows else "").splitlines() if line.strip()]
+        tokenizer = self.assets.get("tokenizer")
+        if not isinstance(tokenizer, Tokenizer):  # inputs of other tasks may hold unknown symbols
+            return lines[0] if lines else "The "
+        beginnings = [line[:end] for line in lines for end in range(len(line), 0, -1)]
+        known = (text for text in beginnings if text.strip() and not tokenizer.unknown_in(text))
+        return next(known, None) or tokenizer.decode([0])
 
     def command(self, verb: str, *words: str) -> str:
-        """Return a command on this run as it is typed; code of one's own is named again."""
+        """Return a command on this run as it is typed; code of one's own is named again.
+
+        `--` stands before words that begin with a dash, which would be read as options.
+        """
         config = self.config()
         code = [code_option(config.family)] if is_own(config.family) else []
         code += [code_option(config.task, "--task")] if is_own(config.task) else []
-        return " ".join([shlex.join(["recollect", verb, str(self.folder), *words]), *code])
+        words = (str(self.folder), *words)
+        if any(word.startswith("-") for word in words):
+            return " ".join(["recollect", verb, *code, shlex.join(["--", *words])])
+        return " ".join([shlex.join(["recollect", verb, *words]), *code])
 
     @contextmanager
     def lock(self) -> Iterator[None]:

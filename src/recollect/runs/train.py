@@ -149,7 +149,7 @@ def resume(
                 notice(text)
         run.cut_log(state.progress.step)
         if config.training.budget(state.batches.predicted).spent(state.progress) >= 1:
-            notice(f"finished: its budget is spent. Train it further with: recollect resume {run.folder} --budget 5m")
+            notice(f"finished: its budget is spent. Train it further with: {run.command('resume')} --budget 5m")
         return _learn(config, run, state, dataset, report)
 
 
@@ -169,6 +169,7 @@ def _count(run: Run, model: nn.Module, dataset: Dataset, report: Report) -> bool
     run.task.fit(model, dataset)
     scores = run.task.measure(model, dataset, "valid")
     row = {"step": 0, f"valid_{scores.decisive}": scores.value}
+    row |= {f"valid_{name}": value for name, value in next(iter(scores.rows.values())).items()}
     RunLog(run, partial(run.task.sample, dataset=dataset), report).add(row, model, share=1.0, best=scores.value)
     run.finish(model)
     write_card(run, model, run.task.about(dataset, model), torch.device("cpu"), best_step=0)

@@ -19,7 +19,7 @@ from recollect.data.images.captions import Captions, load_captions, read_caption
 from recollect.data.images.pictures import open_pictures
 from recollect.data.text.line_tokenizer import LineTokenizer
 from recollect.evaluation.baselines import unigram_loss
-from recollect.evaluation.likelihood import NATS, score_captions
+from recollect.evaluation.likelihood import score_captions, scores_of
 from recollect.generation.captions import caption, patient, remember
 from recollect.models.captioning import FAMILIES, CaptionConfig, Captioner, settings_of
 from recollect.models.sizes import sized_captioner
@@ -119,8 +119,10 @@ class CaptionTask:
 
     def measure(self, model: Captioner, dataset: Captions, split: str, limit: int | None = None) -> Scores:
         """Return the loss of a part's captions, given their pictures (teacher forcing)."""
-        found = score_captions(model, getattr(dataset, split), dataset.begin, dataset.end, limit=limit)
-        return Scores({"loss": NATS}, {"captions given": {"loss": found.loss}})
+        unknown = dataset.tokenizer.unknown
+        part = getattr(dataset, split)
+        found = score_captions(model, part, dataset.begin, dataset.end, limit=limit, unknown=unknown)
+        return scores_of("captions given", found, unknown)
 
     def evaluate(self, model: Captioner, dataset: Captions, assets: Assets, steps: int | None = None) -> Scores:
         """Return the loss of the captions, and the scores of generated ones: greedily, and with a beam of 5.
@@ -128,8 +130,8 @@ class CaptionTask:
         A picture with several captions is compared with each of them.
         """
         part = dataset.test
-        forced = score_captions(model, part, dataset.begin, dataset.end)
-        given = {"loss": forced.loss, "perplexity": forced.perplexity}
+        forced = score_captions(model, part, dataset.begin, dataset.end, unknown=dataset.tokenizer.unknown)
+        given = forced.figures | {"perplexity": forced.perplexity}
         rows: dict[str, Mapping[str, float]] = {"captions given": given}
         signatures: list[str] = []
         for width in (1, 5):
@@ -149,7 +151,8 @@ class CaptionTask:
     def baselines(self, dataset: Captions) -> list[Baseline]:
         """Return the loss of the unigram model of captions."""
         flat = dataset.train.pairs.targets.flat, dataset.test.pairs.targets.flat
-        return [Baseline("unigram", unigram_loss(*flat, dataset.tokenizer.model_size))]
+        tokenizer = dataset.tokenizer
+        return [Baseline("unigram", unigram_loss(*flat, tokenizer.model_size, tokenizer.unknown))]
 
     def sample(self, model: Captioner, dataset: Captions) -> tuple[str, str]:
         """Return the name of the first picture of the validation part, and its caption."""

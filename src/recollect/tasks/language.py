@@ -15,25 +15,26 @@ from torch import Tensor
 
 from recollect.core.settings import CheckedSettings, setting
 from recollect.core.task import About, Assets, Baseline, Batches, Measure, Scores
-from recollect.core.types import JsonMapping
+from recollect.core.types import JsonMapping, JsonObject
 from recollect.data.error import DataError
-from recollect.data.names import in_short
 from recollect.data.text.batches import Streams, Windows, gather
-from recollect.data.text.corpus import Corpus, load_corpus, read_ids, reopen_corpus
+from recollect.data.text.corpus import Corpus, load_corpus, read_corpus, reopen_corpus
 from recollect.data.text.documents import Documents, Ends
 from recollect.data.text.tokenizer import Tokenizer
 from recollect.evaluation.baselines import unigram_loss
 from recollect.evaluation.likelihood import (
     NATS,
+    UNKNOWN,
     Likelihood,
     loss_by_position,
     score_carried,
     score_windows,
     validation_scores,
 )
-from recollect.generation.continuation import generate_text, stream_text
+from recollect.generation.beam import beam
+from recollect.generation.continuation import StopStrings, generate_text, stream_text
 from recollect.generation.embedding import SentencePooling, embed_rows
-from recollect.generation.settings import Settings
+from recollect.generation.settings import Search, Settings
 from recollect.layers.ngram.markov import Markov
 from recollect.models.language import FAMILIES, LanguageConfig, LanguageModel, settings_of
 from recollect.models.sizes import sized
@@ -47,9 +48,10 @@ CHUNK = 10_000_000  # symbols that are counted in one call
 TRUNCATIONS = ("regular", "full", "random", "reweighted")
 MEASURES = {
     "loss": NATS,
-    "perplexity": Measure("perplexity", "exp(nats per symbol)"),
-    "bpc": Measure("bits per character", "all nats / log 2 / characters predicted"),
-    "bpb": Measure("bits per byte", "all nats / log 2 / bytes (UTF-8) predicted"),
+    "perplexity": Measure("perplexity", "exp(nats per symbol), over the known symbols"),
+    "bpc": Measure("bits per character", "all nats / log 2 / characters of the known symbols predicted"),
+    "bpb": Measure("bits per byte", "all nats / log 2 / bytes (UTF-8) of the known symbols predicted"),
+    "unknown": UNKNOWN,
 }
 
 
@@ -99,10 +101,7 @@ class LanguageTask:
 
     def read(self, source: str, assets: Assets) -> Corpus:
         """Read another text with the run's tokenizer, as a test part."""
-        tokenizer: Tokenizer = assets["tokenizer"]
-        ids, ends = read_ids(source, tokenizer, self.options.field)
-        parts = {"train": ends[:0], "valid": ends[:0], "test": ends}
-        return Corpus(tokenizer, ids[:0], ids[:0], np.asarray(ids), parts, in_short(source))
+        return read_corpus(source, assets["tokenizer"], self.options.field)
 
     settings = staticmethod(settings_of)
 
@@ -140,7 +139,7 @@ class LanguageTask:
     def measure(self, model: LanguageModel, dataset: Corpus, split: str, limit: int | None = None) -> Scores:
         """Return the loss over a part: with a carried memory where training carries it, else in separate windows."""
         ids, ends = _beginning(dataset, split, limit)
-        return validation_scores(model, ids, self.options.steps, ends)
+        return validation_scores(model, ids, self.options.steps, ends, dataset.unknown_id(split))
 
     def evaluate(self, model: LanguageModel, dataset: Corpus, assets: Assets, steps: int | None = None) -> Scores:
         """Return every score of the test part, with a carried memory and in cold windows, and the loss by position."""
@@ -149,21 +148,38 @@ class LanguageTask:
         if len(ids) == len(ends):
             raise DataError(f"{dataset.name}: got {len(ids)} symbols, expected at least 2 to predict one")
         steps = steps or self.options.steps
+        unknown = dataset.unknown_id("test")
         predicted = np.delete(ids, [0, *ends[:-1]])  # not the documents' first symbols
-        text = assets["tokenizer"].decode(predicted)
+        known = predicted if unknown is None else predicted[predicted != unknown]
+        if not len(known):
+            raise DataError(f"{dataset.name}: none of the {len(ids)} symbols is known to the run; give another text")
+        text = assets["tokenizer"].decode(known)
         variants = {"carried": score_carried} if model.carries else {}
         variants["cold windows"] = score_windows
-        rows = {name: _scores(score(model, ids, steps, ends=ends), text) for name, score in variants.items()}
-        details = {"symbols": len(ids), "steps": steps, "by_position": loss_by_position(model, ids, steps, ends=ends)}
+        rows = {
+            name: _scores(score(model, ids, steps, ends=ends, unknown=unknown), text)
+            for name, score in variants.items()
+        }
+        details: JsonObject = {"symbols": len(ids), "unknown": dataset.unknown.get("test", 0), "steps": steps}
+        details["by_position"] = loss_by_position(model, ids, steps, ends=ends, unknown=unknown)
         return Scores(MEASURES, rows, details)
 
     def generate(
         self, model: LanguageModel, assets: Assets, prompt: str, stop: Sequence[str] = (), **settings: Any
     ) -> Iterator[str]:
-        """Return an iterator over chunks of the text that follows a prompt; arguments are checked at once."""
+        """Return an iterator over chunks of the text that follows a prompt; arguments are checked at once.
+
+        With `beam`, the likeliest text that a search of this width finds comes as one chunk.
+        """
         tokenizer: Tokenizer = assets["tokenizer"]
-        tokenizer.encode(prompt, strict=True)  # refuses unknown symbols
+        ids = tokenizer.encode(prompt, strict=True)  # refuses unknown symbols
+        width = settings.pop("beam", None)
         how = Settings(prohibited=tokenizer.unseen, **settings)
+        if width is not None:
+            best = beam(model, [ids], Search(width=width, tokens=how.tokens, prohibited=how.prohibited))[0][0]
+            decoder, ending = tokenizer.stream(prompt), StopStrings(stop)
+            text = ending.step("".join(decoder.step(i) or "" for i in best.ids)) + ending.rest()
+            return iter([text])
         return (chunks[0] for chunks in stream_text(model, tokenizer, [prompt], how, stop=stop))
 
     def embed(self, model: LanguageModel, assets: Assets, texts: Sequence[str]) -> Tensor:
@@ -175,9 +191,10 @@ class LanguageTask:
     def baselines(self, dataset: Corpus) -> list[Baseline]:
         """Return the losses of the uniform and of the unigram model."""
         size = dataset.tokenizer.vocab_size
+        unknown = dataset.unknown_id("test")
         return [
             Baseline("uniform", math.log(size)),
-            Baseline("unigram", unigram_loss(dataset.train, dataset.test, size)),
+            Baseline("unigram", unigram_loss(dataset.train, dataset.test, size, unknown)),
         ]
 
     def sample(self, model: LanguageModel, dataset: Corpus) -> tuple[str, str]:
@@ -247,6 +264,7 @@ def _scores(score: Likelihood, text: str) -> dict[str, float]:
         "perplexity": score.perplexity if score.loss < 700 else math.inf,
         "bpc": score.bits_per(len(text)),
         "bpb": score.bits_per(len(text.encode())),
+        "unknown": score.figures["unknown"],
     }
 
 

@@ -18,7 +18,7 @@ from recollect.data.pairs.pairs import Pairs, load_pairs, read_part, reopen_pair
 from recollect.data.text.line_tokenizer import LineTokenizer
 from recollect.data.text.source import read_text
 from recollect.evaluation.baselines import unigram_loss
-from recollect.evaluation.likelihood import NATS, score_targets
+from recollect.evaluation.likelihood import NATS, UNKNOWN, score_targets, scores_of
 from recollect.evaluation.text_metrics import bleu, chrf, exact_match, rouge_l
 from recollect.generation.settings import Search
 from recollect.generation.translation import TokenizerPair, Translation, attention_map, translate
@@ -38,6 +38,7 @@ MEASURES = {
     "chrf": Measure("chrF", "sacrebleu's chrF2", lower_is_better=False),
     "rouge_l": Measure("ROUGE-L", "F1 of the longest common subsequence, mean over pairs", lower_is_better=False),
     "exact": Measure("exact", "share of outputs that equal their reference", lower_is_better=False),
+    "unknown": UNKNOWN,
 }
 
 
@@ -123,14 +124,16 @@ class TranslateTask:
 
     def measure(self, model: Translator, dataset: Pairs, split: str, limit: int | None = None) -> Scores:
         """Return the loss of a part's targets, given their sources (teacher forcing)."""
-        found = score_targets(model, getattr(dataset, split), dataset.begin, dataset.end, limit=limit)
-        return Scores({"loss": NATS}, {"targets given": {"loss": found.loss}})
+        unknown = dataset.target_tokenizer.unknown
+        part = getattr(dataset, split)
+        found = score_targets(model, part, dataset.begin, dataset.end, limit=limit, unknown=unknown)
+        return scores_of("targets given", found, unknown)
 
     def evaluate(self, model: Translator, dataset: Pairs, assets: Assets, steps: int | None = None) -> Scores:
         """Return the loss of the targets, and the scores of generated ones: greedily, and with a beam of 5."""
         part = dataset.test
-        forced = score_targets(model, part, dataset.begin, dataset.end)
-        given = {"loss": forced.loss, "perplexity": forced.perplexity}
+        forced = score_targets(model, part, dataset.begin, dataset.end, unknown=dataset.target_tokenizer.unknown)
+        given = forced.figures | {"perplexity": forced.perplexity}
         rows: dict[str, Mapping[str, float]] = {"targets given": given}
         signatures: list[str] = []
         for width in (1, 5):
@@ -160,7 +163,8 @@ class TranslateTask:
     def baselines(self, dataset: Pairs) -> list[Baseline]:
         """Return the loss of the unigram model of targets."""
         flat = dataset.train.targets.flat, dataset.test.targets.flat
-        return [Baseline("unigram", unigram_loss(*flat, dataset.target_tokenizer.model_size))]
+        tokenizer = dataset.target_tokenizer
+        return [Baseline("unigram", unigram_loss(*flat, tokenizer.model_size, tokenizer.unknown))]
 
     def sample(self, model: Translator, dataset: Pairs) -> tuple[str, str]:
         """Return the first source of the validation part, and its translation."""

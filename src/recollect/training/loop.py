@@ -69,7 +69,7 @@ def update(state: TrainingState, source: Iterator[Any], plan: Plan, share: float
 
 
 def evaluate(state: TrainingState, validate: Callable[[AnyLayer], Scores]) -> dict[str, float]:
-    """Return the validation score by its name, and record whether it is the best so far."""
+    """Return the validation figures by name, the deciding one first, and record whether it is the best so far."""
     scores = validate(state.model)
     done = state.progress
     is_best = done.best is None or (scores.value < done.best if scores.lower_is_better else scores.value > done.best)
@@ -77,7 +77,8 @@ def evaluate(state: TrainingState, validate: Callable[[AnyLayer], Scores]) -> di
         state.progress = replace(done, best=scores.value, best_step=done.step, evaluated=done.step, worse=0)
     else:
         state.progress = replace(done, evaluated=done.step, worse=done.worse + 1, setbacks=done.setbacks + 1)
-    return {f"valid_{scores.decisive}": scores.value}
+    others = {f"valid_{name}": value for name, value in next(iter(scores.rows.values())).items()}
+    return {f"valid_{scores.decisive}": scores.value} | others
 
 
 def save(state: TrainingState, checkpoints: Path, keep: int) -> Path:

@@ -77,6 +77,12 @@ def open_pairs(data: str | Path, *, field: str | None = None, notify: Notify = s
     return PairSource(in_short(name), tuple(files), is_parallel, fields=fields)
 
 
+def find_pairs(data: str) -> None:
+    """Raise a DataError where a name of DATA stands for nothing; files are not opened."""
+    if not is_pair_task(data) and not Path(data).is_dir():
+        _find(data, None, silent)
+
+
 def _two_names(field: str) -> tuple[str, str]:
     names = [part.strip() for part in field.split(",")]
     if len(names) != 2 or not all(names):

@@ -8,10 +8,12 @@ and split, so that the second run starts at once.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field as member
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,10 +25,10 @@ from recollect.data.error import DataError
 from recollect.data.names import in_short
 from recollect.data.text.source import Chunk, TextSource, open_source, to_stderr
 from recollect.data.text.split import cut, split
-from recollect.data.text.tokenizer import IdArray, Ids, IdType, Tokenizer, choose_kind, smallest_dtype
+from recollect.data.text.tokenizer import ENOUGH, IdArray, Ids, IdType, Tokenizer, choose_kind, smallest_dtype
 
 PARTS = ("train", "valid", "test")
-VERSION = 2  # of the files in the cache and of how text becomes ids
+VERSION = 3  # of the files in the cache and of how text becomes ids
 LEAST = 60  # characters, so that the smallest part predicts something
 
 
@@ -40,6 +42,11 @@ class Corpus:
     test: IdArray
     ends: dict[str, NDArray[np.int64]]  # by part: the index after each document's last symbol
     name: str  # of its folder in the cache, for `reopen_corpus`
+    unknown: Mapping[str, int] = member(default_factory=dict)  # by part: symbols that are not in the vocabulary
+
+    def unknown_id(self, part: str) -> int | None:
+        """Return the id to leave out of a part's figures; None where every symbol of the part is known."""
+        return self.tokenizer.unknown if self.unknown.get(part) else None
 
 
 class _Text(NamedTuple):
@@ -92,15 +99,30 @@ def reopen_corpus(name: str, cache: str | Path | None = None) -> Corpus | None:
     return _open(folder) if is_whole(folder) else None
 
 
-def read_ids(data: str, tokenizer: Tokenizer, field: str | None = None) -> tuple[Ids, NDArray[np.int64]]:
-    """Read all of DATA as ids, with the ends of its documents, without the cache."""
+def read_corpus(data: str, tokenizer: Tokenizer, field: str | None = None) -> Corpus:
+    """Read all of DATA with a given tokenizer, as a test part, without the cache; unknown symbols are told."""
     ids, ends, size = [np.empty(0, dtype=np.int64)], [], 0
+    unknown = Counter[str]()
     with open_source(data, field=field or "text", notify=to_stderr) as source:
-        for some, is_end in _encode(tokenizer, source.chunks()):
+        for chunk, some, is_end in _encode(tokenizer, source.chunks()):
+            unknown += tokenizer.unknown_in(chunk.text) if tokenizer.count_unknown(chunk.text, some) else Counter()
             ids.append(some)
             size += len(some)
             ends += [size] if is_end else []
-    return np.concatenate(ids), np.array(ends, dtype=np.int64)
+    if unknown:
+        to_stderr(f"{in_short(data)}: {unknown_in_words(unknown, size)}")
+    every, none = np.concatenate(ids), np.empty(0, dtype=np.int64)
+    parts = {"train": none, "valid": none, "test": np.array(ends, dtype=np.int64)}
+    return Corpus(tokenizer, none, none, every, parts, in_short(data), {"test": unknown.total()})
+
+
+def unknown_in_words(unknown: Counter[str], size: int) -> str:
+    """Return how many symbols of a text are unknown, and the most frequent of them, in words."""
+    some = ", ".join(repr(symbol.strip() or symbol) for symbol, _ in unknown.most_common(5))
+    rest = ", …" if len(unknown) > 5 else ""
+    count = unknown.total()
+    share = f"{count / max(size, 1):.1%}"
+    return f"{count:,} of {size:,} symbols ({share}) are unknown to the run ({some}{rest}) and left out of every figure"
 
 
 def _hash(chunks: Iterator[Chunk]) -> tuple[str, int]:
@@ -122,39 +144,44 @@ def _fill(folder: Path, texts: dict[str, _Text], kind: str) -> dict[str, Any]:
     data = texts["train"]
     kept = [part for part in PARTS if part == "train" or part not in texts]  # of DATA
     spans = dict(zip(kept, split(data.source.chunks, data.size, len(kept) - 1), strict=True))
-    tokenizer = Tokenizer.train(kind, (chunk.text for chunk in cut(data.source.chunks(), *spans["train"])))
+    every = max(1, data.size // ENOUGH) if kind == "bpe" else 1  # of a long text, chunks from all of it
+    trained_on = (chunk.text for chunk in cut(data.source.chunks(), *spans["train"]))
+    tokenizer = Tokenizer.train(kind, islice(trained_on, 0, None, every))
     tokenizer.save(folder / "tokenizer.json")
     dtype = smallest_dtype(tokenizer.vocab_size)
+    unknown = dict[str, int]()
     for part in PARTS:
         text = texts.get(part, data)
         chunks = cut(text.source.chunks(), *spans.get(part, (0, text.size)))
-        count = _write(folder / part, _encode(tokenizer, chunks), dtype)
-        if count < 2:
+        count, unknown[part] = _write(folder / part, tokenizer, chunks, dtype)
+        if count - unknown[part] < 2:
             name = text.source.name
-            raise DataError(f"{name}: got {count} symbols in the {part} part, expected 2 or more; give more text")
-    return {"dtype": dtype.name}
+            known = count - unknown[part]
+            raise DataError(f"{name}: got {known} known symbols in the {part} part, expected 2 or more; give more text")
+    return {"dtype": dtype.name, "unknown": unknown}
 
 
-def _encode(tokenizer: Tokenizer, chunks: Iterator[Chunk]) -> Iterator[tuple[Ids, bool]]:
-    """Yield ids chunk by chunk, and whether a document that has any ends after them."""
+def _encode(tokenizer: Tokenizer, chunks: Iterator[Chunk]) -> Iterator[tuple[Chunk, Ids, bool]]:
+    """Yield each chunk, its ids, and whether a document that has any ends after them."""
     is_begun = False
     for chunk in chunks:
         ids = tokenizer.encode(chunk.text)
         is_begun = is_begun or len(ids) > 0
-        yield ids, is_begun and chunk.ends
+        yield chunk, ids, is_begun and chunk.ends
         is_begun = is_begun and not chunk.ends
 
 
-def _write(path: Path, encoded: Iterator[tuple[Ids, bool]], dtype: IdType) -> int:
-    """Write PATH.ids and PATH.ends, and return the number of ids."""
-    count = 0
+def _write(path: Path, tokenizer: Tokenizer, chunks: Iterator[Chunk], dtype: IdType) -> tuple[int, int]:
+    """Write PATH.ids and PATH.ends, and return the number of ids, and of those that are unknown."""
+    count = unknown = 0
     with path.with_suffix(".ids").open("wb") as ids, path.with_suffix(".ends").open("wb") as ends:
-        for some, is_end in encoded:
+        for chunk, some, is_end in _encode(tokenizer, chunks):
             ids.write(some.astype(dtype).data)
             count += len(some)
+            unknown += tokenizer.count_unknown(chunk.text, some)
             if is_end:
                 ends.write(np.int64(count).tobytes())
-    return count
+    return count, unknown
 
 
 # ---- reading -------------------------------------------------------------------------------------------
@@ -164,7 +191,10 @@ def _open(folder: Path) -> Corpus:
     def open_file(name: str, dtype: DTypeLike) -> IdArray:
         return np.memmap(folder / name, dtype=dtype, mode="r")
 
-    dtype = read_record(folder)["dtype"]
+    record = read_record(folder)
+    dtype = record["dtype"]
     ids = {part: open_file(f"{part}.ids", dtype) for part in PARTS}
     ends = {part: open_file(f"{part}.ends", np.int64) for part in PARTS}
-    return Corpus(Tokenizer.load(folder / "tokenizer.json"), **ids, ends=ends, name=folder.name)
+    return Corpus(
+        Tokenizer.load(folder / "tokenizer.json"), **ids, ends=ends, name=folder.name, unknown=record["unknown"]
+    )

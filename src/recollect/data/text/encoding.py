@@ -30,8 +30,8 @@ def open_bytes(path: Path) -> BinaryIO:
 
 
 def open_text(path: Path, encoding: str) -> TextIO:
-    """Open a file as characters, with its line ends unchanged."""
-    return io.TextIOWrapper(open_bytes(path), encoding=encoding, newline="")
+    """Open a file as characters; every line end, LF, CRLF or CR, is read as LF."""
+    return io.TextIOWrapper(open_bytes(path), encoding=encoding, newline=None)
 
 
 def numbered_lines(path: Path, encoding: str) -> Iterator[tuple[int, str]]:

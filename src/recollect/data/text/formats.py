@@ -107,6 +107,6 @@ def _table_rows(file: TextIO, path: Path, field: str, delimiter: str) -> Iterato
                 continue
             if len(row) <= column:
                 raise DataError(f"{path}, line {rows.line_num}: {len(row)} cells, but {field!r} is cell {column + 1}")
-            yield row[column].replace("\r\n", "\n")
+            yield row[column]
     except csv.Error as error:
         raise DataError(f"{path}, line {rows.line_num}: not a table that can be read ({error})") from error

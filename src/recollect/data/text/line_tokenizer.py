@@ -16,11 +16,11 @@ from pathlib import Path
 
 from recollect.core.serialize import write_file
 from recollect.data.error import DataError
-from recollect.data.text.tokenizer import HAN, Ids, Tokenizer
+from recollect.data.text.spacing import HAN_LETTER
+from recollect.data.text.tokenizer import Ids, Tokenizer
 
 MARK = "￭"  # before a symbol: there was no blank
 MOST_WORDS = 50_000
-HAN_LETTER = "[" + "".join(f"{chr(low)}-{chr(high)}" for low, high in HAN) + "]"
 WIDE = "[" + HAN_LETTER[1:-1] + "\u3001-\u303f\uff01-\uff65]"  # Han characters and their punctuation
 WORDS = re.compile(rf"{WIDE}|(?:(?!{WIDE})\w)+|[^\w\s]")
 IS_WIDE = re.compile(WIDE)
@@ -79,6 +79,15 @@ class LineTokenizer:
     def unseen(self) -> list[int]:
         """The ids that occur in no training text, and are not to be generated."""
         return self.base.unseen
+
+    @property
+    def unknown(self) -> int | None:
+        """The id of symbols that are not in the vocabulary; None where there are none, as for bytes."""
+        return self.base.unknown
+
+    def unknown_in(self, line: str) -> Counter[str]:
+        """Return the symbols of a line that are not in the vocabulary, and how often each occurs."""
+        return self.base.unknown_in(self._prepared(line))
 
     def encode(self, line: str, *, strict: bool = False) -> Ids:
         """Return the ids; with `strict`, refuse unknown symbols."""

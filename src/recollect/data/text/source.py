@@ -100,6 +100,16 @@ def open_source(
     return TextSource(name, files=_readable(name, paths, alone, notify), field=field)
 
 
+def find_text(data: str) -> None:
+    """Raise a DataError where a name of DATA stands for nothing; files are not opened."""
+    names = split_names(data)
+    for name in names:
+        if len(names) > 1:
+            _find_among(name)
+        elif name != "-" and not is_builtin(name):
+            _find(Path(name), name)
+
+
 def _find_among(name: str) -> list[Path]:
     """Return the files that one of several names stands for."""
     if (name == "-" or is_builtin(name)) and not Path(name).exists():

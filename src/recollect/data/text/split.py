@@ -8,7 +8,8 @@ from itertools import pairwise
 from recollect.data.text.formats import Chunk
 
 SHARE = 0.05  # of a text, for each part that is held out
-SLACK = 100  # a border moves by at most 1/SLACK of the text
+LARGEST = 250_000  # characters of the part that is validated on: it is read again and again
+SLACK = 100  # a border moves by at most 1/SLACK of the text, and a tenth of the largest validation part
 
 
 def split(chunks: Callable[[], Iterator[Chunk]], size: int, held_out: int) -> list[tuple[int, int]]:
@@ -17,7 +18,9 @@ def split(chunks: Callable[[], Iterator[Chunk]], size: int, held_out: int) -> li
     A border moves forward to the end of a document, or else of a line, if one is near: no example is divided.
     """
     ideal = [round(size * (1 - SHARE * k)) for k in range(held_out, 0, -1)]
-    slack = size // SLACK
+    if held_out == 2:  # the first of them is for validation
+        ideal[0] = max(ideal[0], ideal[1] - LARGEST)
+    slack = min(size // SLACK, LARGEST // 10)
     documents = dict[int, int]()  # by border: the end of a document near it
     lines = dict[int, int]()
     place = 0

@@ -9,6 +9,7 @@ from __future__ import annotations
 import codecs
 import io
 import json
+import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -22,12 +23,14 @@ from numpy.typing import NDArray
 
 from recollect.core.serialize import write_file
 from recollect.data.error import DataError
+from recollect.data.text.spacing import HAN_LETTER, checked
 
 FORMAT, VERSION = "recollect-tokenizer", 1
 KINDS = ("char", "byte", "word", "bpe", "space")
 UNKNOWN = {"char": "\ufffd", "word": "<unk>", "space": "<unk>"}  # shown for a symbol that is not in the training text
-ENOUGH = 1 << 26  # characters from which byte pairs are learned at most: a large text would take very long
-HAN = ((0x3400, 0x4DBF), (0x4E00, 0x9FFF), (0xF900, 0xFAFF), (0x20000, 0x3FFFF))
+ENOUGH = 1 << 22  # characters from which byte pairs are learned at most: more would only take longer
+MOST_KNOWN = 1 << 20  # words whose byte pairs are kept
+RUN_OF_BLANKS = re.compile(r" (?:\s|$)")
 Ids: TypeAlias = NDArray[np.int64]
 IdArray: TypeAlias = NDArray[Any]  # ids on disk, in the smallest type that holds them
 IdType: TypeAlias = np.dtype[np.generic]
@@ -47,6 +50,7 @@ class Tokenizer:
     def __init__(self, kind: str, symbols: list[str] | None = None, pairs: tokenizers.Tokenizer | None = None) -> None:
         self.kind, self.symbols, self._pairs = kind, symbols or [], pairs
         self._ids = {symbol: i for i, symbol in enumerate(self.symbols)}
+        self._known_words: dict[str, list[int]] = {}  # bpe: ids of the words met so far
         self._unknown = self._ids.get(UNKNOWN[kind], len(self.symbols)) if kind == "space" else len(self.symbols)
         if kind == "char":
             self._table = np.full(sys.maxunicode + 1, self._unknown)  # by code point
@@ -54,7 +58,10 @@ class Tokenizer:
 
     @classmethod
     def train(cls, kind: str, texts: Iterable[str], vocab_size: int | None = None) -> Tokenizer:
-        """Learn the symbols of some texts; vocab_size limits words (50,000), byte pairs (8,000) and space (none)."""
+        """Learn the symbols of some texts; vocab_size limits words (50,000), byte pairs (8,000) and space (none).
+
+        Words are not learned from a script without spaces, such as Chinese: sentences would become words.
+        """
         if kind not in KINDS:
             raise DataError(f"tokenizer: got {kind!r}, expected one of {', '.join(KINDS)}")
         if kind == "byte":
@@ -66,7 +73,7 @@ class Tokenizer:
             for text in texts:
                 is_seen[_codes(text)] = True
             return cls(kind, [chr(code) for code in np.flatnonzero(is_seen)])
-        counts = Counter(chain.from_iterable(map(CUTS[kind], texts)))
+        counts = Counter(chain.from_iterable(map(CUTS[kind], checked(kind, texts))))
         limit = vocab_size or (50_000 if kind == "word" else len(counts) + 1)
         return cls(kind, [symbol for symbol, _ in counts.most_common(limit - 1)])
 
@@ -80,7 +87,7 @@ class Tokenizer:
     def encode(self, text: str, *, strict: bool = False) -> Ids:
         """Return the ids; with `strict`, refuse unknown symbols."""
         if self._pairs is not None:
-            return np.array(self._pairs.encode(text).ids, dtype=np.int64)
+            return self._encode_pairs(text)
         if self.kind == "byte":
             return np.frombuffer(text.encode(), dtype=np.uint8).astype(np.int64)
         if strict:
@@ -90,6 +97,23 @@ class Tokenizer:
         if self.kind == "char":
             return np.asarray(self._table[_codes(text)])
         return np.fromiter((self._ids.get(part, self._unknown) for part in CUTS[self.kind](text)), dtype=np.int64)
+
+    def _encode_pairs(self, text: str) -> Ids:
+        """Return the ids of byte pairs: each distinct word is encoded once, since no pair crosses the blank before one.
+
+        Words repeat, so that a megabyte takes a fraction of the time of encoding it as one string.
+        """
+        pairs = self._pairs
+        assert pairs is not None
+        words = _spaced_words(text)
+        distinct = set(words)
+        if len(self._known_words) + len(distinct) > MOST_KNOWN:
+            self._known_words = {}
+        known = self._known_words
+        new = list(distinct.difference(known))
+        for word, found in zip(new, pairs.encode_batch_fast(new), strict=True):
+            known[word] = found.ids
+        return np.fromiter(chain.from_iterable(map(known.__getitem__, words)), dtype=np.int64)
 
     def decode(self, ids: Iterable[int]) -> str:
         """Return the text; bytes that are not UTF-8 become �."""
@@ -102,6 +126,24 @@ class Tokenizer:
         shown = [*self.symbols, UNKNOWN[self.kind]]
         symbols = [shown[i] for i in numbers]
         return "".join(symbols) if self.kind != "space" else _spaced(symbols)
+
+    @property
+    def unknown(self) -> int | None:
+        """The id of symbols that are not in the vocabulary; None where there are none, as for bytes."""
+        return self._unknown if self.kind in UNKNOWN else None
+
+    def unknown_in(self, text: str) -> Counter[str]:
+        """Return the symbols of a text that are not in the vocabulary, and how often each occurs."""
+        if self.kind not in UNKNOWN:
+            return Counter()
+        found = Counter(CUTS[self.kind](text))
+        return Counter({symbol: count for symbol, count in found.items() if symbol not in self._ids})
+
+    def count_unknown(self, text: str, ids: Ids) -> int:
+        """Return how many of a text's symbols are not in the vocabulary; a `<unk>` that the text itself has is."""
+        count = 0 if self.unknown is None else int((ids == self.unknown).sum())
+        is_own = self._unknown < len(self.symbols)
+        return sum(self.unknown_in(text).values()) if count and is_own else count
 
     @property
     def unseen(self) -> list[int]:
@@ -162,7 +204,7 @@ def smallest_dtype(vocab_size: int) -> IdType:
 
 def choose_kind(sample: str, size: int) -> str:
     """Return `char` where more than 30 % are Han and for less than five million characters; else `bpe`."""
-    han = sum(any(low <= ord(c) <= high for low, high in HAN) for c in sample)
+    han = len(re.findall(HAN_LETTER, sample))
     return "char" if han > 0.3 * len(sample) or size < 5_000_000 else "bpe"
 
 
@@ -175,6 +217,23 @@ def _words(text: str) -> list[str]:
         parts += [word if i == 0 else " " + word for i, word in enumerate(words) if i or word]
         parts += [end] if end else []
     return parts
+
+
+def _spaced_words(text: str) -> list[str]:
+    """Divide lines into words, each with the blank before it, where a pre-token of byte pairs always begins."""
+    words: list[str] = []
+    for line in io.StringIO(text, newline="\n"):
+        first, *others = line.split(" ")
+        words.append(first)
+        if RUN_OF_BLANKS.search(line) is None:
+            words.extend(map(" ".__add__, others))
+            continue
+        for word in others:
+            if word and not word[0].isspace():
+                words.append(" " + word)
+            else:
+                words[-1] += " " + word  # a run of blanks is a pre-token of its own
+    return words
 
 
 def _between_spaces(text: str) -> list[str]:

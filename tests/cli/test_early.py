@@ -1,0 +1,75 @@
+"""What is refused before torch is imported, and the words of the command line in what is refused."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from command_line import ask
+from recollect.cli.early import SIZES
+from recollect.models.sizes import TARGETS
+
+REFUSED = [
+    (["train", "nosuch.txt"], "nosuch.txt: no such file"),
+    (["train", "python-doc"], "did you mean python-docs?"),
+    (["train", "a.de,b.en", "--task", "translate"], "a.de: no such file"),
+    (["train", "recall", "-m", "lsmt"], "did you mean lstm?"),
+    (["train", "recall", "--task", "languag"], "did you mean language"),
+    (["train", "recall", "--size", "huge"], "expected one of tiny, small, base"),
+    (["train", "recall", "--budget", "soon"], "--budget: got 'soon'"),
+    (["train", "recall", "--tokenizer", "letters"], "expected one of char, byte, word, space, bpe"),
+    (["train", "recall", "--batch", "0"], "--batch: got 0, expected at least 1"),
+    (["train", "recall", "--device", "gpu"], "--device: got 'gpu', expected auto, cpu, cuda or cuda:N"),
+    (["train", "recall", "--set", "rate"], "expected NAME=VALUE"),
+    (["plan", "nosuch.txt"], "nosuch.txt: no such file"),
+    (["evaluate", "nowhere"], "nowhere: not a run"),
+    (["resume", "nowhere"], "nowhere: not a run"),
+    (["generate", "nowhere", "a"], "nowhere: not a run"),
+    (["generate", ".", "a", "--temperature", "0"], "--temperature: got 0.0, expected more than 0; --greedy selects"),
+    (["generate", ".", "a", "--top-p", "2"], "--top-p: got 2.0, expected more than 0 and at most 1"),
+    (["generate", ".", "a", "--tokens", "-1"], "--tokens: got -1"),
+    (["generate", ".", "a", "--beam", "0"], "--beam: got 0, expected at least 1"),
+    (["generate", ".", "a", "--set", "speed=9"], "--set speed: no such setting of generate"),
+]
+IN_ITS_OWN_PROCESS = """
+import json, sys
+from command_line import ask
+found = [ask(*words, code=2).stderr for words in json.loads(sys.argv[1])]
+print(json.dumps([found, "torch" in sys.modules]))
+"""
+
+
+@pytest.mark.parametrize(("words", "error"), REFUSED, ids=[" ".join(words) for words, _ in REFUSED])
+def test_mistakes_are_refused_by_the_name_that_was_typed(words, error, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    done = ask(*words, code=2)
+    assert error in done.stderr
+    assert done.stdout == ""
+
+
+def test_mistakes_do_not_wait_for_torch(tmp_path):
+    script = f"import sys; sys.path.insert(0, {sys.path[0]!r})\n"
+    folder = next(path for path in sys.path if path.endswith("tests"))
+    script = f"import sys; sys.path.insert(0, {folder!r})\n{IN_ITS_OWN_PROCESS}"
+    command = [sys.executable, "-c", script, json.dumps([words for words, _ in REFUSED])]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path)
+    found, is_imported = json.loads(done.stdout)
+    assert all(error in line for (_, error), line in zip(REFUSED, found, strict=True))
+    assert not is_imported
+
+
+def test_the_sizes_that_are_checked_early_are_those_that_exist():
+    assert tuple(TARGETS) == SIZES
+
+
+def test_a_search_finds_the_likeliest_text(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "text.txt").write_text("the cat sat on the mat. " * 40, encoding="utf-8")
+    ask("train", "text.txt", "-m", "markov", "--out", "run")
+    assert ask("generate", "run", "the c", "--beam", "3", "--tokens", "12").stdout == "the cat sat on th\n"
+    assert ask("generate", "run", "the c", "--beam", "3", "--stop", " on").stdout == "the cat sat\n"
+    assert "--beam: it searches" in ask("generate", "run", "the c", "--beam", "3", "--greedy", code=2).stderr
