@@ -79,11 +79,9 @@ class Growing(Memory):
         kept = seen
         if self.limit is not None or slots == 0:
             # clone: a view would keep the storage of the dropped steps alive
-            kept = {name: self._last(t).clone(memory_format=torch.contiguous_format) for name, t in seen.items()}
+            last = {name: t if self.limit is None else newest(t, self.limit) for name, t in seen.items()}
+            kept = {name: t.clone(memory_format=torch.contiguous_format) for name, t in last.items()}
         return seen, offsets, self._with(**kept, length=self.length + steps)
-
-    def _last(self, t: Tensor) -> Tensor:
-        return t if self.limit is None else newest(t, self.limit)
 
     def _extend_ragged(
         self, seen: dict[str, Tensor], new: dict[str, Tensor], valid: Tensor | None

@@ -80,7 +80,7 @@ class CheckedSettings:
             check(declared, kinds[declared.name], getattr(self, declared.name))
 
 
-def check(declared: Field[Any], kind: Any, value: Any, name: str = "") -> None:
+def check(declared: Field[object], kind: object, value: Any, name: str = "") -> None:
     """Raise SettingError unless a value has the declared type and lies in the declared range."""
     allowed, choices = _kinds(declared, kind)
     is_known = type(value) in allowed or (type(value) is int and float in allowed)
@@ -93,7 +93,7 @@ def check(declared: Field[Any], kind: Any, value: Any, name: str = "") -> None:
         raise SettingError(f"{name or declared.name}: got {got}, expected {range_of(declared, kind)}{hint}")
 
 
-def check_against(config: type, settings: Mapping[str, Any]) -> None:
+def check_against(config: type, settings: Mapping[str, object]) -> None:
     """Check given settings against a dataclass that declares them, without an instance of it."""
     kinds = get_type_hints(config)
     declared = {f.name: f for f in fields(config)}
@@ -101,13 +101,13 @@ def check_against(config: type, settings: Mapping[str, Any]) -> None:
         check(declared[name], kinds[name], value)
 
 
-def is_plain(kind: Any) -> bool:
+def is_plain(kind: object) -> bool:
     """Return whether a type is one that `check` knows: words, numbers, true or false, null, or a choice of them."""
     parts = (kind,) if get_origin(kind) is Literal else get_args(kind) or (kind,)
     return all(get_origin(part) is Literal or getattr(part, "__name__", "") in JSON_NAMES for part in parts)
 
 
-def _kinds(declared: Field[Any], kind: Any) -> tuple[tuple[type, ...], tuple[str, ...]]:
+def _kinds(declared: Field[object], kind: object) -> tuple[tuple[type, ...], tuple[str, ...]]:
     """Return the types that a setting may have, and its choices where it is a string."""
     parts = (kind,) if get_origin(kind) is Literal else get_args(kind) or (kind,)
     choices = declared.metadata.get("choices", ()) or tuple(
@@ -122,7 +122,7 @@ def _is_inside(
     return least <= value <= most and above < value < below
 
 
-def range_of(declared: Field[Any], kind: Any) -> str:
+def range_of(declared: Field[object], kind: object) -> str:
     """Return the values that a setting may have, in words."""
     words = {"least": "at least", "most": "at most", "above": "more than", "below": "less than"}
     bounds = [f"{words[name]} {limit:g}" for name, limit in declared.metadata.get("bounds", {}).items()]
@@ -131,7 +131,7 @@ def range_of(declared: Field[Any], kind: Any) -> str:
     return " or ".join(names) + (f", {', '.join(bounds)}" if bounds else "")
 
 
-def described(config: type) -> Iterator[tuple[Field[Any], str, str]]:
+def described(config: type) -> Iterator[tuple[Field[object], str, str]]:
     """Yield each setting that a dataclass declares, with its range and its meaning in words."""
     kinds = get_type_hints(config)
     for declared in fields(config):
@@ -149,7 +149,9 @@ def parse(text: str) -> tuple[str, Any]:
         return name, word
 
 
-def share_out(given: Mapping[str, Any], declared: Mapping[str, Iterable[str]], where: str) -> dict[str, dict[str, Any]]:
+def share_out(
+    given: Mapping[str, object], declared: Mapping[str, Iterable[str]], where: str
+) -> dict[str, dict[str, Any]]:
     """Return the given settings by the owner that declares them; raise for an unknown name, with the nearest."""
     shares: dict[str, dict[str, Any]] = {owner: {} for owner in declared}
     known = {name: owner for owner, names in declared.items() for name in names}

@@ -200,7 +200,11 @@ class Reader:
         if self.slots_left == 0:
             memory = self.memory.settled()
             self._step = None
-            self.slots_left = _steps_to_reserve(memory, RESERVED if self._steps is None else _compiled_slots(memory))
+            least = RESERVED
+            if self._steps is not None:
+                has_source = any(isinstance(part, Fixed) for part in memory.within())
+                least = RESERVED_TARGET if has_source else RESERVED_COMPILED
+            self.slots_left = _steps_to_reserve(memory, least)
             self.memory = memory.reserve(self.slots_left, in_place=True)
 
     def _own(self, memory: Memory | None) -> Memory:
@@ -238,10 +242,6 @@ class Reader:
         last = (count - 1).clamp(min=0)[:, None, None].expand(-1, 1, y.shape[2])
         found = full_precision(y.gather(1, last)[:, 0])  # (B, V)
         return found if logits is None else torch.where(count[:, None] > 0, found, logits)
-
-
-def _compiled_slots(memory: Memory) -> int:
-    return RESERVED_TARGET if any(isinstance(part, Fixed) for part in memory.within()) else RESERVED_COMPILED
 
 
 def _steps_to_reserve(memory: Memory, least: int) -> int:

@@ -93,11 +93,6 @@ def positions_from(length: Tensor, steps: int) -> Tensor:
     return length[:, None] + torch.arange(steps, device=length.device)
 
 
-def _wide(dtype: torch.dtype) -> torch.dtype:
-    """Return a dtype in which positions in the millions are distinct."""
-    return torch.float64 if dtype == torch.float64 else torch.float32
-
-
 def sinusoids(positions: Tensor, width: int, dtype: torch.dtype) -> Tensor:
     """Return the sinusoidal vectors (B, T, D) of positions (B, T)."""
     angles = _angles(positions, width + width % 2, 10000.0, dtype)  # (B, T, ⌈D/2⌉)
@@ -105,7 +100,7 @@ def sinusoids(positions: Tensor, width: int, dtype: torch.dtype) -> Tensor:
 
 
 def _angles(positions: Tensor, width: int, base: float, dtype: torch.dtype) -> Tensor:
-    wide = _wide(dtype)
+    wide = torch.float64 if dtype == torch.float64 else torch.float32  # positions in the millions are distinct
     exponents = torch.arange(0, width, 2, device=positions.device, dtype=wide) / width
     return positions[..., None].to(wide) / base**exponents
 
