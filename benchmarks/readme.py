@@ -38,6 +38,7 @@ OPTIONAL = (
     "kernel-training",
     "kernel-losses",
     "growth-cuda",
+    "threads",
 )  # not every machine can measure them
 
 MEMORY_NOTE = "One sequence, {dtype}, width {width}, {heads} heads where there are heads."
@@ -269,6 +270,7 @@ BLOCKS: dict[str, tuple[str, Callable[[Result, Say], str]]] = {
     "growth": ("growth", speed_blocks.growth_block),
     "growth_cuda": ("growth-cuda", speed_blocks.growth_block),
     "decoding": ("decoding", speed_blocks.decoding_block),
+    "threads": ("threads", speed_blocks.threads_block),
     "recurrences": ("recurrences", speed_blocks.recurrences_block),
     "recurrent": ("recurrent", gpu_blocks.recurrent_block),
     "kernel_training": ("kernel-training", gpu_blocks.training_block),

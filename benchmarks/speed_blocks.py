@@ -21,14 +21,21 @@ RECURRENCES_NOTE = (
     "Forward + backward, medians of interleaved rounds, {threads} threads; the peak is that of one large matmul in the "
     "same dtype and run."
 )
+THREADS_NOTE = (
+    "Each command in a process of its own, medians of {rounds} interleaved rounds. train: the default size, {train} of "
+    "updates, µs a token; evaluate: {characters:,} characters, generate: {tokens} tokens, seconds of the whole command, "
+    "start included. Ratio: the default over the better of the two; the goal beside a busy program is {goal} at most."
+)
 LEADS = {  # printed before an optional table
     "growth_cuda": "On a GPU:",
     "decoding": "Generation at batch 1, beside a torch loop and transformers' `generate`:",
+    "threads": "On two cores, alone and beside a program that keeps one of them busy:",
     "recurrences": "Recurrent layers on a CPU at other sizes, forward + backward:",
 }
 CHINESE = {
     LEADS["growth_cuda"]: "GPU 上：",
     LEADS["decoding"]: "批大小为 1 的生成速度，与 torch 逐步循环和 transformers 的 `generate` 对比：",
+    LEADS["threads"]: "双核，单独运行以及有程序占满其中一个核时：",
     LEADS["recurrences"]: "CPU 上循环层的其他尺寸，前向 + 反向：",
     RECURRENCES_NOTE: "前向 + 反向，交错多轮取中位数，{threads} 线程；"
     "峰值为同一次运行、同一数据类型下一次大矩阵乘的速率。",
@@ -47,6 +54,18 @@ CHINESE = {
     "± 为 {rounds} 轮各自拟合指数的四分位距的一半；括号内为渐近理论值，分号后为这些规模下的理论值。"
     "基准：T {T}，H {H}，B {B}，一层；最大规模 {most}。{dtype}，每头宽 {head_width}，{threads} 线程。"
     "半数单元格中，拟合所用各规模用时的四分位距不超过中位数的 {spread:.0%}，最大为 {widest:.0%}。",
+    THREADS_NOTE: "每条命令在单独的进程中运行，交错 {rounds} 轮取中位数。train：默认规模，{train} 更新，微秒/token；"
+    "evaluate：{characters:,} 个字符，generate：{tokens} 个 token，整条命令的秒数，含启动。"
+    "比值：默认设置用时 / 两者中较快者的用时；有程序占用一个核时，目标是不超过 {goal}。",
+    "the other core": "另一个核",
+    "model": "模型",
+    "command": "命令",
+    "busy": "被占用",
+    "free": "空闲",
+    "1 thread": "1 线程",
+    "2 threads": "2 线程",
+    "default": "默认",
+    "ratio": "比值",
     DECODING_NOTE: "批大小 1，单位 token/秒，交错多轮取中位数，{threads} 线程。",
 }
 
@@ -102,3 +121,16 @@ def recurrences_block(result: Result, say: Say) -> str:
             times = [f"{row['ours_ms']:.1f}", f"{row['torch_ms']:.1f}", f"{row['faster']:.2f}"]
             rows.append([*shape, *times, f"{row['of_peak']:.0%}"])
     return join(table(head, rows, texts=2), say(RECURRENCES_NOTE).format(**result["setting"]), result, say)
+
+
+def threads_block(result: Result, say: Say) -> str:
+    """Return each command with the default number of threads, with one and with two."""
+    head = ["the other core", "model", "command", "1 thread", "2 threads", "default", "ratio"]
+    rows = []
+    for row in result["rows"]:
+        unit = 1000 if row["verb"] == "train" else 1  # a row holds ms a token
+        times = [f"{row[who] * unit:.1f}" for who in ("one", "two", "default")]
+        place = say("busy" if row["is_busy"] else "free")
+        rows.append([place, row["family"], row["verb"], *times, f"{row['ratio']:.2f}"])
+    note = say(THREADS_NOTE).format(**result["setting"])
+    return join(table([say(word) for word in head], rows, texts=3), note, result, say)

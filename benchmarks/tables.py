@@ -23,6 +23,7 @@ NEED_DATA = (
     "kernel-training",
     "kernel-losses",
     "ratings",
+    "threads",
 )
 CHOICE = re.compile(r" --(quick|(only|size|at-once|axis) .*?)(?= --|$)")  # of some rows among all
 CHINESE = {

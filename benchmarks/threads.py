@@ -11,6 +11,7 @@ seconds of the whole command, start included. The goal: the default is at most 1
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import statistics
@@ -19,7 +20,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +42,8 @@ def main() -> int:
     options = parser.parse_args()
     text = (data_folder() / "tinyshakespeare" / "input.txt").read_text(encoding="utf-8")
     families = [options.only] if options.only else list(FAMILIES)
-    rows = [row for row in earlier("threads") if row["family"] not in families]
+    found = {(row["is_busy"], row["family"], row["verb"]): row for row in earlier("threads")}
+    sizes = {"rounds": options.rounds, "train": SECONDS, "characters": CHARACTERS, "tokens": TOKENS, "goal": GOAL}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "text.txt").write_text(text, encoding="utf-8")
@@ -49,29 +51,27 @@ def main() -> int:
         for family in families:
             seconds_of("train", family, "one", folder, "kept")  # what is evaluated; and compiles the kernels
             seconds_of("generate", family, "two", folder)
-            rows += compare(family, folder, options.rounds)
-    rows.sort(key=lambda row: (row["is_busy"], FAMILIES.index(row["family"]), VERBS.index(row["verb"])))
-    sizes = {"rounds": options.rounds, "train": SECONDS, "characters": CHARACTERS, "tokens": TOKENS, "goal": GOAL}
-    save_result("threads", rows, setting=sizes)
+        for is_busy in (True, False):
+            for family in families:
+                found |= compare(family, is_busy, folder, options.rounds)
+                rows = [found[key] for key in itertools.product((False, True), FAMILIES, VERBS) if key in found]
+                save_result("threads", rows, setting=sizes)  # each time: a long measurement may be stopped
     return 0 if all(row["ratio"] <= GOAL for row in rows if row["is_busy"]) else 1
 
 
-def compare(family: str, folder: Path, rounds: int) -> list[dict[str, Any]]:
-    """Return a row for each verb, alone and beside a busy program."""
-    rows = []
-    for is_busy in (False, True):
-        taken: dict[tuple[str, str], list[float]] = {}
-        with busy_program() if is_busy else alone():
-            for number in range(rounds):
-                for verb in VERBS:
-                    for who in CONTENDERS:
-                        key = verb, who
-                        taken.setdefault(key, []).append(seconds_of(verb, family, who, folder, f"{who}-{number}"))
-        for verb in VERBS:
-            times = {who: statistics.median(taken[verb, who]) for who in CONTENDERS}
-            best = min(times["one"], times["two"])
-            rows.append({"family": family, "verb": verb, "is_busy": is_busy, **times, "ratio": times["default"] / best})
-            print(rows[-1], flush=True)
+def compare(family: str, is_busy: bool, folder: Path, rounds: int) -> dict[tuple[bool, str, str], dict[str, Any]]:
+    """Return a row for each verb, alone or beside a busy program."""
+    taken: dict[tuple[str, str], list[float]] = {}
+    with busy_program() if is_busy else nullcontext():
+        for number, verb, who in itertools.product(range(rounds), VERBS, CONTENDERS):
+            seconds = seconds_of(verb, family, who, folder, f"{who}-{number}")
+            taken.setdefault((verb, who), []).append(seconds)
+    rows = {}
+    for verb in VERBS:
+        times = {who: statistics.median(taken[verb, who]) for who in CONTENDERS}
+        ratio = times["default"] / min(times["one"], times["two"])
+        rows[is_busy, family, verb] = {"family": family, "verb": verb, "is_busy": is_busy, **times, "ratio": ratio}
+        print(rows[is_busy, family, verb], flush=True)
     return rows
 
 
@@ -105,11 +105,6 @@ def busy_program() -> Iterator[None]:
     finally:
         process.kill()
         process.wait()
-
-
-@contextmanager
-def alone() -> Iterator[None]:
-    yield
 
 
 if __name__ == "__main__":
