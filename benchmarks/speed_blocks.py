@@ -23,8 +23,9 @@ RECURRENCES_NOTE = (
 )
 THREADS_NOTE = (
     "Each command in a process of its own, medians of {rounds} interleaved rounds. train: the default size, {train} of "
-    "updates, µs a token; evaluate: {characters:,} characters, generate: {tokens} tokens, seconds of the whole command, "
-    "start included. Ratio: the default over the better of the two; the goal beside a busy program is {goal} at most."
+    "updates, µs a token; evaluate: {characters:,} characters, generate: {tokens} tokens, seconds of the whole "
+    "command, start included. Ratio: the default over the better of the two; beside a busy program the goal is {goal} "
+    "at most."
 )
 LEADS = {  # printed before an optional table
     "growth_cuda": "On a GPU:",
