@@ -10,7 +10,8 @@ once.
 majority   the most frequent training caption, for every picture
 neighbour  the caption of the training picture that is nearest in pixels (squared distance)
 
-The models caption by beam search of 5; their weights are those of the highest chrF on the validation pictures.
+Both families have the same number of all parameters, embeddings and output included: the size's. The models caption by
+beam search of 5; their weights are those of the highest chrF on the validation pictures.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from recollect.evaluation.likelihood import score_captions
 from recollect.evaluation.text_metrics import bleu, chrf, exact_match, rouge_l
 from recollect.generation.captions import caption, patient
 from recollect.models.captioning import FAMILIES
+from recollect.models.sizes import TARGETS, sized_captioner
 from recollect.runs.config import RunConfig
 from recollect.runs.run import Run
 from recollect.runs.train import keep_best, start
@@ -43,6 +45,7 @@ from recollect.training.loop import train
 
 LANGUAGES = {"en": "caption_en", "zh": "caption_zh"}
 TONES = re.compile(r"\b(?:medium-|)(?:light|medium|dark) skin tone\b")
+MOST_WORDS = 50_000  # none is left out
 SETTINGS: dict[str, Any] = {"batch_size": 16, "dropout": 0.3, "smoothing": 0.1, "evaluate_every": 500}
 
 
@@ -87,7 +90,7 @@ def _table(folder: Path, language: str) -> str:
 
 def measure(table: str, language: str, options: argparse.Namespace, folder: Path) -> list[dict[str, Any]]:
     """Return a row for each baseline and each family."""
-    data = load_captions(table, field="row,caption,base")
+    data = load_captions(table, field="row,caption,base", vocab_size=MOST_WORDS)
     facts = {"language": language, "captions": [len(part) for part in (data.train, data.valid, data.test)]}
     facts["vocabulary"] = data.tokenizer.vocab_size
     rows = [_row(baseline.__name__, baseline(data), data, **facts) for baseline in (majority, neighbour)]
@@ -133,7 +136,8 @@ def _trained(recipe: RunConfig, run: Run, data: Captions) -> tuple[Any, dict[str
     """
     task, device = recipe.make_task(), recipe.training.device
     torch.manual_seed(recipe.training.seed)
-    model = task.config(recipe.family, recipe.size, data, recipe.settings)
+    shape = data.tokenizer.model_size, data.size, recipe.size
+    model = sized_captioner(recipe.family, *shape, parameters=TARGETS[recipe.size], **recipe.settings)
     run.create(recipe, model, task.assets(data), data.name)
     state = start(recipe, task, run.build().to(device), data)
     wanted = data.valid.pairs.target_lines

@@ -33,6 +33,8 @@ from recollect.training.state import Budget, Plan, TrainingState
 
 BAR_MB = 1000  # resident
 UPDATES, BATCH, STEPS = 20, 16, 128
+PARAMETERS = 250_000  # of the LSTM, embeddings and output included
+VOCABULARY = {"word": 50_000, "bpe": 8_000}
 PART = 20  # byte pairs use one part in so many
 WORDS, A_LINE, LINES = 20_000, 12, 10_000  # words there are, to a line, and lines written at a time
 LETTERS = "abcdefghijklmnopqrstuvwxyzαβγδε"
@@ -79,12 +81,12 @@ def apart(path: Path, kind: str, cache: Path) -> dict[str, Any]:
 def measure(path: str, kind: str, cache: str) -> dict[str, Any]:
     torch.manual_seed(0)
     before, begun = peak_megabytes(), time.perf_counter()
-    corpus = load_corpus(path, tokenizer=kind, cache=cache)
+    corpus = load_corpus(path, tokenizer=kind, vocab_size=VOCABULARY.get(kind), cache=cache)
     seconds = time.perf_counter() - begun
     built = peak_megabytes()
     losses = learn(corpus)
     begun = time.perf_counter()
-    load_corpus(path, tokenizer=kind, cache=cache)
+    load_corpus(path, tokenizer=kind, vocab_size=VOCABULARY.get(kind), cache=cache)
     megabytes = Path(path).stat().st_size / 1e6
     return {
         "tokenizer": kind,
@@ -106,7 +108,7 @@ def measure(path: str, kind: str, cache: str) -> dict[str, Any]:
 def learn(corpus: Any) -> list[float]:
     """Return the losses of a few updates of a tiny LSTM."""
     plan = Plan(Budget(steps=UPDATES), Optimizer(rate=1e-2, warmup=0.0))
-    model = LanguageModel(sized("lstm", corpus.tokenizer.vocab_size, "tiny"))
+    model = LanguageModel(sized("lstm", corpus.tokenizer.vocab_size, parameters=PARAMETERS))
     batches = Streams(corpus.train, BATCH, STEPS, corpus.ends["train"])
     state, source = TrainingState(model, batches, plan.optimizer.build(model)), iter(batches)
     return [update(state, source, plan, i / UPDATES)["train_loss"] for i in range(UPDATES)]

@@ -263,3 +263,11 @@ def test_a_result_that_is_missing_or_damaged_is_taken_from_a_checkpoint(tmp_path
     assert (
         load_file(result).keys() == load_file(tmp_path / "run" / "checkpoints/step-00000012/model.safetensors").keys()
     )
+
+
+def test_the_shape_is_told_before_training(tmp_path):
+    done = ask("train", "recall:count=2000", "--budget", "1steps", "--out", str(tmp_path / "run"))
+    shape = "lstm, tiny: width 176, layers 1, vocabulary 41"
+    parameters = "249,216 parameters in the body, 14,473 in embeddings and output"
+    assert f"recollect: {shape}, {parameters}\n" in done.stderr
+    assert "249,216 parameters in the body" in (tmp_path / "run" / "README.md").read_text(encoding="utf-8")

@@ -14,7 +14,7 @@ from recollect.generation.settings import Settings
 from recollect.laws.check import LAWS, check_layer
 from recollect.layers.attention.attend import Attend
 from recollect.models.captioning import FAMILIES, CaptionConfig, Captioner, count_caption_parameters
-from recollect.models.sizes import sized_captioner
+from recollect.models.sizes import parts_of, sized_captioner
 from searching import check_search
 from tiers import slow_after
 
@@ -115,7 +115,10 @@ def test_sizes_are_met():
     for family in FAMILIES:
         for size, wanted in (("tiny", 250_000), ("small", 2_000_000)):
             config = sized_captioner(family, 500, (32, 32, 3), size)
-            assert abs(count_caption_parameters(config) - wanted) <= 0.05 * wanted
+            parts = parts_of(config)
+            assert abs(parts.body - wanted) <= 0.05 * wanted
+            assert parts.total == count_caption_parameters(config)
+            assert parts.vocabulary == 2 * 500 * config.width + 500  # embedding, output and its bias
 
 
 @pytest.mark.parametrize(

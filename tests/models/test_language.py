@@ -7,6 +7,7 @@ import torch
 
 from recollect.laws.check import check_layer
 from recollect.models.language import FAMILIES, LanguageConfig, LanguageModel, count_parameters
+from recollect.models.parameters import count_apart
 from recollect.models.sizes import TARGETS, gpt2_small, nanogpt_char, sized, zaremba
 from tiers import slow_after
 
@@ -42,19 +43,36 @@ def test_memories_of_bounded_size_are_carried(family):
     assert small("transformer", window=4).carries
 
 
-@pytest.mark.parametrize("vocab_size", [65, 1000])
+@pytest.mark.parametrize("vocab_size", [65, 50_000])
 @pytest.mark.parametrize("size", ["tiny", "small"])
 @pytest.mark.parametrize("family", NEURAL)
-def test_a_size_is_the_same_number_of_parameters_for_all(family, size, vocab_size):
+def test_a_size_is_the_same_body_for_all_families_and_vocabularies(family, size, vocab_size):
     config = sized(family, vocab_size, size)
-    count = sum(p.numel() for p in LanguageModel(config).parameters())
-    assert count == count_parameters(config)
-    assert abs(count / TARGETS[size] - 1) <= 0.05
+    with torch.device("meta"):
+        model = LanguageModel(config)
+    first, last = model.body[0], model.body[-1]
+    ends = sum(p.numel() for layer in (first, last) for p in layer.parameters())
+    body = sum(p.numel() for layer in model.body[1:-1] for p in layer.parameters())
+    assert abs(body / TARGETS[size] - 1) <= 0.05
+    assert (count_apart(model).body, count_apart(model).vocabulary) == (body, ends)
+    assert config == sized(family, vocab_size, size, layers=config.layers)
 
 
-def test_a_vocabulary_too_large_for_a_size_is_refused():
-    with pytest.raises(ValueError, match=r"size: got .* expected 250,000: 100,000 symbols are too many"):
-        sized("lstm", 100_000, "tiny")
+@pytest.mark.parametrize("family", NEURAL)
+def test_all_parameters_can_be_made_equal_too(family):
+    config = sized(family, 1000, "small", parameters=500_000)
+    assert abs(count_parameters(config) / 500_000 - 1) <= 0.05
+
+
+def test_settings_too_large_for_a_size_are_refused_by_name():
+    with pytest.raises(ValueError, match=r"size=tiny, heads=256: at least .* in the body .* expected 250,000"):
+        sized("transformer", 65, "tiny", heads=256)
+    with pytest.raises(ValueError, match=r"size=tiny: at least .* parameters at these settings, expected 9,000"):
+        sized("lstm", 50_000, "tiny", parameters=9_000)
+
+
+def test_parameters_of_markov_are_none():
+    assert count_apart(small("markov")).total == 0
 
 
 def test_unknown_names_are_refused():

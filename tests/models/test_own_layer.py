@@ -11,6 +11,7 @@ import torch
 import recollect as rc
 from command_line import ask
 from recollect.models.own import load_name
+from recollect.models.parameters import count_apart
 
 ROOT = Path(__file__).resolve().parents[2]
 FILE = ROOT / "examples" / "min_gru.py"
@@ -137,7 +138,16 @@ def test_a_function_makes_layers(tmp_path):
 def test_a_size_is_met(size, expected, tmp_path):
     settings = {"budget": "1steps", "batch_size": 1, "steps": 4}
     run = rc.train(DATA, model=load_name(NAME), size=size, out=tmp_path / "run", **settings)
-    assert sum(p.numel() for p in run.model.parameters()) == pytest.approx(expected, rel=0.05)
+    assert count_apart(run.model).body == pytest.approx(expected, rel=0.05)
+
+
+def test_a_layer_without_parameters_is_sized_by_the_rest():
+    from recollect.models.own import register_layer
+    from recollect.models.sizes import parts_of, sized
+
+    register_layer(lambda width: rc.BasicSelfAttention(width), "notebook:Bare")
+    parts = parts_of(sized("notebook:Bare", 65))
+    assert (parts.body, parts.vocabulary) == (0, pytest.approx(250_000, rel=0.05))
 
 
 def test_depth_and_width_are_set(tmp_path):

@@ -45,7 +45,10 @@ def test_a_card_says_what_was_trained_and_how_it_went(tmp_path):
     losses = {row["step"]: row["valid_loss"] for row in run.metrics() if "valid_loss" in row}
     step = min(losses, key=losses.get)
     model, tokenizer = run.model, run.tokenizer
-    assert f"{sum(p.numel() for p in model.parameters()):,}" in card
+    ends = sum(p.numel() for layer in (model.body[0], model.body[-1]) for p in layer.parameters())
+    body = sum(p.numel() for p in model.parameters()) - ends
+    assert f"{body:,} parameters in the body, {ends:,} in embeddings and output" in card
+    assert f"主体 {body:,}，词嵌入与输出层 {ends:,}" in card
     assert f"vocabulary {tokenizer.vocab_size}" in card
     best = f"{losses[step]:.4f} nats per symbol, {losses[step] / math.log(2):.4f} bits per character, at step {step}"
     assert best in card

@@ -191,9 +191,10 @@ def test_every_setting_of_every_config_is_known_or_derived():
 
 
 def test_tied_weights_are_counted_once():
-    free, tied = (sized("lstm", 5000, tied=tied) for tied in (False, True))
+    free, tied = (sized("lstm", 5000, tied=tied, parameters=500_000) for tied in (False, True))
     assert tied.tied
-    assert tied.width > free.width  # the same number of parameters
+    assert tied.width > free.width  # the same number of all parameters
+    assert sized("lstm", 5000, tied=True).width == sized("lstm", 5000).width  # and of those in the body
 
 
 def test_parameter_groups_keep_their_own_rates():

@@ -107,7 +107,9 @@ ModelFolder = Annotated[str, typer.Argument(metavar="RUN", help="A run's folder,
 Family = Annotated[
     str | None, typer.Option("-m", "--model", help="A name of recollect models, or path/to/file.py:Name.")
 ]
-Size = Annotated[str, typer.Option(help="tiny, small or base: the same number of parameters for every family.")]
+Size = Annotated[
+    str, typer.Option(help="tiny, small or base: 0.25, 2 or 10 million parameters without embeddings and output.")
+]
 BudgetWords = Annotated[str, typer.Option(help="30s, 5m, 2000steps, 1000000tokens or 3epochs.")]
 Seed = Annotated[int, typer.Option(help="Of weights and of the order of the data.")]
 Kind = Annotated[str | None, typer.Option(help="char, byte, word, space or bpe; by default chosen by the text.")]

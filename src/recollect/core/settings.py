@@ -163,8 +163,7 @@ def share_out(
     return shares
 
 
-def differing(settings: Any) -> dict[str, Any]:
-    """Return the settings that differ from their defaults."""
-    return {
-        f.name: getattr(settings, f.name) for f in fields(cast(Any, settings)) if getattr(settings, f.name) != f.default
-    }
+def differing(settings: Any, usual: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings that differ from what is usual, or else from their defaults."""
+    values = {f.name: (getattr(settings, f.name), f.default) for f in fields(cast(Any, settings))}
+    return {name: value for name, (value, default) in values.items() if value != usual.get(name, default)}

@@ -187,9 +187,10 @@ class About:
 class Task(Protocol):
     """One kind of run.
 
-    A task may also have `predict(model, assets, inputs, **settings) -> Iterator[Prediction]`, `generate(model, assets,
-    prompt, stop, **settings) -> Iterator[str]` and `attention(model, assets, source, target)`; for a command that it
-    lacks the error names one that it has. `takes_several = True`: `open` and `read` accept several names, one a line.
+    A task may also have `usual(family, size)`, the settings whose default depends on these two; and `predict(model,
+    assets, inputs, **settings) -> Iterator[Prediction]`, `generate(model, assets, prompt, stop, **settings) ->
+    Iterator[str]` and `attention(model, assets, source, target)`; for a command that it lacks the error names one that
+    it has. `takes_several = True`: `open` and `read` accept several names, one a line.
 
     >>> class Sums(rc.TaskDefaults):  # what is left out of the protocol here has a default
     ...     name, families, default_model = "sums", ("gru",), "gru"
@@ -293,6 +294,11 @@ class TaskDefaults:
     def read(self, source: str, assets: Assets) -> Any:
         """Read other data as `open` does."""
         return self.open(source)
+
+    @staticmethod
+    def usual(family: str, size: str) -> Mapping[str, Any]:
+        """Return the settings, of any owner, whose default depends on family or size: none."""
+        return {}
 
     @classmethod
     def settings(cls, family: str) -> Sequence[str]:

@@ -26,7 +26,7 @@ from recollect.core.validate import ContractError, fill_invalid
 from recollect.layers.attention.alignment import make_alignment
 from recollect.layers.attention.attend import Attend
 from recollect.layers.attention.cross_attention import CrossAttention
-from recollect.layers.attention.score import make_score
+from recollect.layers.attention.score import SCORES, make_score
 from recollect.layers.attention.self_attention import SelfAttention
 from recollect.layers.decoder_block import DecoderBlock
 from recollect.layers.pointwise import Embedding, FeedForward
@@ -76,7 +76,7 @@ class CaptionConfig:
     grid: int = setting(8, least=1, help="convolutions halve a picture until no side has more cells than this")
     dropout: float = setting(0.0, least=0.0, below=1.0)
     cell: Literal["gru", "lstm"] = setting("lstm", help="show-attend-tell")
-    score: str = setting("additive", help="show-attend-tell")
+    score: str = setting("additive", choices=tuple(SCORES), help="show-attend-tell")
     alignment: Literal["soft", "hard"] = setting("soft", help="show-attend-tell")
     norm: Literal["pre", "post"] = setting("pre", help="transformer")
     activation: Literal["relu", "gelu", "gelu_tanh", "swiglu"] = setting("gelu", help="transformer")

@@ -1,103 +1,89 @@
-"""Configs by size: every family at the same number of parameters, and the settings of well-known models."""
+"""Configs by size: every family with the same number of parameters, and the settings of well-known models.
+
+A size counts the body of a model. Embeddings and the map to the vocabulary grow with the vocabulary, whatever the
+model is: counted too, they would leave nothing for the body where there are many words.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
-from typing import Any, TypeVar
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any, TypeAlias, TypeVar
 
-from recollect.core.errors import check_choice
-from recollect.models.captioning import CaptionConfig, count_caption_parameters
+import torch
+
+from recollect.core.errors import check_choice, is_own
+from recollect.core.settings import SettingError
+from recollect.models.captioning import CaptionConfig, Captioner
 from recollect.models.encoding import EncoderConfig, count_encoder_parameters
-from recollect.models.language import BLOCKS, LanguageConfig, count_parameters
-from recollect.models.translation import TranslationConfig, count_translation_parameters
+from recollect.models.language import BLOCKS, LanguageConfig, LanguageModel
+from recollect.models.parameters import Parameters, count_apart
+from recollect.models.translation import TranslationConfig, Translator
 
-C = TypeVar("C")
+AnyConfig: TypeAlias = LanguageConfig | TranslationConfig | CaptionConfig
+C = TypeVar("C", LanguageConfig, TranslationConfig, CaptionConfig)
 Encoding = TypeVar("Encoding", bound=EncoderConfig)
+Made = TypeVar("Made")
 
-TARGETS = {"tiny": 250_000, "small": 2_000_000, "base": 10_000_000}  # parameters, embeddings included
+TARGETS = {"tiny": 250_000, "small": 2_000_000, "base": 10_000_000}  # parameters of the body
 BLOCKS_OF = {"tiny": 2, "small": 3, "base": 6}
 RECURRENT_LAYERS = {"tiny": 1, "small": 2, "base": 3}
 TOLERANCE = 0.05
+WIDEST = 1 << 14
 
 
 def sized(
-    family: str,
-    vocab_size: int,
-    size: str = "tiny",
-    *,
-    layers: int | None = None,
-    parameters: int | None = None,
-    **options: Any,
+    family: str, vocab_size: int, size: str = "tiny", *, parameters: int | None = None, **options: Any
 ) -> LanguageConfig:
-    """Return a family's config with the size's layers and number of parameters, or given ones, within 5 %.
+    """Return a family's config with the size's layers and parameters of the body, within 5 %.
 
-    `options` are other fields of the config.
+    `parameters` is a number of all parameters instead, embeddings and output included. `options` are other fields.
     """
-    check_choice("size", size, tuple(TARGETS))
-    config = LanguageConfig(family, vocab_size, **options)
-    target = parameters or TARGETS[size]
-    if family == "markov":
+    target = Target.make(size, parameters, options)
+    config = LanguageConfig(family, vocab_size, **{"layers": _layers_of(family, size), **options})
+    if family == "markov" or "width" in options:
         return config
-    config = replace(config, layers=layers or _layers_of(family, size))
-    if "width" in options:
-        return config
-    if family in BLOCKS:  # first the width, a multiple of the heads, then the finer size of the feed-forward networks
-        step = 2 * config.heads  # rotary positions need even heads
-        own = config.hidden
-        wide = _widest(lambda n: replace(config, width=n * step, hidden=own or 3 * n * step), target, count_parameters)
-        if not own:
-            wide = _widest(lambda n: replace(wide, hidden=n), target, count_parameters)
-    else:
-        wide = _widest(lambda n: replace(config, width=n), target, count_parameters)
-    return _checked(wide, target, count_parameters(wide), vocab_size)
-
-
-def _layers_of(family: str, size: str) -> int:
-    if family == "window":  # as published: one network over the window
-        return 1
-    return (BLOCKS_OF if family in BLOCKS else RECURRENT_LAYERS)[size]
+    if family not in BLOCKS:
+        return target.met(lambda n: replace(config, width=n))
+    # First the width, a multiple of the heads, then the finer size of the feed-forward networks.
+    step = 2 * config.heads  # rotary positions need even heads
+    own = config.hidden
+    wide = target.met(lambda n: replace(config, width=n * step, hidden=own or 3 * n * step))
+    return wide if own else target.met(lambda n: replace(wide, hidden=n))
 
 
 def sized_translator(
-    family: str, source_vocab: int, target_vocab: int, size: str = "tiny", **options: Any
+    family: str,
+    source_vocab: int,
+    target_vocab: int,
+    size: str = "tiny",
+    *,
+    parameters: int | None = None,
+    **options: Any,
 ) -> TranslationConfig:
-    """Return a translator's config with the size's number of parameters, within 5 %; options are its other fields."""
-    check_choice("size", size, tuple(TARGETS))
+    """Return a translator's config with the size's number of parameters; arguments are as those of `sized`."""
+    target = Target.make(size, parameters, options)
     options = {"layers": RECURRENT_LAYERS[size], **options}
     config = TranslationConfig(family, source_vocab, target_vocab, **options)
-    if "width" in options:
-        return config
-    step = 2 * config.heads if family == "transformer" else 1
-    count = count_translation_parameters
-
-    def make(n: int) -> TranslationConfig:
-        hidden = options.get("hidden") or (2 if family == "transformer" else 1) * n * step
-        return replace(config, width=n * step, hidden=hidden)
-
-    wide = _widest(make, TARGETS[size], count)
-    if family == "transformer" and "hidden" not in options:
-        wide = _widest(lambda n: replace(wide, hidden=n), TARGETS[size], count)
-    return _checked(wide, TARGETS[size], count(wide), max(source_vocab, target_vocab))
+    return _as_wide(config, target, options, is_fine=family == "transformer")
 
 
 def sized_captioner(
-    family: str, target_vocab: int, picture: tuple[int, ...], size: str = "tiny", **options: Any
+    family: str,
+    target_vocab: int,
+    picture: tuple[int, ...],
+    size: str = "tiny",
+    *,
+    parameters: int | None = None,
+    **options: Any,
 ) -> CaptionConfig:
-    """Return a captioner's config with the size's number of parameters, within 5 %, for pictures (h, w, c)."""
-    check_choice("size", size, tuple(TARGETS))
+    """Return a captioner's config for pictures (h, w, c); arguments are as those of `sized`."""
+    target = Target.make(size, parameters, options)
     height, breadth, channels = picture
     options = {"layers": RECURRENT_LAYERS[size], **options}
     config = CaptionConfig(family, target_vocab, height, breadth, channels, **options)
-    if "width" in options:
-        return config
-    count = count_caption_parameters
-    step, times = (2 * config.heads, 2) if family == "transformer" else (1, 1)
-    own = options.get("hidden")
-    wide = _widest(lambda n: replace(config, width=n * step, hidden=own or times * n * step), TARGETS[size], count)
-    if own is None:
-        wide = _widest(lambda n: replace(wide, hidden=n), TARGETS[size], count)
-    return _checked(wide, TARGETS[size], count(wide), target_vocab)
+    return _as_wide(config, target, options, is_fine=True)
 
 
 def sized_encoder(config: type[Encoding], family: str, vocab_size: int, size: str = "tiny", **options: Any) -> Encoding:
@@ -112,10 +98,64 @@ def sized_encoder(config: type[Encoding], family: str, vocab_size: int, size: st
     return _widest(lambda n: replace(made, width=n * step), TARGETS[size], count_encoder_parameters)
 
 
-def _widest(make: Callable[[int], C], target: int, count: Callable[[C], int]) -> C:
+def _as_wide(config: C, target: Target, options: Mapping[str, Any], *, is_fine: bool) -> C:
+    """Return an encoder–decoder's config whose width meets the target; where `is_fine`, `hidden` does so exactly."""
+    if "width" in options:
+        return config
+    is_transformer = config.family == "transformer"
+    step, times = (2 * config.heads, 2) if is_transformer else (1, 1)
+    own = options.get("hidden")
+    wide = target.met(lambda n: replace(config, width=n * step, hidden=own or times * n * step))
+    return target.met(lambda n: replace(wide, hidden=n)) if is_fine and not own else wide
+
+
+def _layers_of(family: str, size: str) -> int:
+    if family == "window":  # as published: one network over the window
+        return 1
+    return (BLOCKS_OF if family in BLOCKS else RECURRENT_LAYERS)[size]
+
+
+@dataclass(frozen=True)
+class Target:
+    """A number of parameters that a config is to have."""
+
+    number: int
+    is_total: bool
+    given: str  # the size and the settings, for messages
+
+    @classmethod
+    def make(cls, size: str, parameters: int | None, options: Mapping[str, Any]) -> Target:
+        """Return a size's target; or that of all `parameters`, where given."""
+        check_choice("size", size, tuple(TARGETS))
+        settings = [f"{name}={value}" for name, value in options.items() if value not in (None, False)]
+        return cls(parameters or TARGETS[size], parameters is not None, ", ".join([f"size={size}", *settings]))
+
+    def met(self, make: Callable[[int], C]) -> C:
+        """Return the config of the largest n whose parameters do not exceed the number; they grow with n."""
+        counted = self if _grows(make) else replace(self, is_total=True)  # a body of one's own may have none
+        return counted.checked(_widest(make, self.number, counted.count))
+
+    def count(self, config: AnyConfig) -> int:
+        """Return the number of a config's parameters: of its body, or of all."""
+        parts = parts_of(config)
+        return parts.total if self.is_total else parts.body
+
+    def checked(self, config: C) -> C:
+        """Return the config; raise a SettingError where even the narrowest one has too many parameters."""
+        count = self.count(config)
+        if count > (1 + TOLERANCE) * self.number:
+            which = "parameters" if self.is_total else "parameters in the body"
+            raise SettingError(
+                f"{self.given}: at least {count:,} {which} at these settings, expected {self.number:,}; "
+                f"choose a larger size, other settings, or a width"
+            )
+        return config
+
+
+def _widest(make: Callable[[int], Made], target: int, count: Callable[[Made], int]) -> Made:
     """Return the config of the largest n whose parameters do not exceed the target; their number grows with n."""
     low, high = 1, 2
-    while count(make(high)) <= target:
+    while high < WIDEST and count(make(high)) <= target:
         low, high = high, 2 * high
     while high - low > 1:
         middle = (low + high) // 2
@@ -123,13 +163,23 @@ def _widest(make: Callable[[int], C], target: int, count: Callable[[C], int]) ->
     return make(low)
 
 
-def _checked(config: C, target: int, count: int, vocab_size: int) -> C:
-    if abs(count - target) > TOLERANCE * target:
-        raise ValueError(
-            f"size: got {count:,} parameters at least, expected {target:,}: {vocab_size:,} symbols are too "
-            f"many for it; choose a larger size or a smaller vocabulary"
-        )
-    return config
+def _grows(make: Callable[[int], C]) -> bool:
+    return parts_of(make(4)).body > parts_of(make(2)).body
+
+
+def parts_of(config: AnyConfig) -> Parameters:
+    """Return the numbers of a config's parameters, without allocating them."""
+    if is_own(config.family):  # a class may be defined anew under its name
+        return _parts_of.__wrapped__(config)
+    return _parts_of(config)
+
+
+@lru_cache  # the search for a size counts the same config several times
+def _parts_of(config: AnyConfig) -> Parameters:
+    with torch.device("meta"):
+        if isinstance(config, LanguageConfig):
+            return count_apart(LanguageModel(config))
+        return count_apart(Translator(config) if isinstance(config, TranslationConfig) else Captioner(config))
 
 
 # ---- as published -------------------------------------------------------------------------------------

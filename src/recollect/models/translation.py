@@ -23,7 +23,7 @@ from recollect.core.types import AnyLayer
 from recollect.core.validate import ContractError
 from recollect.layers.attention.alignment import make_alignment
 from recollect.layers.attention.attend import Attend
-from recollect.layers.attention.score import make_score
+from recollect.layers.attention.score import SCORES, make_score
 from recollect.layers.pointwise import Embedding
 from recollect.layers.recurrent.gru import GRU
 from recollect.layers.recurrent.lstm import LSTM
@@ -94,7 +94,7 @@ class TranslationConfig:
     reset: Literal["before", "after"] = setting("after", help="GRU: 'before' is Cho's form, without fused kernels")
     reversed_source: bool = setting(False, help="sutskever, cho, static, luong: read each source from its end")
     context: str = setting("last", choices=CONTEXTS, help="static: last, projected, mean, max or attention")
-    score: str | None = setting(None, help="bahdanau, luong; None: additive, general")
+    score: str | None = setting(None, choices=tuple(SCORES), help="bahdanau, luong; None: additive, general")
     alignment: str = setting("soft", choices=ALIGNMENTS, help="bahdanau, luong: which steps are attended to")
     window: int = setting(10, least=1, help="of the local alignments: steps to each side")
     input_feeding: bool = setting(True, help="luong")

@@ -17,6 +17,7 @@ from recollect.core.task import About
 from recollect.core.types import JsonObject
 from recollect.data.names import in_short
 from recollect.models.line import Station, station_of
+from recollect.models.parameters import count_apart
 from recollect.runs.config import UNITS
 from recollect.runs.log import figure_of
 from recollect.runs.progress import printable, time_in_words
@@ -49,7 +50,7 @@ def gather(run: Run, model: Any, about: About, device: torch.device, best_step: 
         "config": config,
         "training": asdict(config.training) | asdict(config.options) | dict(config.settings),
         "station": station_of(config.family, is_windowed=model.growth == "saturates"),
-        "parameters": sum(p.numel() for p in model.parameters()),
+        "parameters": count_apart(model),
         "growth": model.growth,
         "about": about,
         "figure": figure.removeprefix("valid_"),
@@ -102,7 +103,7 @@ def _english(facts: JsonObject) -> list[str]:
     left_out = f" ({facts['unknown']:.2%} of the symbols are unknown and left out)" if facts["unknown"] else ""
     read, memory = next(iter(about.memory.items()))
     rows = {
-        "parameters": f"{facts['parameters']:,}",
+        "parameters": str(facts["parameters"]),
         "data": f"{code(in_short(facts['config'].data))}, {about.symbols} symbols, vocabulary {about.vocabulary:,}",
         "parts": "train {:,}, validation {:,}, test {:,} {}".format(*about.parts, about.unit["en"]),
         "budget": _budget(facts["training"]),
@@ -119,7 +120,7 @@ def _english(facts: JsonObject) -> list[str]:
     commands = [
         run.command(about.use, run.prompt()),
         run.command("evaluate"),
-        *([run.command("resume")] if facts["parameters"] else []),
+        *([run.command("resume")] if facts["parameters"].total else []),
         f"recollect train {facts['config'].typed()} --out ANOTHER",
     ]
     lines = [f"{about.noun['en']}, trained with recollect.{idea}", "", *_table(rows), "", "## Learning curve", ""]
@@ -141,7 +142,7 @@ def _chinese(facts: JsonObject) -> list[str]:
         value = f"每符号 {loss:.4f} nats"
     read, memory = next(iter(about.memory.items()))
     rows = {
-        "参数量": f"{facts['parameters']:,}",
+        "参数量": f"主体 {facts['parameters'].body:,}，词嵌入与输出层 {facts['parameters'].vocabulary:,}",
         "数据": f"{code(in_short(facts['config'].data))}，按 {about.symbols} 切分，词表大小 {about.vocabulary:,}",
         "划分": "训练 {:,}、验证 {:,}、测试 {:,} {}".format(*about.parts, about.unit["zh"]),
         "预算": _budget(facts["training"]),

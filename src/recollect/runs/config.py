@@ -21,7 +21,7 @@ from recollect.core.settings import (
     setting,
     share_out,
 )
-from recollect.core.task import Task
+from recollect.core.task import Task, TaskDefaults
 from recollect.core.types import JsonMapping, JsonObject
 from recollect.data.names import split_names
 from recollect.models.sizes import TARGETS
@@ -114,7 +114,7 @@ class RunConfig:
     size: str
     options: Any  # of the task, an instance of its Options
     training: TrainingOptions = field(default_factory=TrainingOptions)
-    settings: JsonMapping = field(default_factory=dict)  # of the model, those that were given
+    settings: JsonMapping = field(default_factory=dict)  # of the model, those that were given or are usual
 
     @classmethod
     def make(
@@ -131,6 +131,7 @@ class RunConfig:
             users = [other for other in kind.families if name in kind.settings(other)]
             if users and not any(name in names for names in owners.values()):
                 raise SettingError(f"{name}: {family} does not use it; in the task {task} these do: {', '.join(users)}")
+        given = {**usual_settings(kind, family, size), **given}
         shares = share_out(given, owners, f"the task {task} with the model {family}")
         check_against(kind.Config, shares["model"])
         options = kind.Options(**shares["task"])
@@ -161,7 +162,9 @@ class RunConfig:
         """Return the arguments of the command line: DATA, model, budget, and the settings that are not defaults."""
         words = [*split_names(self.data), "-m", self.family, "--size", self.size]
         words += [] if self.task == guess_task(self.data) else ["--task", self.task]
-        changed = {**differing(self.training), **differing(self.options), **self.settings}
+        usual = usual_settings(task_named(self.task), self.family, self.size)
+        changed = {**differing(self.training, usual), **differing(self.options, usual)}
+        changed |= {name: value for name, value in self.settings.items() if usual.get(name) != value}
         first = next((name for name in UNITS if name in changed), None)
         if first is not None:
             words += ["--budget", f"{changed.pop(first)}".removesuffix(".0") + UNITS[first]]
@@ -176,6 +179,12 @@ def check_number(kind: type[Task], data: str) -> None:
     count = len(split_names(data))
     if count > 1 and not getattr(kind, "takes_several", False):
         raise SettingError(f"DATA: got {count} names, expected one for the task {kind.name}: a file or a folder")
+
+
+def usual_settings(kind: type[Task], family: str, size: str) -> JsonMapping:
+    """Return the settings of a task whose default depends on the model's family or size."""
+    usual: JsonMapping = getattr(kind, "usual", TaskDefaults.usual)(family, size)
+    return usual
 
 
 def check_family(kind: type[Task], family: str) -> None:
@@ -208,8 +217,15 @@ def list_settings(task: str = "language", model: str | None = None) -> list[Json
     kind = task_named(task)
     family = model or kind.default_model
     check_family(kind, family)
+    usual = usual_settings(kind, family, "tiny")
     return [
-        {"name": declared.name, "of": owner, "default": declared.default, "range": words, "meaning": meaning}
+        {
+            "name": declared.name,
+            "of": owner,
+            "default": usual.get(declared.name, declared.default),
+            "range": words,
+            "meaning": meaning,
+        }
         for owner, (config, names) in _owners(kind, family).items()
         for declared, words, meaning in described(config)
         if declared.name in names

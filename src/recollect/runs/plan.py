@@ -15,6 +15,7 @@ from recollect.core.task import Dataset, Task
 from recollect.core.threads import fitting_threads
 from recollect.core.types import JsonObject
 from recollect.data.names import in_short
+from recollect.models.parameters import Parameters, count_apart
 from recollect.runs.config import RunConfig
 from recollect.runs.progress import bytes_in_words, time_in_words
 from recollect.runs.train import counts, start
@@ -36,11 +37,17 @@ def forecast(config: RunConfig, seconds: float = 2.0) -> JsonObject:
     torch.manual_seed(config.training.seed)
     model_config = asdict(task.config(config.family, config.size, dataset, config.settings))
     with torch.device("meta"):
-        count = sum(p.numel() for p in task.build(model_config).parameters())
+        parameters = count_apart(task.build(model_config))
     available = available_memory(device)
-    least = count * 2 * 4  # weights and gradients in float32
-    facts: JsonObject = {"data": in_short(config.data), "family": config.family, "size": config.size}
-    facts |= {"parameters": count, "machine": describe(device), "available_bytes": available}
+    least = parameters.total * 2 * 4  # weights and gradients in float32
+    facts: JsonObject = {
+        "data": in_short(config.data),
+        "family": config.family,
+        "size": config.size,
+        "model": model_config,
+    }
+    facts |= {"parameters": parameters.total, "parameters_of": asdict(parameters)}
+    facts |= {"machine": describe(device), "available_bytes": available}
     if least > available:
         return _refused(facts, config, f"weights and gradients alone take {bytes_in_words(least)}")
     try:
@@ -137,7 +144,7 @@ def as_table(facts: JsonObject) -> Table:
     table = Table(box=None, show_header=False)
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
-    table.add_row("model", f"{facts['family']}, {facts['size']}, {facts['parameters']:,} parameters")
+    table.add_row("model", f"{facts['family']}, {facts['size']}, {Parameters(**facts['parameters_of'])}")
     table.add_row("machine", facts["machine"])
     available = f"{bytes_in_words(facts['available_bytes'])} available"
     if "reason" in facts:

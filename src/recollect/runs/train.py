@@ -24,17 +24,20 @@ from recollect.data.names import Named, join_names, split_names
 from recollect.data.text.source import to_stderr
 from recollect.laws.check import LawBroken, check_layer
 from recollect.models.own import MakeLayer, OwnCodeError, load_name, make_own, register_layer
+from recollect.models.parameters import count_apart
 from recollect.runs.budget import parse_budget
 from recollect.runs.card import write_card
 from recollect.runs.config import RunConfig
 from recollect.runs.log import RunLog, check_tensorboard, open_tensorboard
 from recollect.runs.run import Run
-from recollect.tasks.register import guess_task, register_task
+from recollect.tasks.register import guess_task, register_task, task_named
 from recollect.training.checkpoint import load_checkpoint, newest_checkpoint, what_is_left
 from recollect.training.loop import restore, train as run_loop
 from recollect.training.state import Diverged, TrainingState
 
 Report: TypeAlias = Callable[[JsonObject], None]
+VOCABULARIES = {"vocab_size": "vocabulary", "source_vocab": "source vocabulary", "target_vocab": "target vocabulary"}
+SHAPE = {"width": "width", "hidden": "hidden", "layers": "layers", "order": "order", **VOCABULARIES}
 CHECKED_WIDTH = 8  # of a user-defined layer, when it is checked by the laws
 
 
@@ -67,7 +70,7 @@ def train(
     """
     config = configure(data, task=task, model=model, size=size, budget=budget, seed=seed, device=device, **settings)
     run = Run(out or f"runs/{config.family.rpartition(':')[2]}", device)
-    begin(config, run, report or (lambda row: None))
+    begin(config, run, report or (lambda row: None), run.notice)
     return run
 
 
@@ -108,8 +111,8 @@ def check_own(name: str) -> None:
         raise OwnCodeError(f"{name}: fails while it reads ({type(error).__name__}: {error})") from error
 
 
-def begin(config: RunConfig, run: Run, report: Report) -> bool:
-    """Train a new run; return whether its budget was spent."""
+def begin(config: RunConfig, run: Run, report: Report, notice: Callable[[str], None] = lambda text: None) -> bool:
+    """Train a new run, whose shape is told first; return whether its budget was spent."""
     device = choose_device(config.training.device)
     if config.training.tensorboard:
         check_tensorboard()
@@ -121,6 +124,7 @@ def begin(config: RunConfig, run: Run, report: Report) -> bool:
         model_config = task.config(config.family, config.size, dataset, config.settings)
         run.create(config, model_config, task.assets(dataset), dataset.name)
         model = run.build().to(device)
+        notice(shape_in_words(config, model))
         if counts(model):
             return _count(run, model, dataset, report)
         return _learn(config, run, start(config, task, model, dataset), dataset, report)
@@ -151,6 +155,15 @@ def resume(
         if config.training.budget(state.batches.predicted).spent(state.progress) >= 1:
             notice(f"finished: its budget is spent. Train it further with: {run.command('resume')} --budget 5m")
         return _learn(config, run, state, dataset, report)
+
+
+def shape_in_words(config: RunConfig, model: nn.Module) -> str:
+    """Return a model's family, size, width, layers, vocabulary and parameters in one line."""
+    used = {*task_named(config.task).settings(config.family), *VOCABULARIES}
+    shape = getattr(model, "config", None)
+    values = {title: getattr(shape, name, None) for name, title in SHAPE.items() if name in used}
+    words = [f"{title} {value:,}" for title, value in values.items() if value is not None]
+    return f"{config.family}, {config.size}: {', '.join([*words, str(count_apart(model))])}"
 
 
 def counts(model: nn.Module) -> bool:

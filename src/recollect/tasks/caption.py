@@ -18,6 +18,7 @@ from recollect.data.images.caption_batches import CaptionBatches
 from recollect.data.images.captions import Captions, load_captions, read_caption_part, reopen_captions
 from recollect.data.images.pictures import open_pictures
 from recollect.data.text.line_tokenizer import LineTokenizer
+from recollect.data.text.vocabulary import SIZES
 from recollect.evaluation.baselines import unigram_loss
 from recollect.evaluation.likelihood import score_captions, scores_of
 from recollect.generation.captions import caption, patient, remember
@@ -38,7 +39,8 @@ class CaptionOptions(CheckedSettings):
     valid: str | None = setting(None, help="other captions to validate on; by default a part of DATA")
     test: str | None = setting(None, help="other captions to test on; by default a part of DATA")
     batch_size: int = setting(16, least=1, help="captions in a batch")
-    vocab_size: int | None = setting(None, least=1, help="of words and byte pairs")
+    vocab_size: int | None = setting(None, least=16, help="of words and byte pairs; by default fitted to text and size")
+    vocab_for: str = setting("tiny", choices=SIZES, help="the size that the vocabulary is fitted to; by default --size")
     lowercase: bool = setting(False, help="train on lower case")
     smoothing: float = setting(0.0, least=0.0, below=1.0, help="label smoothing")
 
@@ -76,7 +78,7 @@ class CaptionTask:
 
     def open(self, source: str) -> Captions:
         """Read the pictures and captions."""
-        names = ("tokenizer", "field", "valid", "test", "vocab_size", "lowercase")
+        names = ("tokenizer", "field", "valid", "test", "vocab_size", "vocab_for", "lowercase")
         return load_captions(source, **{name: getattr(self.options, name) for name in names})
 
     def reopen(self, name: str) -> Captions | None:
@@ -90,6 +92,11 @@ class CaptionTask:
         return Captions(tokenizer, part, part, part, source)
 
     settings = staticmethod(settings_of)
+
+    @staticmethod
+    def usual(family: str, size: str) -> JsonMapping:
+        """Return the settings whose default depends on family or size: the vocabulary is fitted to the size."""
+        return {"vocab_for": size}
 
     def config(self, family: str, size: str, dataset: Captions, settings: JsonMapping) -> CaptionConfig:
         """Return a family's config at a size; the vocabulary has two ids more than the tokenizer."""

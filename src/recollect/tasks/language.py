@@ -21,6 +21,7 @@ from recollect.data.text.batches import Streams, Windows, gather
 from recollect.data.text.corpus import Corpus, load_corpus, read_corpus, reopen_corpus
 from recollect.data.text.documents import Documents, Ends
 from recollect.data.text.tokenizer import Tokenizer
+from recollect.data.text.vocabulary import SIZES
 from recollect.evaluation.baselines import unigram_loss
 from recollect.evaluation.likelihood import (
     NATS,
@@ -62,6 +63,8 @@ class LanguageOptions(CheckedSettings):
     tokenizer: str | None = setting(
         None, choices=("char", "byte", "word", "space", "bpe"), help="how text is split; by default chosen by the text"
     )
+    vocab_size: int | None = setting(None, least=16, help="of words and byte pairs; by default fitted to text and size")
+    vocab_for: str = setting("tiny", choices=SIZES, help="the size that the vocabulary is fitted to; by default --size")
     field: str | None = setting(None, help="the field of .jsonl, .csv and .tsv that holds the text")
     valid: str | None = setting(None, help="another text to validate on; by default a part of DATA")
     test: str | None = setting(None, help="another text to test on; by default a part of DATA")
@@ -92,8 +95,8 @@ class LanguageTask:
 
     def open(self, source: str) -> Corpus:
         """Read the text."""
-        own = self.options
-        return load_corpus(source, tokenizer=own.tokenizer, field=own.field, valid=own.valid, test=own.test)
+        names = ("tokenizer", "vocab_size", "vocab_for", "field", "valid", "test")
+        return load_corpus(source, **{name: getattr(self.options, name) for name in names})
 
     def reopen(self, name: str) -> Corpus | None:
         """Return the text from the cache."""
@@ -104,6 +107,11 @@ class LanguageTask:
         return read_corpus(source, assets["tokenizer"], self.options.field)
 
     settings = staticmethod(settings_of)
+
+    @staticmethod
+    def usual(family: str, size: str) -> JsonMapping:
+        """Return the settings whose default depends on family or size: the vocabulary is fitted to the size."""
+        return {"vocab_for": size}
 
     def config(self, family: str, size: str, dataset: Corpus, settings: JsonMapping) -> LanguageConfig:
         """Return a family's config at a size."""

@@ -17,6 +17,7 @@ from recollect.data.pairs.pair_batches import PairBatches
 from recollect.data.pairs.pairs import Pairs, load_pairs, read_part, reopen_pairs
 from recollect.data.text.line_tokenizer import LineTokenizer
 from recollect.data.text.source import read_text
+from recollect.data.text.vocabulary import SIZES
 from recollect.evaluation.baselines import unigram_loss
 from recollect.evaluation.likelihood import NATS, UNKNOWN, score_targets, scores_of
 from recollect.evaluation.text_metrics import bleu, chrf, exact_match, rouge_l
@@ -30,6 +31,10 @@ SAMPLE = 60  # symbols of a sample, at most
 READ = 20  # symbols of a source, and of a target, after which the memory is measured
 LONGEST = 200  # symbols of a target, at most
 ENDINGS = (".txt", ".tsv", ".csv", ".jsonl", ".gz")
+USUAL: dict[str, JsonMapping] = {
+    "luong": {"input_feeding": False},
+    "transformer": {"norm": "pre", "rate": 2e-3, "warmup": 0.1},
+}
 MEASURES = {
     "loss": NATS,
     "perplexity": Measure("perplexity", "exp(nats per symbol), targets given"),
@@ -54,8 +59,9 @@ class PairOptions(CheckedSettings):
     test: str | None = setting(None, help="other pairs to test on; by default a part of DATA")
     batch_size: int = setting(16, least=1, help="with steps: a batch holds batch_size · steps symbols")
     steps: int = setting(128, least=1, help="with batch_size: a batch holds batch_size · steps symbols")
-    joint: bool = setting(True, help="one vocabulary for both sides")
-    vocab_size: int | None = setting(None, least=1, help="of words and byte pairs")
+    joint: bool | None = setting(None, help="one vocabulary for both sides; by default where they share a script")
+    vocab_size: int | None = setting(None, least=16, help="of words and byte pairs; by default fitted to text and size")
+    vocab_for: str = setting("tiny", choices=SIZES, help="the size that the vocabulary is fitted to; by default --size")
     lowercase: bool = setting(False, help="train on lower case")
     limit: int | None = setting(None, least=1, help="leave out pairs with more symbols than this on a side")
     smoothing: float = setting(0.0, least=0.0, below=1.0, help="label smoothing")
@@ -80,7 +86,7 @@ class TranslateTask:
 
     def open(self, source: str) -> Pairs:
         """Read the pairs."""
-        names = ("tokenizer", "field", "valid", "test", "joint", "vocab_size", "lowercase", "limit")
+        names = ("tokenizer", "field", "valid", "test", "joint", "vocab_size", "vocab_for", "lowercase", "limit")
         return load_pairs(source, **{name: getattr(self.options, name) for name in names})
 
     def reopen(self, name: str) -> Pairs | None:
@@ -95,9 +101,18 @@ class TranslateTask:
 
     settings = staticmethod(settings_of)
 
+    @staticmethod
+    def usual(family: str, size: str) -> JsonMapping:
+        """Return the settings whose default depends on family or size; those of families are what learns most in 90 s.
+
+        Luong's decoder without input feeding reads all target steps at once; a Transformer needs norms before its
+        layers and a long warm-up.
+        """
+        return {"vocab_for": size, **USUAL.get(family, {})}
+
     def config(self, family: str, size: str, dataset: Pairs, settings: JsonMapping) -> TranslationConfig:
         """Return a family's config at a size; the vocabularies have two ids more than the tokenizers."""
-        shared = self.options.joint and bool(settings.get("tied"))
+        shared = bool(settings.get("tied")) and dataset.is_joint
         sizes = dataset.source_tokenizer.model_size, dataset.target_tokenizer.model_size
         return sized_translator(family, *sizes, size, shared=shared, **settings)
 

@@ -26,9 +26,10 @@ from recollect.data.pairs.pair_rows import Encoded, PairPart, open_part, part_in
 from recollect.data.text.line_tokenizer import LineTokenizer
 from recollect.data.text.source import to_stderr
 from recollect.data.text.tokenizer import IdType, smallest_dtype
+from recollect.data.text.vocabulary import VocabularyLimits, fit_vocabulary, notices_of
 
 PARTS = ("train", "valid", "test")
-VERSION = 1  # of the files in the cache and of how captions become ids
+VERSION = 2  # of the files in the cache and of how captions become ids
 SHARE = 20  # one group in SHARE is held out for each part
 LEAST = 3  # groups, one for each part
 
@@ -81,7 +82,7 @@ class CaptionSettings(NamedTuple):
     """What decides how captions become ids."""
 
     kind: str
-    vocab_size: int | None
+    vocabulary: VocabularyLimits
     lowercase: bool
 
 
@@ -91,6 +92,7 @@ def load_captions(
     tokenizer: str | None = None,
     field: str | None = None,
     vocab_size: int | None = None,
+    vocab_for: str = "tiny",
     lowercase: bool = False,
     valid: str | None = None,
     test: str | None = None,
@@ -100,21 +102,26 @@ def load_captions(
 
     `valid` and `test` are data of their own, kept unchanged. For each that is not given one group in 20 is held out,
     chosen by the hash of its name: a picture with all its captions, or the rows with one value of the third `field`.
-    Symbols are words and single Han characters unless `tokenizer` names another kind.
+    Symbols are words and single Han characters unless `tokenizer` names another kind. Where `vocab_size` is not given,
+    it is fitted to the captions and to a model of the size `vocab_for`.
     """
     given = {part: text for part, text in zip(PARTS, (data, valid, test), strict=True) if text is not None}
     read = {part: open_captions(text, field) for part, text in given.items()}
     for source in read.values():
         _check_size(source, read["train"].size, f"as in {data}")
-    settings = CaptionSettings(tokenizer or "word", vocab_size, lowercase)
+    kind = tokenizer or "word"
+    characters = sum(len(row.caption) for row in read["train"].rows)
+    settings = CaptionSettings(kind, fit_vocabulary(kind, characters, vocab_for, vocab_size), lowercase)
     keys = [f"{part} {_digest(source)}" for part, source in read.items()]
     name = hashlib.sha256(f"captions {VERSION} {tuple(settings)} {keys}".encode()).hexdigest()[:24]
     folder = cache_folder(cache) / name
     if not is_whole(folder):
         build_folder(folder, partial(_fill, read=read, settings=settings))
-    for notice in read_record(folder)["notices"]:
+    captions = _open(folder)
+    fitted = notices_of(kind, captions.tokenizer.vocab_size, settings.vocabulary, vocab_size)
+    for notice in [*read_record(folder)["notices"], *fitted]:
         to_stderr(notice)
-    return _open(folder)
+    return captions
 
 
 def reopen_captions(name: str, cache: str | Path | None = None) -> Captions | None:
@@ -156,7 +163,8 @@ def _fill(folder: Path, read: dict[str, CaptionSource], settings: CaptionSetting
     """Divide, learn the tokenizer, write part after part; return the record to be saved with them."""
     rows, notices = divide(read)
     lines = (row.caption for row in rows["train"])
-    tokenizer = LineTokenizer.train(settings.kind, lines, settings.vocab_size, settings.lowercase)
+    fitted = settings.vocabulary
+    tokenizer = LineTokenizer.train(settings.kind, lines, fitted.size, settings.lowercase, fitted.rarest)
     tokenizer.save(folder / "tokenizer.json")
     dtype = _dtype(tokenizer, *read.values())
     for part in PARTS:

@@ -24,9 +24,10 @@ from recollect.data.synthetic.pair_generators import PAIR_TASKS, Lines
 from recollect.data.text.line_tokenizer import LineTokenizer, is_mostly_han, main_scripts
 from recollect.data.text.source import to_stderr
 from recollect.data.text.tokenizer import smallest_dtype
+from recollect.data.text.vocabulary import VocabularyLimits, fit_vocabulary, notices_of
 
 PARTS = ("train", "valid", "test")
-VERSION = 1  # of the files in the cache and of how lines become ids
+VERSION = 2  # of the files in the cache and of how lines become ids
 SHARE = 20  # one pair in SHARE is held out for each part
 LEAST = 3  # pairs, one for each part
 SMALL = 500_000  # characters below which there is too little to learn byte pairs from
@@ -48,6 +49,12 @@ class Pairs:
     name: str  # of its folder in the cache, for `reopen_pairs`
 
     @property
+    def is_joint(self) -> bool:
+        """Whether both sides have the same ids."""
+        sides = self.source_tokenizer.base, self.target_tokenizer.base
+        return sides[0].vocab_size == sides[1].vocab_size and sides[0].content() == sides[1].content()
+
+    @property
     def begin(self) -> int:
         """The id that is read before a target."""
         return self.target_tokenizer.begin
@@ -63,7 +70,7 @@ class PairSettings(NamedTuple):
 
     kind: str
     joint: bool
-    vocab_size: int | None
+    vocabulary: VocabularyLimits
     lowercase: bool
     limit: int | None
 
@@ -82,8 +89,9 @@ def load_pairs(
     *,
     tokenizer: str | None = None,
     field: str | None = None,
-    joint: bool = True,
+    joint: bool | None = None,
     vocab_size: int | None = None,
+    vocab_for: str = "tiny",
     lowercase: bool = False,
     limit: int | None = None,
     valid: str | None = None,
@@ -94,7 +102,9 @@ def load_pairs(
 
     `valid` and `test` are pairs of their own, named as DATA is, and kept unchanged. For each that is not given the last
     5 % of DATA are held out, test after valid, without pairs of an earlier part. Training leaves out pairs with an
-    empty side and those in which one side has more than `limit` symbols.
+    empty side and those in which one side has more than `limit` symbols. Both sides have one vocabulary where `joint`,
+    by default where they are written in the same script. Where `vocab_size` is not given, it is fitted to the text and
+    to a model of the size `vocab_for`.
     """
     given = {part: text for part, text in zip(PARTS, (data, valid, test), strict=True) if text is not None}
     read = {part: _survey(open_pairs(text, field=field, notify=to_stderr)) for part, text in given.items()}
@@ -103,7 +113,10 @@ def load_pairs(
         raise DataError(
             f"{train.source.name}: got {train.pairs} pairs, expected {LEAST} or more to train, validate and test on"
         )
-    settings = PairSettings(tokenizer or choose_kind(train.source, train.size), joint, vocab_size, lowercase, limit)
+    kind = tokenizer or choose_kind(train.source, train.size)
+    joint = share_script(train.source) if joint is None else joint
+    vocabulary = fit_vocabulary(kind, train.size if joint else train.size // 2, vocab_for, vocab_size)
+    settings = PairSettings(kind, joint, vocabulary, lowercase, limit)
     keys = [f"{part} {one.digest}" for part, one in read.items()]
     name = hashlib.sha256(f"pairs {VERSION} {tuple(settings)} {keys}".encode()).hexdigest()[:24]
     folder = cache_folder(cache) / name
@@ -111,7 +124,10 @@ def load_pairs(
         build_folder(folder, partial(_fill, read=read, settings=settings))
     for notice in read_record(folder)["notices"]:
         to_stderr(notice)
-    return _open(folder)
+    pairs = _open(folder)
+    for notice in notices_of(kind, pairs.target_tokenizer.vocab_size, vocabulary, vocab_size):
+        to_stderr(notice if joint else f"targets' {notice}")
+    return pairs
 
 
 def reopen_pairs(name: str, cache: str | Path | None = None) -> Pairs | None:
@@ -134,6 +150,16 @@ def choose_kind(source: PairSource, size: int) -> str:
         return PAIR_TASKS[source.task.partition(":")[0]].kind
     sample = "".join(line for lines in islice(source.pairs(), SAMPLE) for line in lines)
     return "char" if size < SMALL or is_mostly_han(sample) else "bpe"
+
+
+def share_script(source: PairSource) -> bool:
+    """Return whether both sides are written in the same script, judged by the first pairs."""
+    letters: tuple[Counter[str], Counter[str]] = Counter(), Counter()
+    for lines in islice(source.pairs(), SAMPLE):
+        for count, line in zip(letters, lines, strict=True):
+            count.update(line)
+    scripts = [main_scripts(count, 0.5) for count in letters]
+    return scripts[0] == scripts[1] or not all(scripts)
 
 
 def _survey(source: PairSource) -> _Surveyed:
@@ -204,7 +230,8 @@ def _learn(pairs: Callable[[], Iterator[Lines]], settings: PairSettings) -> tupl
                     yield pair[side]
 
     def learn(*sides: int) -> LineTokenizer:
-        return LineTokenizer.train(settings.kind, lines(sides), settings.vocab_size, settings.lowercase)
+        fitted = settings.vocabulary
+        return LineTokenizer.train(settings.kind, lines(sides), fitted.size, settings.lowercase, fitted.rarest)
 
     source, target = [learn(0, 1)] * 2 if settings.joint else [learn(0), learn(1)]
     return source.for_scripts(main_scripts(letters[0])), target.for_scripts(main_scripts(letters[1]))

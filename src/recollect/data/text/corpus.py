@@ -26,9 +26,10 @@ from recollect.data.names import in_short
 from recollect.data.text.source import Chunk, TextSource, open_source, to_stderr
 from recollect.data.text.split import cut, split
 from recollect.data.text.tokenizer import ENOUGH, IdArray, Ids, IdType, Tokenizer, choose_kind, smallest_dtype
+from recollect.data.text.vocabulary import VocabularyLimits, fit_vocabulary, notices_of
 
 PARTS = ("train", "valid", "test")
-VERSION = 3  # of the files in the cache and of how text becomes ids
+VERSION = 4  # of the files in the cache and of how text becomes ids
 LEAST = 60  # characters, so that the smallest part predicts something
 
 
@@ -61,6 +62,8 @@ def load_corpus(
     data: str,
     *,
     tokenizer: str | None = None,
+    vocab_size: int | None = None,
+    vocab_for: str = "tiny",
     field: str | None = None,
     valid: str | None = None,
     test: str | None = None,
@@ -69,7 +72,8 @@ def load_corpus(
     """Return DATA as a corpus, from the cache if it holds it complete.
 
     `valid` and `test` are texts of their own, named as DATA is. For each that is not given the last 5 % of DATA are
-    held out, test after valid; the rest is trained on.
+    held out, test after valid; the rest is trained on. Where `vocab_size` is not given, it is fitted to the text and to
+    a model of the size `vocab_for`.
     """
     given = {part: text for part, text in zip(PARTS, (data, valid, test), strict=True) if text is not None}
     if list(given.values()).count("-") > 1:
@@ -85,12 +89,16 @@ def load_corpus(
                 f"{in_short(data)}: got {size} characters, expected at least {LEAST} to train, validate and test on"
             )
         kind = tokenizer or choose_kind(next(texts["train"].source.chunks()).text, size)
+        fitted = fit_vocabulary(kind, size, vocab_for, vocab_size)
         keys = [f"{part} {text.digest}" for part, text in texts.items()]
-        name = hashlib.sha256(f"{VERSION} {kind} {keys}".encode()).hexdigest()[:24]
+        name = hashlib.sha256(f"{VERSION} {kind} {tuple(fitted)} {keys}".encode()).hexdigest()[:24]
         folder = cache_folder(cache) / name
         if not is_whole(folder):
-            build_folder(folder, partial(_fill, texts=texts, kind=kind))
-    return _open(folder)
+            build_folder(folder, partial(_fill, texts=texts, kind=kind, fitted=fitted))
+    corpus = _open(folder)
+    for notice in notices_of(kind, corpus.tokenizer.vocab_size, fitted, vocab_size):
+        to_stderr(notice)
+    return corpus
 
 
 def reopen_corpus(name: str, cache: str | Path | None = None) -> Corpus | None:
@@ -139,14 +147,14 @@ def _hash(chunks: Iterator[Chunk]) -> tuple[str, int]:
 # ---- building ------------------------------------------------------------------------------------------
 
 
-def _fill(folder: Path, texts: dict[str, _Text], kind: str) -> dict[str, Any]:
+def _fill(folder: Path, texts: dict[str, _Text], kind: str, fitted: VocabularyLimits) -> dict[str, Any]:
     """Tokenise part by part; return the record to be saved with them."""
     data = texts["train"]
     kept = [part for part in PARTS if part == "train" or part not in texts]  # of DATA
     spans = dict(zip(kept, split(data.source.chunks, data.size, len(kept) - 1), strict=True))
     every = max(1, data.size // ENOUGH) if kind == "bpe" else 1  # of a long text, chunks from all of it
     trained_on = (chunk.text for chunk in cut(data.source.chunks(), *spans["train"]))
-    tokenizer = Tokenizer.train(kind, islice(trained_on, 0, None, every))
+    tokenizer = Tokenizer.train(kind, islice(trained_on, 0, None, every), fitted.size, fitted.rarest)
     tokenizer.save(folder / "tokenizer.json")
     dtype = smallest_dtype(tokenizer.vocab_size)
     unknown = dict[str, int]()

@@ -43,12 +43,18 @@ class LineTokenizer:
 
     @classmethod
     def train(
-        cls, kind: str, lines: Iterable[str], vocab_size: int | None = None, lowercase: bool = False
+        cls,
+        kind: str,
+        lines: Iterable[str],
+        vocab_size: int | None = None,
+        lowercase: bool = False,
+        rarest: int = 1,
     ) -> LineTokenizer:
-        """Learn the symbols of some lines; vocab_size limits words (50,000), byte pairs (8,000) and space (none)."""
+        """Learn the symbols of some lines; the limits are as those of `Tokenizer.train`."""
         most = vocab_size or (MOST_WORDS if kind == "word" else None)
         tokenizer = cls(kind, Tokenizer("byte"), lowercase)
-        tokenizer.base = Tokenizer.train("space" if kind == "word" else kind, map(tokenizer._prepared, lines), most)
+        base = "space" if kind == "word" else kind
+        tokenizer.base = Tokenizer.train(base, map(tokenizer._prepared, lines), most, rarest)
         return tokenizer
 
     def for_scripts(self, scripts: Iterable[str]) -> LineTokenizer:

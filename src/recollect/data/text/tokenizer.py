@@ -28,6 +28,7 @@ from recollect.data.text.spacing import HAN_LETTER, checked
 FORMAT, VERSION = "recollect-tokenizer", 1
 KINDS = ("char", "byte", "word", "bpe", "space")
 UNKNOWN = {"char": "\ufffd", "word": "<unk>", "space": "<unk>"}  # shown for a symbol that is not in the training text
+FREQUENT = 1000  # words that are kept however rare they are: a short text has few that occur twice
 ENOUGH = 1 << 22  # characters from which byte pairs are learned at most: more would only take longer
 MOST_KNOWN = 1 << 20  # words whose byte pairs are kept
 RUN_OF_BLANKS = re.compile(r" (?:\s|$)")
@@ -57,9 +58,10 @@ class Tokenizer:
             self._table[_codes("".join(self.symbols))] = np.arange(len(self.symbols))
 
     @classmethod
-    def train(cls, kind: str, texts: Iterable[str], vocab_size: int | None = None) -> Tokenizer:
+    def train(cls, kind: str, texts: Iterable[str], vocab_size: int | None = None, rarest: int = 1) -> Tokenizer:
         """Learn the symbols of some texts; vocab_size limits words (50,000), byte pairs (8,000) and space (none).
 
+        Words that occur less often than `rarest` are unknown, except for the most frequent thousand.
         Words are not learned from a script without spaces, such as Chinese: sentences would become words.
         """
         if kind not in KINDS:
@@ -75,7 +77,9 @@ class Tokenizer:
             return cls(kind, [chr(code) for code in np.flatnonzero(is_seen)])
         counts = Counter(chain.from_iterable(map(CUTS[kind], checked(kind, texts))))
         limit = vocab_size or (50_000 if kind == "word" else len(counts) + 1)
-        return cls(kind, [symbol for symbol, _ in counts.most_common(limit - 1)])
+        most = limit if kind == "space" and UNKNOWN[kind] in counts else limit - 1  # one is for unknown words
+        ranked = enumerate(counts.most_common(most))
+        return cls(kind, [word for rank, (word, count) in ranked if count >= rarest or rank < FREQUENT])
 
     @property
     def vocab_size(self) -> int:
@@ -154,11 +158,14 @@ class Tokenizer:
         """Return a decoder that continues a text id by id."""
         return IncrementalDecoder(self, after)
 
+    def content(self) -> dict[str, Any]:
+        """Return what is saved, as plain data."""
+        content: dict[str, Any] = {"format": FORMAT, "version": VERSION, "kind": self.kind, "symbols": self.symbols}
+        return content | {"pairs": None if self._pairs is None else json.loads(self._pairs.to_str())}
+
     def save(self, path: str | Path) -> None:
         """Write tokenizer.json: to a file beside it, which is then renamed."""
-        content: dict[str, Any] = {"format": FORMAT, "version": VERSION, "kind": self.kind, "symbols": self.symbols}
-        content["pairs"] = None if self._pairs is None else json.loads(self._pairs.to_str())
-        write_file(Path(path), json.dumps(content, ensure_ascii=False).encode())
+        write_file(Path(path), json.dumps(self.content(), ensure_ascii=False).encode())
 
     @classmethod
     def load(cls, path: str | Path) -> Tokenizer:
