@@ -17,6 +17,7 @@ from itertools import groupby
 from operator import or_
 from pathlib import Path
 
+import default_blocks
 import gpu_blocks
 import language_blocks
 import line_blocks
@@ -164,7 +165,8 @@ def english(words: str) -> str:
 
 
 def chinese(words: str) -> str:
-    parts = (tables, language_blocks, pair_blocks, rating_blocks, line_blocks, speed_blocks, gpu_blocks, summary_blocks)
+    texts = (language_blocks, pair_blocks, rating_blocks, line_blocks, default_blocks)
+    parts = (tables, *texts, speed_blocks, gpu_blocks, summary_blocks)
     return reduce(or_, (part.CHINESE for part in parts), CHINESE)[words]
 
 
@@ -265,6 +267,7 @@ BLOCKS: dict[str, tuple[str, Callable[[Result, Say], str]]] = {
     "translation": ("translation", pair_blocks.translation_block),
     "captions": ("captions", pair_blocks.captions_block),
     "ratings": ("ratings", rating_blocks.ratings_block),
+    "defaults": ("defaults", default_blocks.defaults_block),
     "line": ("multi30k", line_blocks.line_block),
     "story": ("multi30k", line_blocks.story_block),
     "growth": ("growth", speed_blocks.growth_block),

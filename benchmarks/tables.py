@@ -19,6 +19,7 @@ NEED_DATA = (
     "ptb",
     "nanogpt",
     "captions",
+    "defaults",
     "multi30k",
     "kernel-training",
     "kernel-losses",

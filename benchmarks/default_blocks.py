@@ -1,0 +1,71 @@
+"""The table of every task's default run, in two languages."""
+
+from __future__ import annotations
+
+from tables import Result, Say, join, table
+
+NOTE = (
+    "`recollect train DATA --budget {budget}` with no model named and no setting but what says where the data are; one "
+    "file each, tested on its held-out part. Vocabulary: of the targets, where there are two. BLEU and ROUGE-L of "
+    "greedy outputs. Tiny counts the body alone."
+)
+NAMES = {
+    "characters": "characters (Shakespeare)",
+    "words": "words (Penn Treebank)",
+    "chinese": "Chinese (Song lyrics)",
+    "translate": "translate (English–Chinese)",
+    "summarise": "summarise (e-mail subjects)",
+    "caption": "caption (emoji)",
+    "classify": "classify (film reviews)",
+    "tag": "tag (English words)",
+}
+SHOWN = {  # by task: the row of the evaluation, its measure and its title
+    "language": ("carried", "perplexity", "perplexity {:.1f}"),
+    "translate": ("greedy", "bleu", "BLEU {:.1f}"),
+    "summarise": ("greedy", "rouge_l", "ROUGE-L {:.3f}"),
+    "caption": ("greedy", "bleu", "BLEU {:.1f}"),
+}
+CHINESE = {
+    NOTE: "`recollect train DATA --budget {budget}`，不指定模型，除说明数据位置外不改任何设置；"
+    "每项一个文件，在其留出部分上测试。"
+    "词表：有源和目标两端时指目标端。BLEU 与 ROUGE-L 按贪心输出计算。tiny 只计主体参数。",
+    "default run": "默认任务",
+    "width × layers": "宽度 × 层数",
+    "vocabulary": "词表",
+    "parameters: body": "参数：主体",
+    "embeddings, output": "词嵌入与输出层",
+    "updates": "更新次数",
+    "test": "测试",
+    "characters (Shakespeare)": "字符（莎士比亚）",
+    "words (Penn Treebank)": "单词（Penn Treebank）",
+    "Chinese (Song lyrics)": "中文（宋词）",
+    "translate (English–Chinese)": "翻译（英译中）",
+    "summarise (e-mail subjects)": "摘要（邮件主题）",
+    "caption (emoji)": "图像描述（表情符号）",
+    "classify (film reviews)": "分类（影评）",
+    "tag (English words)": "标注（英语词性）",
+    "perplexity {:.1f}": "困惑度 {:.1f}",
+    "BLEU {:.1f}": "BLEU {:.1f}",
+    "ROUGE-L {:.3f}": "ROUGE-L {:.3f}",
+    "{} {:.3f}": "{} {:.3f}",
+}
+
+
+def defaults_block(result: Result, say: Say) -> str:
+    titles = ("width × layers", "vocabulary", "parameters: body", "embeddings, output", "updates", "test")
+    head = [say("default run"), say("model"), *(say(title) for title in titles)]
+    rows = []
+    for row in result["rows"]:
+        counts = (row["vocabulary"], row["body"], row["embeddings"], row["updates"])
+        shape = f"{row['width']} × {row['layers']}"
+        rows.append([say(NAMES[row["name"]]), row["family"], shape, *(f"{n:,}" for n in counts), score_of(row, say)])
+    return join(table(head, rows, texts=2), say(NOTE).format(budget=result["budget"]), result, say)
+
+
+def score_of(row: Result, say: Say) -> str:
+    """Return a run's score: the one of its task, or the first of its evaluation."""
+    if row["task"] in SHOWN:
+        read, measure, title = SHOWN[row["task"]]
+        return say(title).format(row["scores"][read][measure])
+    measure, value = next(iter(next(iter(row["scores"].values())).items()))
+    return say("{} {:.3f}").format(measure, value)

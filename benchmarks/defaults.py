@@ -1,0 +1,137 @@
+"""Every task's default run on real data: 90 seconds, no model named, no setting.
+
+    RECOLLECT_DATA=FOLDER python benchmarks/defaults.py --runs RUNS --train NAME   (for each name: on a quiet machine)
+    RECOLLECT_DATA=FOLDER python benchmarks/defaults.py --runs RUNS                (evaluates them)
+
+The commands are those that a user types. The data are given as a user has them, in one file, of which a part is held
+out. `--tokenizer word` is named where a text of words is meant. What a run was is read from its folder.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import subprocess
+import sys
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from captions import _table as emoji_table
+from common import data_folder, save_result
+from recollect.models.parameters import count_apart
+from recollect.runs.run import Run
+
+BUDGET = "90s"
+
+
+def text(source: str, name: str) -> Callable[[Path], str]:
+    """Return a function that unpacks a text into a folder."""
+
+    def unpack(folder: Path) -> str:
+        path = data_folder() / source
+        content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+        (folder / name).write_bytes(content)
+        return str(folder / name)
+
+    return unpack
+
+
+def poems(folder: Path) -> str:
+    """Write a poem in each line."""
+    with gzip.open(data_folder() / "chinese_poetry" / "songci.txt.gz", "rt", encoding="utf-8") as file:
+        lines = [line.rpartition("\t")[2] for line in file]
+    path = folder / "songci.txt"
+    path.write_text("".join(lines), encoding="utf-8")
+    return str(path)
+
+
+def sentences(folder: Path) -> str:
+    """Write English and Chinese sentences as two columns."""
+    with gzip.open(data_folder() / "tatoeba_cmn_eng" / "cmn.txt.gz", "rt", encoding="utf-8") as file:
+        lines = ["\t".join(line.split("\t")[:2]) for line in file]
+    path = folder / "cmn.tsv"
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return str(path)
+
+
+def letters(folder: Path) -> str:
+    """Write e-mails and their subjects as sources and targets."""
+    with gzip.open(data_folder() / "aeslc" / "train.jsonl.gz", "rt", encoding="utf-8") as file:
+        rows = [json.loads(line) for line in file]
+    path = folder / "mails.jsonl"
+    pairs = [{"source": row["email"], "target": row["subject"]} for row in rows]
+    path.write_text("".join(json.dumps(pair, ensure_ascii=False) + "\n" for pair in pairs), encoding="utf-8")
+    return str(path)
+
+
+def pictures(folder: Path) -> str:
+    """Write the table of emoji and their English names."""
+    return emoji_table(folder, "en")
+
+
+def opinions(folder: Path) -> str:
+    """Write sentences of film reviews with their label, in turn."""
+    with zipfile.ZipFile(data_folder() / "sentence_polarity" / "sentence_polarity.zip") as archive:
+        sides = [archive.read(f"sentence_polarity/rt-polarity.{label}").decode().splitlines() for label in LABELS]
+    pairs = zip(*sides, strict=True)
+    rows = [f"{one.strip()}\t{label}" for pair in pairs for one, label in zip(pair, LABELS, strict=True)]
+    path = folder / "polarity.tsv"
+    path.write_text("\n".join(["text\tlabel", *rows]) + "\n", encoding="utf-8")
+    return str(path)
+
+
+LABELS = ("pos", "neg")
+RUNS: dict[str, tuple[Callable[[Path], str], list[str]]] = {
+    "characters": (text("tinyshakespeare/input.txt", "shakespeare.txt"), []),
+    "words": (text("ptb/ptb.train.txt.gz", "ptb.txt"), ["--tokenizer", "word"]),
+    "chinese": (poems, []),
+    "translate": (sentences, ["--task", "translate"]),
+    "summarise": (letters, ["--task", "summarise"]),
+    "caption": (pictures, ["--task", "caption", "--set", "field=row,caption,base"]),
+    "classify": (opinions, ["--task", "classify"]),
+    "tag": (text("ud_english_ewt/en_ewt-ud-train.conllu.gz", "ewt.conllu"), ["--task", "tag"]),
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--runs", type=Path, required=True, help="the folder of data and runs")
+    parser.add_argument("--train", choices=RUNS, help="train this one; by default all that were trained are evaluated")
+    options = parser.parse_args()
+    options.runs.mkdir(parents=True, exist_ok=True)
+    if options.train is not None:
+        sys.exit(train(options.runs, options.train))
+    names = [name for name in RUNS if (options.runs / name / "model.safetensors").exists()]
+    save_result("defaults", [measured(name, Run(options.runs / name, "cpu")) for name in names], budget=BUDGET)
+
+
+def train(folder: Path, name: str) -> int:
+    """Train as a user does, and return the exit status."""
+    write, words = RUNS[name]
+    command = ["train", write(folder), *words, "--budget", BUDGET, "--out", str(folder / name)]
+    return subprocess.run([sys.executable, "-m", "recollect", *command], check=False).returncode
+
+
+def measured(name: str, run: Run) -> dict[str, Any]:
+    """Return what a run was and what it scores on its test part."""
+    config = run.config()
+    shape = run.saved()["model"]
+    last = next(row for row in reversed(run.metrics()) if "tokens" in row)
+    parts = count_apart(run.model)
+    scores = run.evaluate()
+    assert run.tokenizer is not None
+    row = {"name": name, "task": config.task, "words": RUNS[name][1], "family": config.family, "size": config.size}
+    row |= {"width": shape["width"], "layers": shape["layers"], "tokenizer": run.tokenizer.kind}
+    row |= {"vocabulary": run.tokenizer.vocab_size, "body": parts.body, "embeddings": parts.vocabulary}
+    row |= {"updates": last["step"], "tokens": last["tokens"], "seconds": last["seconds"]}
+    row |= {"scores": {read: dict(values) for read, values in scores.rows.items()}}
+    baselines = {found.name: found.value for found in run.task.baselines(run.dataset())}
+    print(name, row["scores"], flush=True)
+    return row | {"baselines": baselines}
+
+
+if __name__ == "__main__":
+    main()
