@@ -19,6 +19,7 @@ FLOORS = [
     ["tasks", "views"],
     ["runs"],
     ["exporting", "bench"],
+    ["story"],
     ["cli"],
     ["__main__"],
 ]

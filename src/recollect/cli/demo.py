@@ -1,10 +1,11 @@
-"""The demo: every family of the line is trained on the same text for the same time, and measured."""
+"""The demo: every family of the line, trained for equal time on a text and on a task that memory decides."""
 
 from __future__ import annotations
 
 import json
 import math
 import shutil
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -28,12 +29,17 @@ from recollect.runs.config import RunConfig
 from recollect.runs.plan import forecast
 from recollect.runs.run import Run
 from recollect.runs.train import begin
+from recollect.story.notes import Exam, Grade, Inside, attention_of, gates_of, grade, learn, make_exam
+from recollect.story.outlook import FACTOR, Outlook
 from recollect.tasks.language import count_symbols
 
 STEPS = (1, 16, 256, 1024, 4096, 16384)  # numbers of symbols after which the memory's bytes are measured
 EVALUATIONS = 6  # during the training of a family
 BATCH = 8  # rows in a batch: few, since in so short a time many small updates reach a lower loss than few large ones
 PROBE = 0.3  # seconds in which a family's speed is measured
+GATES = ("input_gate", "forget_gate")
+EXAM = 4 / 15  # of the seconds for the text, for the notes
+NEVER = 10**9  # updates between two evaluations: only the first and the last weights are evaluated
 
 
 @dataclass(frozen=True)
@@ -51,9 +57,8 @@ class Demo:
 
     def config(self, family: str, **settings: Any) -> RunConfig:
         """Return the config of a family's run."""
-        return RunConfig.make(
-            self.data, family, tokenizer="char", max_seconds=self.seconds, batch_size=BATCH, **settings
-        )
+        shared = {"tokenizer": "char", "max_seconds": self.seconds, "batch_size": BATCH}
+        return RunConfig.make(self.data, family, **{**shared, **settings})
 
 
 @dataclass(frozen=True)
@@ -64,10 +69,12 @@ class Finding:
     loss: float  # nats per character of the test part
     bits: float  # the same in bits
     parameters: int
+    seconds: float  # of training
     speed: float  # characters trained on per second
     bytes: dict[int, int]  # of the memory, by characters read
     said: str  # the prompt and its continuation, on one line
     curve: tuple[tuple[float, float], ...]  # training seconds, and the loss on the validation part then
+    notes: Grade  # how far it remembers
 
     @property
     def station(self) -> Station:
@@ -83,6 +90,9 @@ class Outcome:
     characters: dict[str, int]  # of each part of the text
     unigram: float  # the test loss of the order-0 Markov model, which remembers nothing
     findings: tuple[Finding, ...]
+    attention: Inside | None  # of the transformer, reading a line of notes
+    gates: tuple[Inside, ...]  # of the lstm, reading one
+    outlook: Outlook
     seconds: float  # in total
     machine: str
 
@@ -109,18 +119,30 @@ class Watcher(Protocol):
 
 def run_demo(demo: Demo, watcher: Watcher) -> Outcome:
     """Train and measure the whole line, in the order of history, and write the page."""
+    from recollect.cli.demo_page import page
+
     begun = time.perf_counter()
     clear_folder(demo)
     with Run(demo.out).lock(), one_thread():
         corpus = demo.config("markov").make_task().open(demo.data)
+        exam = make_exam()
         findings = []
+        models = {}
         for family in sorted(FAMILIES, key=lambda family: LINE.index(station(family))):
-            findings.append(find(demo, family, corpus, watcher))
+            models[family], notes = remember(demo, family, exam)
+            findings.append(find(demo, family, corpus, notes, watcher))
             watcher.finished(findings[-1])
-        characters = {part: len(getattr(corpus, part)) for part in ("train", "valid", "test")}
-        took = time.perf_counter() - begun
-        machine = describe(choose_device(demo.config("markov").training.device))
-        outcome = Outcome(demo, characters, unigram_loss(corpus), tuple(findings), took, machine)
+        outcome = Outcome(
+            demo=demo,
+            characters={part: len(getattr(corpus, part)) for part in ("train", "valid", "test")},
+            unigram=unigram_loss(corpus),
+            findings=tuple(findings),
+            attention=attention_of("transformer", models["transformer"], exam) if "transformer" in models else None,
+            gates=tuple(gates_of("lstm", models["lstm"], exam, gate) for gate in GATES if "lstm" in models),
+            outlook=look_ahead(demo, findings, corpus),
+            seconds=time.perf_counter() - begun,
+            machine=describe(choose_device(demo.config("markov").training.device)),
+        )
         write_file(demo.out / "report.html", page(outcome).encode())
     return outcome
 
@@ -141,19 +163,6 @@ def station(family: str) -> Station:
     found = station_of(family)
     assert found is not None
     return found
-
-
-def page(outcome: Outcome) -> str:
-    """Return the HTML page."""
-    from recollect.views.figures import loss_curves, memory_growth
-    from recollect.views.page import render
-
-    findings = outcome.findings
-    figures = {
-        "losses": loss_curves({f.family: f.curve for f in findings}, outcome.unigram, outcome.demo.seconds),
-        "memories": memory_growth({f.family: list(f.bytes.items()) for f in findings}),
-    }
-    return render("demo.html.j2", figures, outcome.machine, outcome=outcome)
 
 
 # ---- the folder ----------------------------------------------------------------------------------------
@@ -193,7 +202,13 @@ def _is_of_a_demo(entry: Path, data: str) -> bool:
 # ---- one family ----------------------------------------------------------------------------------------
 
 
-def find(demo: Demo, family: str, corpus: Corpus, watcher: Watcher) -> Finding:
+def remember(demo: Demo, family: str, exam: Exam) -> tuple[LanguageModel, Grade]:
+    """Train one family on the notes, and examine it."""
+    model, updates = learn(family, exam, EXAM * demo.seconds)
+    return model, grade(family, model, updates, exam)
+
+
+def find(demo: Demo, family: str, corpus: Corpus, notes: Grade, watcher: Watcher) -> Finding:
     """Train one family as a run of its own, and measure it."""
     config = demo.config(family)
     run = Run(demo.out / family, "cpu")
@@ -214,10 +229,35 @@ def find(demo: Demo, family: str, corpus: Corpus, watcher: Watcher) -> Finding:
         loss=loss,
         bits=loss / math.log(2),
         parameters=learned_numbers(model),
+        seconds=log.seconds,
         speed=log.tokens / log.seconds,
         bytes=dict(zip(STEPS, bytes_after(model, text, STEPS), strict=True)),
         said=" ".join(said.split()),
         curve=tuple(log.curve),
+        notes=notes,
+    )
+
+
+def look_ahead(demo: Demo, findings: list[Finding], corpus: Corpus) -> Outlook:
+    """Train the best of the trained families again, for shorter times, and return what that says about longer ones."""
+    counter = next(f for f in findings if f.family == "markov")
+    rival = min((f for f in findings if f is not counter), key=lambda finding: finding.loss)
+    ends = [(rival.seconds, rival.loss)]
+    with tempfile.TemporaryDirectory() as folder:
+        for power in (1, 2):
+            config = demo.config(rival.family, max_seconds=demo.seconds / FACTOR**power, evaluate_every=NEVER)
+            run = Run(Path(folder) / str(power), "cpu")
+            if not begin(config, run, lambda row: None):
+                raise KeyboardInterrupt
+            ends.insert(0, (demo.seconds / FACTOR**power, run.task.measure(run.model, corpus, "test").value))
+    return Outlook(
+        counter=counter.family,
+        counter_loss=counter.loss,
+        counter_seconds=counter.seconds,
+        order=sized(counter.family, corpus.tokenizer.vocab_size).order,
+        rival=rival.family,
+        ends=tuple(ends),
+        passes=rival.speed * rival.seconds / len(corpus.train),
     )
 
 

@@ -15,6 +15,7 @@ from rich.text import Text
 
 from recollect.cli.demo import Finding, Outcome
 from recollect.runs.card import sparkline
+from recollect.story.notes import DISTANCES, TRAINED
 
 REFRESH = 0.2  # seconds
 
@@ -65,7 +66,8 @@ class LiveTable:
             self.live.update(self.table(), refresh=True)
         else:
             self.console.print(
-                f"{finding.family:<17} test loss {finding.loss:.3f} nats, {finding.speed:,.0f} characters/s",
+                f"{finding.family:<17} test loss {finding.loss:.3f} nats, {finding.speed:,.0f} characters/s, "
+                f"notes {100 * finding.notes.accuracy[max(TRAINED)]:.0f} %",
                 highlight=False,
             )
 
@@ -82,13 +84,14 @@ class LiveTable:
 
 
 def final_tables(outcome: Outcome) -> Group:
-    """Return the figures of every family, and what each generates."""
+    """Return the figures of every family, why the first is ahead, and what each generates."""
     generated = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
     generated.add_column(no_wrap=True)
     generated.add_column(overflow="fold")
     for finding in outcome.findings:
         generated.add_row(finding.family, Text(finding.said))
-    return Group(_figures(outcome), Text(), generated)
+    why = Text("\n".join(outcome.outlook.sentences()))
+    return Group(_figures(outcome), Text(), _notes(outcome), Text(), why, Text(), generated)
 
 
 def next_steps(outcome: Outcome) -> str:
@@ -110,4 +113,15 @@ def _figures(outcome: Outcome) -> Table:
         row = [f"{f.loss:.3f}", f"{f.bits:.3f}", *(f"{n:,.0f}" for n in counts)]
         table.add_row(f.family, *row, style="bold green" if f is outcome.best else "")
     table.add_row("(unigram)", f"{outcome.unigram:.3f}", f"{outcome.unigram_bits:.3f}", style="dim")
+    return table
+
+
+def _notes(outcome: Outcome) -> Table:
+    title = "Right answers in %, by letters between a note and the question (10: guessing)"
+    table = Table(title=title, title_justify="left", box=None, header_style="bold", padding=(0, 2, 0, 0))
+    table.add_column("family", no_wrap=True)
+    for distance in DISTANCES:
+        table.add_column(str(distance), justify="right", no_wrap=True)
+    for f in outcome.findings:
+        table.add_row(f.family, *(f"{100 * share:.0f}" for share in f.notes.accuracy.values()))
     return table

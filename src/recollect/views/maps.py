@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from recollect.core.serialize import write_file
-from recollect.views.figures import attention_map
+from recollect.views.bilingual import Bilingual
+from recollect.views.heat_map import heat_map
 from recollect.views.page import render
 
 
@@ -19,9 +20,17 @@ def write_maps(
     Each of `looks` holds `weights` (T + 1, S) and the symbols of `source` and `target`; `about` names the run, its
     family and the machine.
     """
-    figures = {}
-    for number, look in enumerate(looks):
-        rows = [*look["target"], "∎"]
-        figures[f"map-{number}"] = attention_map(look["weights"].tolist(), look["source"], rows)
+    columns = Bilingual("source →", "源 →")
+    maps = [
+        heat_map(
+            Bilingual("Attention weights", "注意力权重"),
+            look["weights"].tolist(),
+            [*look["target"], "∎"],
+            look["source"],
+            column_title=columns,
+        )
+        for look in looks
+    ]
     machine = about.pop("machine")
-    write_file(Path(path), render("attention.html.j2", figures, machine, pairs=pairs, **about).encode())
+    shown = [(source, target, drawn) for (source, target), drawn in zip(pairs, maps, strict=True)]
+    write_file(Path(path), render("attention.html.j2", machine, maps=shown, **about).encode())

@@ -18,6 +18,7 @@ from recollect.data.synthetic.draw import arguments, below, check_size, distinct
 
 INSTEAD = "recall"  # read where the Python docs are missing
 LETTERS, DIGITS = "abcdefghijklmnopqrstuvwxyz", "0123456789"
+CAPITALS = "ABCDEFGHJK"  # as many as there are digits
 LONG = 40  # characters from which a repeated paragraph is a copy and not a phrase
 
 
@@ -96,6 +97,23 @@ def needle(distance: int = 64, count: int = 5_000, seed: int = 0) -> Iterator[st
     return distinct(example, count, seed)
 
 
+def notes(distance: int = 64, count: int = 5_000, seed: int = 0) -> Iterator[str]:
+    """Yield `7Gqxw#7`: a digit and a capital in either order, `distance` letters, then `#` and the digit or `@` and the
+    capital.
+
+    Two things to remember, one of them asked for: in `needle` a state without gates can remember the one digit.
+    """
+    check_size("distance", distance)
+
+    def example(rng: Random) -> str:
+        pair = _draw(rng, DIGITS, 1) + _draw(rng, CAPITALS, 1)
+        asked = below(rng, 2)
+        order = 1 if rng.random() < 0.5 else -1
+        return f"{pair[::order]}{_draw(rng, LETTERS, distance)}{'#@'[asked]}{pair[asked]}\n"
+
+    return distinct(example, count, seed)
+
+
 def parity(length: int = 24, count: int = 15_000, seed: int = 0) -> Iterator[str]:
     """Yield `01101=1`: bits, then 1 where the number of ones is odd."""
     check_size("length", length)
@@ -110,6 +128,7 @@ BUILTINS = {
         Builtin("reverse", "letters, =, the letters in reverse", reverse),
         Builtin("recall", "pairs of letter and digit, then a letter: which digit?", recall),
         Builtin("needle", "a digit, many letters, then: which digit?", needle),
+        Builtin("notes", "a digit and a capital, many letters, then: which digit, or which capital?", notes),
         Builtin("parity", "bits, then whether the ones are odd", parity),
     )
 }
