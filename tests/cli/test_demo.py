@@ -8,32 +8,19 @@ import signal
 import subprocess
 import sys
 from contextlib import contextmanager
-from itertools import pairwise
 from pathlib import Path
 
-import plotly.graph_objects as go
 import pytest
 from rich.console import Console
 
 from command_line import ask
-from recollect.cli.demo import STEPS, Demo, Finding, Outcome, clear_folder, page, station
+from demo_outcome import finding, outcome
+from recollect.cli.demo import Demo, clear_folder, station
+from recollect.cli.demo_page import page, steps, verdict
 from recollect.cli.demo_table import LiveTable, final_tables, next_steps
 from recollect.core.serialize import FileError
 from recollect.models.language import FAMILIES
 from recollect.runs.run import Run
-from recollect.views.figures import loss_curves, memory_growth, spread
-from recollect.views.page import render
-
-
-def finding(family: str = "lstm", loss: float = 2.0, said: str = "The end.") -> Finding:
-    sizes = {steps: 100 * (steps if family == "transformer" else 1) for steps in STEPS}
-    return Finding(family, loss, loss / 0.693, 250_000, 40_000.0, sizes, said, ((0.0, 4.6), (15.0, loss)))
-
-
-def outcome(*findings: Finding) -> Outcome:
-    parts = {"train": 9000, "valid": 500, "test": 500}
-    return Outcome(Demo(Path("some place")), parts, 3.2, findings or (finding(),), 200.0, "a machine")
-
 
 # ---- the folder ----------------------------------------------------------------------------------------
 
@@ -113,28 +100,6 @@ def test_ctrl_c_stops_it_and_says_how_to_begin_again(tmp_path):
     assert f"stopped. Start again with: recollect demo --out {tmp_path / 'demo'}" in words
 
 
-# ---- figures -------------------------------------------------------------------------------------------
-
-
-def test_labels_are_moved_apart_and_keep_their_order():
-    values = [3.0, 1.0, 1.02, 1.01, 9.0]
-    places = spread(values, 0.5)
-    assert sorted(range(5), key=lambda i: places[i]) == sorted(range(5), key=lambda i: values[i])
-    assert all(after - before >= 0.5 - 1e-9 for before, after in pairwise(sorted(places)))
-    assert (places[0], places[4]) == (3.0, 9.0)
-    assert sum(places[1:4]) == pytest.approx(sum(values[1:4]))
-
-
-def test_figures_are_what_plotly_understands():
-    curves = {"lstm": [(0.0, 4.6), (9.0, 2.0)], "markov": [(0.3, 1.5)]}
-    losses = go.Figure(**loss_curves(curves, 3.2, 10.0))
-    assert [tuple(trace.x) for trace in losses.data] == [(0.0, 9.0, 10.0), (0.3, 10.0)]
-    assert {note.text for note in losses.layout.annotations} == {"lstm", "markov", "unigram"}
-    memories = go.Figure(**memory_growth({"lstm": [(1, 100), (1024, 100)], "transformer": [(1, 9), (1024, 2e6)]}))
-    assert memories.layout.xaxis.ticktext == ("1", "1k")
-    assert memories.layout.yaxis.ticktext == ("10 B", "100 B", "1 kB", "10 kB", "100 kB", "1 MB")
-
-
 # ---- the page ------------------------------------------------------------------------------------------
 
 
@@ -144,15 +109,30 @@ def test_the_page_escapes_what_models_say():
     assert "&lt;script&gt;alert(1)&lt;/script&gt; &amp; so on" in text
 
 
-def test_figures_cannot_end_their_script():
-    figures = {"losses": {"data": [{"name": "</script><b>"}], "layout": {}}}
-    assert "</script><b>" not in render("demo.html.j2", figures, "a machine", outcome=outcome())
-
-
 def test_the_best_family_is_marked():
     text = page(outcome(finding("rnn", 2.5), finding("lstm", 2.0)))
     best = text.partition('<tr class="best">')[2]
     assert best.strip().startswith('<th scope="row">lstm')
+
+
+def test_who_remembered_is_said_by_their_answers():
+    said = verdict((finding("markov"), finding("lstm")))
+    assert (
+        said.en == "Over 64 letters the note was remembered by lstm (100 %); no better than guessed by markov (10 %)."
+    )
+    assert said.zh == "隔着 64 个字母，记住便条的有 lstm (100 %)；与瞎猜无异的有 markov (10 %)。"
+
+
+def test_a_demo_without_transformer_and_lstm_has_no_look_inside():
+    text = page(outcome(finding("rnn"), attention=None, gates=()))
+    assert "rc.record" not in text
+    assert "rc.record" in page(outcome())
+
+
+def test_ticks_are_round_numbers_within_the_axis():
+    assert steps(0, 15.01, 5) == [0, 5, 10, 15]
+    assert steps(1.1, 3.45, 5) == [1.5, 2.0, 2.5, 3.0]
+    assert steps(0, 0.21, 5) == [0, 0.05, 0.1, 0.15, 0.2]
 
 
 def test_every_family_has_its_place_in_the_line():
@@ -187,7 +167,7 @@ def test_elsewhere_each_family_is_one_line():
         table.learning("lstm", 7.5, [4.6, 3.1])
         assert not written(target)
         table.finished(finding())
-    assert written(target) == "lstm              test loss 2.000 nats, 40,000 characters/s\n"
+    assert written(target) == "lstm              test loss 2.000 nats, 40,000 characters/s, notes 100 %\n"
 
 
 def test_the_last_tables_fit_a_narrow_terminal_and_the_command_is_whole():
@@ -196,4 +176,6 @@ def test_the_last_tables_fit_a_narrow_terminal_and_the_command_is_whole():
     assert "1,638,400" in written(target)
     assert "…" not in written(target)
     assert "(unigram)" in written(target)
+    assert max(map(len, written(target).splitlines())) <= 80
+    assert "Why markov is ahead" in written(target)
     assert next_steps(result).endswith("recollect generate 'some place/transformer' 'The '")

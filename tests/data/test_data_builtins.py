@@ -32,6 +32,8 @@ def test_the_tasks_are_right():
         assert len(before) == 7
     for document in builtin_documents("needle:count=50,distance=30"):
         assert re.fullmatch(r"(\d)[a-z]{30}\?\1\n", document)
+    for document in builtin_documents("notes:count=50,distance=30"):
+        assert re.fullmatch(r"((\d)([A-K])|([A-K])(\d))[a-z]{30}(#(\2|\5)|@(\3|\4))\n", document)
     for document in builtin_documents("recall:count=50,pairs=4"):
         pairs, _, asked = document.strip().partition(" ?")
         assert len({pair[0] for pair in pairs.split()}) == 4

@@ -112,9 +112,9 @@ def longer_trainings(outlook: Outlook) -> Markup:
         ),
         Line(outlook.rival, outlook.ends, 2),
     ]
-    values = [loss for _, loss in outlook.ends] + [outlook.counter_loss, lines[2].points[-1][1]]
+    values = [loss for line in lines for _, loss in line.points]
     low, high = min(values) - 0.1, max(values) + 0.1
-    x_ticks = [(t, f"{t:.2g}" if t < 100 else f"{t:.0f}") for t in (longest * 4.0**n for n in (-2, -1, 0, 1, 2))]
+    x_ticks = [(t, f"{t:.2g}" if t < 100 else f"{t:.0f}") for t in (longest * 4.0**n for n in (-2, -1, 0, 1))]
     title = Bilingual("length of the training, seconds", "训练时长（秒）")
     x = Axis(title, outlook.ends[0][0], far, x_ticks, is_log=True)
     y = Axis(LOSS, low, high, [(t, f"{t:g}") for t in steps(low, high, 5)])
@@ -128,9 +128,7 @@ def accuracies(findings: tuple[Finding, ...]) -> Markup:
         [list(f.notes.accuracy.values()) for f in findings],
         [f.family for f in findings],
         [str(distance) for distance in DISTANCES],
-        column_title=Bilingual(
-            "right answers in %, by letters between note and question", "正确率（%），按便条与问题之间的字母数"
-        ),
+        column_title=Bilingual("right answers in %, by letters in between", "正确率（%），按其间的字母数"),
         numbers=True,
     )
 
@@ -140,17 +138,17 @@ def verdict(findings: tuple[Finding, ...]) -> Bilingual:
     far = max(TRAINED)
     shares = {f.family: f.notes.accuracy[far] for f in findings}
     kinds = (
-        (SOLVED, math.inf, "remembered", "记住了"),
-        (LEARNED, SOLVED, "in part", "记住一部分"),
-        (-math.inf, LEARNED, "no better than guessing", "与瞎猜无异"),
+        (SOLVED, math.inf, "was remembered by", "记住便条的有"),
+        (LEARNED, SOLVED, "in part by", "记住一部分的有"),
+        (-math.inf, LEARNED, "no better than guessed by", "与瞎猜无异的有"),
     )
     english, chinese = [], []
     for least, below, words, words_chinese in kinds:
         names = [f"{family} ({100 * share:.0f} %)" for family, share in shares.items() if least <= share < below]
         if names:
-            english.append(f"{words}: {', '.join(names)}")
-            chinese.append(f"{words_chinese}：{'、'.join(names)}")
-    return Bilingual(f"Over {far} letters: {'; '.join(english)}.", f"隔着 {far} 个字母：{'；'.join(chinese)}。")
+            english.append(f"{words} {', '.join(names)}")
+            chinese.append(f"{words_chinese} {'、'.join(names)}")
+    return Bilingual(f"Over {far} letters the note {'; '.join(english)}.", f"隔着 {far} 个字母，{'；'.join(chinese)}。")
 
 
 def gate_facts(gates: tuple[Inside, ...]) -> Bilingual:

@@ -11,7 +11,7 @@ import math
 from dataclasses import dataclass
 
 FACTOR = 4  # between the lengths of two trainings
-FARTHEST = 16  # times the longest training: an extrapolation beyond is not stated
+FARTHEST = 4  # times the longest training: nothing is said about longer ones
 
 
 @dataclass(frozen=True)
@@ -127,8 +127,8 @@ class Outlook:
             english += f", or {_duration(latest)[0]} if its gains keep shrinking as they did"
             chinese += f"；若收益继续像测得的那样递减，则约在 {_duration(latest)[1]}时"
         return (
-            f"{english}: an extrapolation, not a measurement. {never[0]}",
-            f"{chinese}：这是外推，不是测量。{never[1]}",
+            f"{english}: an extrapolation, not a measurement, and later where the curve flattens. {never[0]}",
+            f"{chinese}：这是外推，不是测量；曲线若变平，还要更晚。{never[1]}",
         )
 
 

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from markupsafe import Markup
 
 from recollect.views.bilingual import Bilingual
-from recollect.views.svg import figure, tag, text
+from recollect.views.svg import WIDE, figure, tag, text
 
 CELL = {True: 72.0, False: 26.0}  # the width of a cell at most, with and without numbers
 TALL = 30.0
-LETTER = 7.4  # the width of one letter of a name, in pixels
+LETTER = {True: 7.4, False: 6.4}  # the width of one letter of a name in the wide and the narrow layout, in pixels
 SHORT = 3  # letters of the longest column name that is written level
 
 
@@ -28,11 +28,12 @@ def heat_map(
     """Return a heat map; with `numbers` every cell shows its value in percent."""
 
     def draw(width: int) -> tuple[int, Markup]:
-        left = 10 + LETTER * max(map(len, rows))
+        letter = LETTER[width == WIDE]
+        left = 10 + letter * max(map(len, rows))
         cell = min(CELL[numbers], (width - left) / len(columns))
         tall = min(cell, TALL) if not numbers else TALL
         longest = max(map(len, columns))
-        top = 26 + (16 if longest <= SHORT else 8 + LETTER * longest)
+        top = 26 + (16 if longest <= SHORT else 8 + letter * longest)
         parts = [text(0, 14, column_title, class_="title")]
         for number, name in enumerate(columns):
             parts.append(_column_name(left + (number + 0.5) * cell, top - 7, name, is_level=longest <= SHORT))
@@ -59,5 +60,5 @@ def _cell(x: float, y: float, width: float, height: float, value: float, hint: s
     shape = tag("rect", tag("title", hint), **box, class_="cell", fill_opacity=f"{strength:.3f}")
     if not has_number:
         return shape
-    kind = "number strong" if strength > 0.5 else "number"
+    kind = "number strong" if strength > 0.75 else "number middle" if strength > 0.45 else "number"
     return shape + text(x + width / 2, y + height / 2 + 4, f"{100 * value:.0f}", class_=kind, text_anchor="middle")

@@ -15,6 +15,8 @@ from recollect.views.svg import SERIES, WIDE, figure, path, tag, text
 Points: TypeAlias = Sequence[tuple[float, float]]
 Words: TypeAlias = Bilingual | str
 LABEL_GAP = 16.0  # between two names, in pixels
+LETTER = 8.0  # room for one letter of a tick's label
+EARLY = 0.9  # of the horizontal axis: a line that ends before it has its name there
 TOP, BOTTOM = 34, 46  # margins for the titles of the axes
 
 
@@ -93,9 +95,13 @@ def _axes(frame: _Frame, width: int) -> Markup:
         height = frame.place((frame.x.low, value))[1]
         parts.append(path([(frame.left, height), (frame.right, height)], class_="grid"))
         parts.append(text(frame.left - 8, height + 4, label, class_="tick", text_anchor="end"))
-    for value, label in frame.x.ticks:
+    following = math.inf
+    for value, label in reversed(frame.x.ticks):
         across = frame.place((value, frame.y.low))[0]
-        parts.append(text(across, frame.bottom + 19, label, class_="tick", text_anchor="middle"))
+        half = LETTER * len(label) / 2
+        if across + half < following:  # a label that would touch the one after it is left out
+            parts.append(text(across, frame.bottom + 19, label, class_="tick", text_anchor="middle"))
+            following = across - half
     parts.append(path([(frame.left, frame.bottom), (frame.right, frame.bottom)], class_="axis"))
     parts.append(
         text((frame.left + frame.right) / 2, frame.bottom + 40, frame.x.title, class_="title", text_anchor="middle")
@@ -120,12 +126,20 @@ def _line(frame: _Frame, line: Line, title: str, width: int) -> Markup:
 
 
 def _names(frame: _Frame, lines: Sequence[Line]) -> Markup:
-    """Return the names, moved apart where lines end close together, each joined to the end of its line."""
+    """Return the names: above the end of a line that ends within the chart, else to the right, joined to its end.
+
+    Names to the right are moved apart where lines end close together.
+    """
+    within = [line for line in lines if frame.x.share(line.points[-1][0]) < EARLY]
+    parts = []
+    for line in within:
+        across, height = frame.place(line.points[-1])
+        parts.append(text(across + 6, height - 10, line.name, class_=f"name c{line.colour}"))
+    lines = [line for line in lines if line not in within]
     ends = [min(max(frame.place(line.points[-1])[1], TOP), frame.bottom) for line in lines]
     highest = frame.bottom + LABEL_GAP / 2
     places = spread(ends, LABEL_GAP)
     over = max(0.0, max(places) - highest)
-    parts = []
     for line, end, place in zip(lines, ends, [p - over for p in places], strict=True):
         parts.append(path([(frame.right + 2, end), (frame.right + 12, place)], class_=f"leader c{line.colour}"))
         parts.append(text(frame.right + 16, place + 4, line.name, class_=f"name c{line.colour}"))
