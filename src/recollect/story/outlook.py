@@ -41,7 +41,7 @@ class Outlook:
     def crossing(self) -> tuple[float, float] | None:
         """The seconds after which the rival would draw level: soonest, and latest (inf: never). None: no gain.
 
-        Soonest if every further extension gained as much as the last one. Latest if gains went on shrinking by the
+        Soonest if every further extension gained as much as the last one. Latest if gains kept shrinking by the
         ratio r of the two measured ones: after n extensions the gain is g (r + … + rⁿ), at most g r / (1 - r).
         """
         earlier, last = self.gains
@@ -114,11 +114,11 @@ class Outlook:
         if soonest > FARTHEST * longest:
             limit = _duration(FARTHEST * longest)
             return (
-                f"Going on like this it would not draw level within {limit[0]}; farther than that these measurements do"
+                f"At this pace it would not draw level within {limit[0]}; farther than that these measurements do"
                 f" not reach. {never[0]}",
                 f"照此下去，{limit[1]}之内追不上；更远的情形，这些测量无法判断。{never[1]}",
             )
-        english = f"Going on like this, {self.rival} would draw level after about {_duration(soonest)[0]}"
+        english = f"At this pace, {self.rival} would draw level after about {_duration(soonest)[0]}"
         chinese = f"照此下去，{self.rival} 约在 {_duration(soonest)[1]}时追平"
         if latest > FARTHEST * longest:
             english += "; if its gains keep shrinking as they did, later or never"

@@ -15,7 +15,7 @@ from recollect.views.svg import SERIES, WIDE, figure, path, tag, text
 Points: TypeAlias = Sequence[tuple[float, float]]
 Words: TypeAlias = Bilingual | str
 LABEL_GAP = 16.0  # between two names, in pixels
-LETTER = 8.0  # room for one letter of a tick's label
+LETTER = 8.0  # the width of one letter of a tick's label
 EARLY = 0.9  # of the horizontal axis: a line that ends before it has its name there
 TOP, BOTTOM = 34, 46  # margins for the titles of the axes
 
