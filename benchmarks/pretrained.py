@@ -140,7 +140,7 @@ def documented(path: Path) -> str:
 
 @torch.no_grad()
 def sorter(weights: Path) -> dict[str, Any]:
-    """Compare every activation that was shipped: those inside a block are of the last one."""
+    """Compare every activation that was shipped: those inside a block are of the first one."""
     folder = weights / "gpt_nano_sort"
     model = gpt_nano(folder / "gpt-nano-sort-model.json")
     _, theirs = json_tensors(folder / "gpt-nano-sort-t0-partials.json")
@@ -154,26 +154,25 @@ def sorter(weights: Path) -> dict[str, Any]:
 def activations(model: rc.LanguageModel, ids: Tensor) -> dict[str, Tensor]:
     """Return the activations under the names of the file, all from the parts of our model."""
     body: Any = model.body
-    block = body[INNER + 2]
+    block = body[2]
     steps = ids.shape[1]
     found = {"tok_emb": body[0].map(ids), "pos_emb": body[1].table[None, :steps]}
     found["x"] = found["tok_emb"] + found["pos_emb"]
     for i in range(3):
         found[f"block{i}"] = body[: i + 3](ids)[0]
-    entering = found["x"] if INNER == 0 else found[f"block{INNER - 1}"]
-    found["ln1"] = block.mixer_norm.map(entering)
+    found["ln1"] = block.mixer_norm.map(found["x"])
     found["qkv"] = block.mixer.qkv(found["ln1"])
     parts = found["qkv"].unflatten(2, (3, block.mixer.heads, -1)).permute(2, 0, 3, 1, 4)  # (3, B, N, T, H)
     found |= dict(zip("qkv", parts, strict=True))
     with rc.record(model) as inner:
         found["lm_head"] = model(ids)[0]
-    name = f"body.layers.{INNER + 2}"
+    name = "body.layers.2"
     mask = torch.ones(steps, steps, dtype=torch.bool).tril()
     found["att"] = inner[f"{name}.mixer.scores"].masked_fill(~mask, -torch.inf)
     found["attSm"] = inner[f"{name}.mixer.weights"]
     found["y"] = inner[f"{name}.mixer.context"].flatten(2)
     found["yProj"] = block.mixer.out(found["y"])
-    found["attnResid"] = entering + found["yProj"]
+    found["attnResid"] = found["x"] + found["yProj"]
     found["ln2"] = block.feed_forward_norm.map(found["attnResid"])
     found["fc"] = block.feed_forward.up(found["ln2"])
     found["gelu"] = inner[f"{name}.feed_forward.hidden"]
@@ -182,9 +181,6 @@ def activations(model: rc.LanguageModel, ids: Tensor) -> dict[str, Tensor]:
     found["ln_f"] = model.features(ids)[0]
     found["probs"] = found["lm_head"].softmax(2)
     return found
-
-
-INNER = 2  # the block whose inner values were shipped
 
 
 @torch.no_grad()
