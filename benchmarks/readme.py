@@ -23,6 +23,7 @@ import language_blocks
 import line_blocks
 import pair_blocks
 import rating_blocks
+import series_blocks
 import speed_blocks
 import summary_blocks
 import tables
@@ -40,6 +41,11 @@ OPTIONAL = (
     "kernel-losses",
     "growth-cuda",
     "threads",
+    "series-sine",
+    "series-ett",
+    "series-classics",
+    "series-parity",
+    "series-streaming",
 )  # not every machine can measure them
 
 MEMORY_NOTE = "One sequence, {dtype}, width {width}, {heads} heads where there are heads."
@@ -133,7 +139,8 @@ def block_of(name: str, say: Say) -> str:
     file, block = BLOCKS[name]
     if file not in OPTIONAL:
         return block(load(file), say)
-    leads = speed_blocks.LEADS | line_blocks.LEADS | gpu_blocks.LEADS | summary_blocks.LEADS
+    parts = (speed_blocks, line_blocks, gpu_blocks, series_blocks, summary_blocks)
+    leads = reduce(or_, (part.LEADS for part in parts))
     return f"{say(leads[name])}\n\n{block(load(file), say)}" if path_of(file).exists() else ""
 
 
@@ -166,7 +173,7 @@ def english(words: str) -> str:
 
 def chinese(words: str) -> str:
     texts = (language_blocks, pair_blocks, rating_blocks, line_blocks, default_blocks)
-    parts = (tables, *texts, speed_blocks, gpu_blocks, summary_blocks)
+    parts = (tables, *texts, speed_blocks, gpu_blocks, series_blocks, summary_blocks)
     return reduce(or_, (part.CHINESE for part in parts), CHINESE)[words]
 
 
@@ -279,6 +286,11 @@ BLOCKS: dict[str, tuple[str, Callable[[Result, Say], str]]] = {
     "kernel_training": ("kernel-training", gpu_blocks.training_block),
     "kernel_losses": ("kernel-losses", gpu_blocks.losses_block),
     "decoding_gpu": ("decoding-gpu", gpu_blocks.decoding_block),
+    "series_sine": ("series-sine", series_blocks.sine_block),
+    "series_ett": ("series-ett", series_blocks.ett_block),
+    "series_classics": ("series-classics", series_blocks.classics_block),
+    "series_parity": ("series-parity", series_blocks.parity_block),
+    "series_streaming": ("series-streaming", series_blocks.streaming_block),
     "best_characters": ("characters", summary_blocks.best_characters_block),
     "best_line": ("multi30k", summary_blocks.best_line_block),
     "best_speed": ("recurrent", summary_blocks.best_speed_block),

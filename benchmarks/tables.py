@@ -25,6 +25,8 @@ NEED_DATA = (
     "kernel-losses",
     "ratings",
     "threads",
+    "series-ett",
+    "series-classics",
 )
 CHOICE = re.compile(r" --(quick|(only|size|at-once|axis) .*?)(?= --|$)")  # of some rows among all
 CHINESE = {

@@ -43,6 +43,8 @@ from recollect.data.text.pretrained_tokenizer import PretrainedTokenizer as Pret
 from recollect.data.text.tokenizer import Tokenizer as Tokenizer
 from recollect.generation.beam import beam as beam
 from recollect.generation.continuation import generate_text as generate_text, stream_text as stream_text
+from recollect.generation.forecast_stream import ForecastStream as ForecastStream
+from recollect.generation.forecasts import Forecast as Forecast
 from recollect.generation.sampling import generate as generate, stream as stream
 from recollect.generation.settings import Search as Search, Settings as Settings
 from recollect.generation.translation import TokenizerPair as TokenizerPair, translate as translate
@@ -118,9 +120,12 @@ from recollect.layers.spelling import SpelledEmbedding as SpelledEmbedding
 from recollect.layers.ttt.layer import TTTMLP as TTTMLP, FastWeights as FastWeights, TTTLinear as TTTLinear
 from recollect.models.captioning import CaptionConfig as CaptionConfig, Captioner as Captioner
 from recollect.models.classification import Classifier as Classifier, ClassifierConfig as ClassifierConfig
+from recollect.models.forecasting import ForecastConfig as ForecastConfig, Forecaster as Forecaster
+from recollect.models.gap_filling import GapFiller as GapFiller
 from recollect.models.language import LanguageConfig as LanguageConfig, LanguageModel as LanguageModel
 from recollect.models.masked import MaskedConfig as MaskedConfig, MaskedModel as MaskedModel
 from recollect.models.recommendation import Recommender as Recommender, RecommenderConfig as RecommenderConfig
+from recollect.models.reversible_norm import ReversibleNorm as ReversibleNorm
 from recollect.models.tagging import Tagger as Tagger, TaggerConfig as TaggerConfig
 from recollect.models.task_model import LastStep as LastStep, LearnedQuery as LearnedQuery, TaskModel as TaskModel
 from recollect.models.translation import TranslationConfig as TranslationConfig, Translator as Translator

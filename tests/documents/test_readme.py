@@ -15,6 +15,8 @@ import pytest
 from typer.main import get_command
 
 from recollect.cli.main import app
+from recollect.runs.config import list_settings
+from recollect.tasks.register import HOMES, guess_task
 
 ROOT = Path(__file__).resolve().parents[2]
 ENGLISH, CHINESE = ROOT / "README.md", ROOT / "README.zh-CN.md"
@@ -183,6 +185,9 @@ def test_commands_name_verbs_and_options_that_exist(command: str) -> None:
     verb, *words = shlex.split(command)
     known = get_command(app).commands[verb]
     options = {option for parameter in known.params for option in parameter.opts}
+    if verb in ("train", "plan"):  # every setting of the task can be typed as a flag
+        task = words[words.index("--task") + 1] if "--task" in words else guess_task(words[0])
+        options |= {f"--{row['name']}" for row in list_settings(task)} if task in HOMES else set()
     assert not [word for word in words if re.match(r"--?[a-z]", word) and word not in options]
 
 

@@ -115,13 +115,14 @@ Seed = Annotated[int, typer.Option(help="Of weights and of the order of the data
 Kind = Annotated[str | None, typer.Option(help="char, byte, word, space or bpe; by default chosen by the text.")]
 TaskName = Annotated[
     str | None,
-    typer.Option(help="language, translate, classify, tag … or path/to/file.py:Name; by default chosen by DATA."),
+    typer.Option(help="language, translate, classify, forecast … or path/to/file.py:Name; by default chosen by DATA."),
 ]
 Batch = Annotated[int | None, typer.Option(help="Rows in a batch.")]
 Steps = Annotated[int | None, typer.Option(help="Symbols in a row of a batch.")]
 Device = Annotated[str, typer.Option(help="cpu or cuda; auto selects a GPU where there is one.")]
 SetOptions = Annotated[
-    list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Any other setting: rate, dropout …")
+    list[str] | None,
+    typer.Option("--set", metavar="NAME=VALUE", help="Any other setting: rate, dropout …; also as --NAME VALUE."),
 ]
 
 
@@ -349,23 +350,28 @@ def generate(
 @app.command()
 def predict(
     run: RunFolder,
-    words: Annotated[str, typer.Argument(metavar="INPUT", help="A line, a file of lines, -, a picture or a folder.")],
+    words: Annotated[str, typer.Argument(metavar="INPUT", help="A line, a file, -, a picture or a folder.")],
     beam: Annotated[int | None, typer.Option(help="Beam width, by default 5; 1 is greedy.")] = None,
     nbest: Annotated[int | None, typer.Option(help="Answers for each input, by default 1.")] = None,
     maps: Annotated[str | None, typer.Option(help="Also write a page of attention maps.")] = None,
+    plot: Annotated[str | None, typer.Option(help="Also draw the forecasts, as .html or .svg.")] = None,
     device: Device = "auto",
     model: Code = None,
     task: TaskCode = None,
     as_json: AsJson = False,
 ) -> None:
-    """Translate, summarise or caption with a run. 用训练好的模型做翻译、摘要或图像描述。"""
+    """Translate, summarise, caption or forecast with a run. 用训练好的模型做翻译、摘要、图像描述或预测。"""
     opened = _open(run, device, model, task)
     if maps is not None and not hasattr(opened.task, "attention"):
         _refuse(
             f"--maps: the task {opened.task.name} has no attention maps",
             opened.command("predict", words),
         )
+    if plot is not None and not hasattr(opened.task, "plot"):
+        _refuse(f"--plot: the task {opened.task.name} has no plots", f"recollect predict {run} {shlex.quote(words)}")
     rows = opened.predict(words, **_settings(None, beam=beam, nbest=nbest))
+    if plot is not None:
+        opened.plot(rows, plot)
     if maps is not None:
         from recollect.core.machine import describe
         from recollect.views.maps import write_maps
@@ -466,6 +472,27 @@ def bench(
     typer.echo(written if as_json else f"\n{legend(result)}")
 
 
+def _as_settings(words: list[str]) -> list[str]:
+    """Return a command line with --NAME VALUE as --set NAME=VALUE where `train` and `plan` have no such flag.
+
+    So every setting can be typed as a flag, whatever the task, and a name that is no setting is refused as one.
+    """
+    if words[:1] not in (["train"], ["plan"]):
+        return words
+    command: Any = typer.main.get_command(app)
+    flags = {name for option in command.commands[words[0]].params for name in option.opts} | {"--help"}
+    found = words[:1]
+    rest = iter(words[1:])
+    for word in rest:
+        name, separator, value = word.partition("=")
+        if not word.startswith("--") or word == "--" or name in flags:
+            found.append(word)
+            continue
+        given = value if separator else next(rest, None)
+        found += [word] if given is None else ["--set", f"{name[2:].replace('-', '_')}={given}"]
+    return found
+
+
 def _notice(text: str) -> None:
     typer.echo(f"recollect: {text}", err=True)
 
@@ -488,7 +515,7 @@ def main() -> None:
     """Run the command line; exit with 2 for bad input, 1 for a failed run, 130 for Ctrl-C."""
     note_start()
     try:
-        app(prog_name="recollect")
+        app(_as_settings(sys.argv[1:]), prog_name="recollect")
     except (ValueError, AssertionError) as error:  # a LawBroken is an AssertionError
         kind = type(error).__name__  # by name: whoever raised it has imported torch, main has not
         if not isinstance(error, ValueError) and kind != "LawBroken":

@@ -116,10 +116,11 @@ class Scores:
         names = [name for name in self.measures if any(name in row for row in self.rows.values())]
         widths = [max(len(self.measures[name].title), 10) for name in names]
         head = "  ".join(self.measures[name].title.rjust(width) for name, width in zip(names, widths, strict=True))
-        lines = [f"{'':14}{head}"]
+        first = max([14, *(len(row) + 2 for row in self.rows)])
+        lines = [f"{'':{first}}{head}"]
         for row, values in self.rows.items():
             figures = (f"{values[name]:.4f}" if name in values else "" for name in names)
-            lines.append(f"{row:14}" + "  ".join(f.rjust(width) for f, width in zip(figures, widths, strict=True)))
+            lines.append(f"{row:{first}}" + "  ".join(f.rjust(width) for f, width in zip(figures, widths, strict=True)))
         return "\n".join(lines)
 
 
@@ -182,6 +183,7 @@ class About:
     unit: Mapping[str, str]  # … in what, by language
     memory: Mapping[int, int]  # bytes that one row remembers, by symbols read
     use: str  # the command that uses the run
+    data: Mapping[str, str] | None = None  # what the data are, by language; None: symbols of a vocabulary
 
 
 class Task(Protocol):
@@ -189,8 +191,9 @@ class Task(Protocol):
 
     A task may also have `usual(family, size)`, the settings whose default depends on these two; and `predict(model,
     assets, inputs, **settings) -> Iterator[Prediction]`, `generate(model, assets, prompt, stop, **settings) ->
-    Iterator[str]` and `attention(model, assets, source, target)`; for a command that it lacks the error names one that
-    it has. `takes_several = True`: `open` and `read` accept several names, one a line.
+    Iterator[str]`, `attention(model, assets, source, target)` and `plot(predictions, title, is_page)`; for a command
+    that it lacks the error names one that it has. `takes_several = True`: `open` and `read` accept several names, one
+    a line.
 
     >>> class Sums(rc.TaskDefaults):  # what is left out of the protocol here has a default
     ...     name, families, default_model = "sums", ("gru",), "gru"

@@ -102,9 +102,10 @@ def _english(facts: JsonObject) -> list[str]:
     unit = " nats per symbol" if facts["figure"] == "loss" else ""
     left_out = f" ({facts['unknown']:.2%} of the symbols are unknown and left out)" if facts["unknown"] else ""
     read, memory = next(iter(about.memory.items()))
+    words = about.data or {"en": f"{about.symbols} symbols, vocabulary {about.vocabulary:,}"}
     rows = {
         "parameters": str(facts["parameters"]),
-        "data": f"{code(in_short(facts['config'].data))}, {about.symbols} symbols, vocabulary {about.vocabulary:,}",
+        "data": f"{code(in_short(facts['config'].data))}, {words['en']}",
         "parts": "train {:,}, validation {:,}, test {:,} {}".format(*about.parts, about.unit["en"]),
         "budget": _budget(facts["training"]),
         "spent": "{step:,} updates, {tokens:,} symbols, {time} of training".format(**_spent(facts)),
@@ -141,9 +142,10 @@ def _chinese(facts: JsonObject) -> list[str]:
         name = "最低验证损失"
         value = f"每符号 {loss:.4f} nats"
     read, memory = next(iter(about.memory.items()))
+    words = about.data or {"zh": f"按 {about.symbols} 切分，词表大小 {about.vocabulary:,}"}
     rows = {
         "参数量": f"主体 {facts['parameters'].body:,}，词嵌入与输出层 {facts['parameters'].vocabulary:,}",
-        "数据": f"{code(in_short(facts['config'].data))}，按 {about.symbols} 切分，词表大小 {about.vocabulary:,}",
+        "数据": f"{code(in_short(facts['config'].data))}，{words['zh']}",
         "划分": "训练 {:,}、验证 {:,}、测试 {:,} {}".format(*about.parts, about.unit["zh"]),
         "预算": _budget(facts["training"]),
         "实际用量": "{step:,} 次更新，{tokens:,} 个符号，训练用时 {time}".format(**_spent(facts)),

@@ -182,6 +182,12 @@ class Run:
         vectors: Tensor = find(self.model, self.assets, texts)
         return vectors
 
+    def plot(self, predictions: Sequence[Prediction], path: str | Path) -> None:
+        """Draw predictions as a .svg or .html file, where the task has plots."""
+        task: Any = self.task
+        name = f"{self.config().family}, {self.folder.name}"
+        write_file(Path(path), task.plot(predictions, name, is_page=Path(path).suffix != ".svg").encode())
+
     def attention(self, source: str, target: str) -> JsonObject:
         """Return the attention weights from each symbol of a target to each of a source, where the task has them."""
         task: Any = self.task

@@ -26,6 +26,7 @@ HOMES = {  # imported when first used: the command line lists the names without 
     "classify": ("recollect.tasks.classify", "ClassifyTask"),
     "tag": ("recollect.tasks.tag", "TagTask"),
     "recommend": ("recollect.tasks.recommend", "RecommendTask"),
+    "forecast": ("recollect.tasks.forecast", "ForecastTask"),
 }
 _own: dict[str, type[Task]] = {}
 
@@ -59,7 +60,7 @@ def task_named(name: str) -> type[Task]:
 
 
 def guess_task(data: str, notify: Notify = silent) -> str:
-    """Return the task that data are for: generated pairs or labels, tags, captioned pictures, pairs, or else a text.
+    """Return the task that data are for: generated ones by name, tags, captioned pictures, pairs, or else a text.
 
     What is decided by what files hold is told, with the way to decide otherwise.
     """
@@ -72,6 +73,8 @@ def guess_task(data: str, notify: Notify = silent) -> str:
         return "translate"
     if name == "tastes":
         return "recommend"
+    if name in import_module("recollect.data.synthetic.series_generators").GENERATORS:
+        return "forecast"
     if name == "shapes" or (Path(data) / "captions.tsv").is_file():
         return "caption"
     verdict = judge_pairs(split_names(data))

@@ -1,0 +1,354 @@
+"""Forecasting: the sine, ETT, the classic series, parity with the authors' code, and the cost of an update.
+
+    python benchmarks/series.py sine|ett|classics|parity|streaming [--only TEXT]
+
+sine needs nothing. ett and classics read ett/ and classic_ts/ of the folder that RECOLLECT_DATA names. parity runs the
+authors' code where peers/LTSF-Linear (github.com/cure-lab/LTSF-Linear) and peers/RevIN (github.com/ts-kim/RevIN) are,
+and says so where they are not. Writes benchmarks/results/series-TABLE.json; ett is saved after every row, and rows that
+are not run again are kept. streaming also draws docs/forecast-cost.svg.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+import recollect as rc
+from common import ROOT, data_folder, earlier, save_result
+from recollect.bench.timing import interleave, summary
+from recollect.data.series.series_data import load_series
+from recollect.data.series.series_table import read_series
+from recollect.data.series.windows import Rows, WindowBatches, Windows
+from recollect.data.synthetic.series_generators import generate_series
+from recollect.evaluation.linear_forecasts import ROWS, fitted
+from recollect.evaluation.rolling_origin import predictor, roll
+from recollect.tasks.forecast import ForecastTask
+from series_picture import draw
+
+Row = dict[str, Any]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("table", choices=tuple(TABLES))
+    parser.add_argument("--only", default="", help="Only rows whose name contains this.")
+    options = parser.parse_args()
+    TABLES[options.table](options.only)
+    return 0
+
+
+# ---- the sine -----------------------------------------------------------------------------------------
+
+AHEAD = (1, 4, 16, 64)
+TRAINED, LENGTH, SEEDS, STEPS = 600, 1000, 10, 400
+LEARNERS: dict[str, dict[str, Any]] = {
+    "linear 4": {"family": "linear", "order": 4},
+    "linear 32": {"family": "linear", "order": 32},
+    "two-layer network 4": {"family": "window", "order": 4, "hidden": 10},
+    "rnn": {"family": "rnn", "width": 32},
+    "lstm": {"family": "lstm", "width": 32},
+    "transformer": {"family": "transformer", "width": 32, "heads": 2},
+}
+
+
+def sine(only: str) -> None:
+    """RMSE against the sine without noise, k steps ahead and running freely from the end of the training part."""
+    rows = []
+    for noise in (20, 0):
+        for name, options in LEARNERS.items():
+            if only in name and (noise or name.startswith("linear")):
+                found = [sine_errors(options, noise, seed) for seed in range(SEEDS if noise else 1)]
+                rows.append({"model": name, "noise": noise / 100, "seeds": len(found), **means(found)})
+                print(rows[-1], flush=True)
+    floor = {"spread": float(clean()[TRAINED:].std()), "noise": 0.2}
+    save_result("series-sine", rows, floor=floor, steps=STEPS, trained=TRAINED, length=LENGTH)
+
+
+def clean() -> Tensor:
+    return torch.sin(0.01 * torch.arange(1, LENGTH + 1, dtype=torch.float64))
+
+
+def means(found: list[Row]) -> Row:
+    return {name: sum(row[name] for row in found) / len(found) for name in found[0]}
+
+
+def sine_errors(options: Row, noise: int, seed: int) -> Row:
+    """Train one model on the first 600 values, and return its errors on the rest."""
+    torch.manual_seed(seed)
+    values = torch.from_numpy(generate_series(f"sine:noise={noise},seed={seed}").series[0].values)  # (1000, 1)
+    lookback = max(options.get("order", 32), 4)
+    shape = {"lookback": lookback, "horizon": max(AHEAD), "ahead": "free"}
+    model = rc.Forecaster(options["family"], 1, **shape, **{k: v for k, v in options.items() if k != "family"}).double()
+    least_squares(model, values[:TRAINED, 0]) if options["family"] == "linear" else descend(model, values, seed)
+    model.eval()
+    starts = torch.arange(TRAINED, LENGTH - max(AHEAD) + 1)
+    windows = torch.stack([values[s - lookback : s] for s in starts])
+    with torch.no_grad():
+        ahead = model.forecast(windows)[0][..., 0, 0]  # (N, 64)
+        run = rc.Forecaster(options["family"], 1, **shape | {"horizon": LENGTH - TRAINED}, **without_family(options))
+        run.double().load_state_dict({n: t for n, t in model.state_dict().items() if n != "offsets"}, strict=False)
+        free = run.eval().forecast(values[None, TRAINED - lookback : TRAINED])[0][0, :, 0, 0]
+    truth = clean()
+    errors = {f"k{k}": rmse(ahead[:, k - 1], truth[starts + k - 1]) for k in AHEAD}
+    return {**errors, "free": rmse(free, truth[TRAINED:])}
+
+
+def without_family(options: Row) -> Row:
+    return {name: value for name, value in options.items() if name != "family"}
+
+
+def rmse(found: Tensor, truth: Tensor) -> float:
+    return float((found - truth).square().mean().sqrt())
+
+
+def least_squares(model: rc.Forecaster, values: Tensor) -> None:
+    order = model.config.reach
+    windows = values.unfold(0, order + 1, 1)  # (N, order + 1)
+    ones = torch.ones(len(windows), 1, dtype=values.dtype)
+    found = torch.linalg.lstsq(torch.cat([windows[:, :-1], ones], 1), windows[:, -1:], driver="gelsd").solution[:, 0]
+    with torch.no_grad():
+        model.map.linear.weight.copy_(found[None, :-1])
+        model.map.linear.bias.copy_(found[-1:])
+
+
+def descend(model: rc.Forecaster, values: Tensor, seed: int) -> None:
+    """Train with Adam at 0.01, falling to 0, on one-step predictions within windows of the training part."""
+    lookback = model.config.lookback
+    steps = 32 if model.config.is_window else 1  # rows predicted after a window: the rest of it is predicted too
+    part = values[:TRAINED]
+    starts = torch.arange(TRAINED - lookback - steps + 1).numpy()
+    rows = Rows(part, None, None, torch.zeros(TRAINED, dtype=torch.long))
+    batches = iter(WindowBatches(Windows(rows, starts, lookback, steps), 16, seed))
+    loss = ForecastTask().loss
+    optimizer = torch.optim.Adam(model.parameters(), 0.01)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, STEPS)
+    for _ in range(STEPS):
+        found = loss(model, next(batches), None)
+        optimizer.zero_grad()
+        (found.total / found.count).backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        schedule.step()
+
+
+# ---- ETT ----------------------------------------------------------------------------------------------
+
+SPLIT = "8640,2880,2880"  # 12, 4 and 4 months of 30 days
+PUBLISHED = {  # by the authors of LTSF-Linear: batch 32, Adam at 0.005 halved every epoch, patience 3
+    "batch_size": 32,
+    "rate": 0.005,
+    "schedule": "step",
+    "stages": 10,
+    "first_stages": 1,
+    "decay": 0.5,
+    "warmup": 0.0,
+    "weight_decay": 0.0,
+    "patience": 3,
+    "budget": "10epochs",
+}
+SEGMENTS = {
+    "batch_size": 32,
+    "rate": 0.002,
+    "weight_decay": 0.01,
+    "budget": "3epochs",
+    "normalise": "instance",
+    "segment": 24,
+    "width": 64,
+}
+TRAINED_MODELS: dict[str, dict[str, Any]] = {
+    "dlinear": PUBLISHED,
+    "nlinear": PUBLISHED,
+    "gru": SEGMENTS | {"dropout": 0.2},
+    "transformer": SEGMENTS | {"dropout": 0.3},
+    "lstm": SEGMENTS | {"dropout": 0.2},
+    "linear-attention": SEGMENTS | {"dropout": 0.2},
+    "ttt-linear": SEGMENTS | {"dropout": 0.2},
+}
+CELLS = [
+    (name, horizon, lookback)
+    for name in ("ETTh1", "ETTh2")
+    for lookback in (336, 96)
+    for horizon in (96, 192, 336, 720)
+]
+
+
+def ett(only: str) -> None:
+    """All test windows, scaled by the training part: baselines in closed form, and models trained by gradient."""
+    for name, horizon, lookback in CELLS:
+        jobs: dict[str, Callable[[], Row]] = {}
+        for family in ROWS:
+            jobs[f"{name} {horizon} {lookback} {family} closed"] = lambda c=(name, horizon, lookback, family): closed(
+                *c
+            )
+        for family in TRAINED_MODELS:
+            jobs[f"{name} {horizon} {lookback} {family} trained"] = lambda c=(name, horizon, lookback, family): learned(
+                *c
+            )
+        for key, job in jobs.items():
+            if only in key:
+                words = key.split()
+                row = {"key": key, "data": name, "horizon": horizon, "lookback": lookback, "model": words[3], **job()}
+                print(key, row["mse"], row["mae"], flush=True)
+                kept = [old for old in earlier("series-ett") if old["key"] != key]
+                save_result("series-ett", [*kept, row], split=SPLIT, published=PUBLISHED, segments=SEGMENTS)
+
+
+def closed(name: str, horizon: int, lookback: int, family: str) -> Row:
+    table = read_series(str(data_folder() / "ett" / f"{name}.csv.gz"))
+    data = load_series(table, lookback=lookback, horizon=horizon, split=SPLIT)
+    begun = time.perf_counter()
+    model = fitted(family, data)
+    minutes = (time.perf_counter() - begun) / 60
+    count = sum(p.numel() for p in model.parameters())
+    return {"fit": "closed", "minutes": minutes, "parameters": count, "windows": len(data.test)} | roll(
+        predictor(model), data, "test"
+    )
+
+
+def learned(name: str, horizon: int, lookback: int, family: str) -> Row:
+    source = str(data_folder() / "ett" / f"{name}.csv.gz")
+    settings = dict(TRAINED_MODELS[family])
+    with tempfile.TemporaryDirectory() as folder:
+        shape = {"horizon": horizon, "lookback": lookback, "split": SPLIT, "evaluate_every": 257}
+        run = rc.train(source, task="forecast", model=family, out=f"{folder}/run", **shape, **settings)
+        seconds = [row["seconds"] for row in run.metrics() if "seconds" in row][-1]
+        data = run.dataset()
+        found = roll(predictor(run.model), data, "test")
+        count = sum(p.numel() for p in run.model.parameters())
+    return {"fit": "trained", "minutes": seconds / 60, "parameters": count, "windows": len(data.test)} | found
+
+
+# ---- the classic series -------------------------------------------------------------------------------
+
+CLASSICS: dict[str, dict[str, Any]] = {
+    "AirPassengers": {"horizon": 12, "lookback": 36, "model": "nlinear", "budget": "600steps", "rate": 0.003},
+    "sunspots": {
+        "horizon": 11,
+        "lookback": 22,
+        "season": 11,
+        "model": "linear",
+        "ahead": "free",
+        "order": 9,
+        "budget": "400steps",
+        "rate": 0.003,
+    },
+    "co2": {"horizon": 52, "lookback": 156, "model": "nlinear", "budget": "600steps", "rate": 0.003},
+}
+
+
+def classics(only: str) -> None:
+    """One command each; the test part with a rolling origin, beside the seasonal naive forecast."""
+    for name, settings in CLASSICS.items():
+        if only not in name:
+            continue
+        settings = settings | {"weight_decay": 0.0, "evaluate_every": 50}
+        source = str(data_folder() / "classic_ts" / f"{name}.csv")
+        with tempfile.TemporaryDirectory() as folder:
+            run = rc.train(source, task="forecast", out=f"{folder}/run", **settings)
+            scores = run.evaluate()
+        own = next(iter(scores.rows.values()))
+        words = " ".join(f"--{key} {value}" for key, value in settings.items())
+        row = {"data": name, **settings, **own, "interval": scores.details["coverage_interval"]}
+        row |= {"windows": scores.details["windows"], "naive_mase": scores.rows["(seasonal-naive)"]["mase"]}
+        row["typed"] = f"recollect train {name}.csv --task forecast {words}"
+        print(row, flush=True)
+        kept = [old for old in earlier("series-classics") if old["data"] != name]
+        save_result("series-classics", [*kept, row])
+
+
+# ---- parity -------------------------------------------------------------------------------------------
+
+
+def parity(only: str) -> None:
+    """The authors' modules with our weights, on drawn windows, in double precision."""
+    paths = {
+        "dlinear": ROOT / "peers/LTSF-Linear/models/DLinear.py",
+        "nlinear": ROOT / "peers/LTSF-Linear/models/NLinear.py",
+        "reversible norm": ROOT / "peers/RevIN/RevIN.py",
+    }
+    missing = [str(path.relative_to(ROOT)) for path in paths.values() if not path.exists()]
+    if missing:
+        print(f"parity: {', '.join(missing)} missing; clone cure-lab/LTSF-Linear and ts-kim/RevIN into peers/")
+        sys.exit(2)
+    torch.manual_seed(0)
+    x = torch.randn(8, 336, 7, dtype=torch.float64) * 3 + 5
+    rows = [{"model": name, "difference": difference_to(name, load(path), x)} for name, path in paths.items()]
+    for row in rows:
+        print(row)
+    save_result("series-parity", rows, windows=list(x.shape), dtype="float64")
+
+
+def load(path: Any) -> Any:
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@torch.no_grad()
+def difference_to(name: str, module: Any, x: Tensor) -> float:
+    if name == "reversible norm":
+        return norm_difference(module, x)
+    theirs = module.Model(SimpleNamespace(seq_len=336, pred_len=96, individual=False, enc_in=7)).double()
+    ours = rc.Forecaster(name, 7, lookback=336, horizon=96).double().eval()
+    if name == "dlinear":
+        ours.map.seasonal.load_state_dict(theirs.Linear_Seasonal.state_dict())
+        ours.map.trend.load_state_dict(theirs.Linear_Trend.state_dict())
+    else:
+        ours.map.linear.load_state_dict(theirs.Linear.state_dict())
+    return float((ours.forecast(x)[0][..., 0] - theirs(x)).abs().max())
+
+
+def norm_difference(module: Any, x: Tensor) -> float:
+    theirs = module.RevIN(7).double()
+    ours = rc.ReversibleNorm(7).double()
+    for mine, other in ((ours.gain, theirs.affine_weight), (ours.bias, theirs.affine_bias)):
+        mine.copy_(torch.rand(7) + 0.5)
+        other.copy_(mine)
+    normal, shift, scale = ours(x)
+    y = torch.randn(8, 96, 7, dtype=torch.float64)
+    there = (normal - theirs(x, "norm")).abs().max()
+    return float(max(there, (y * scale + shift - theirs(y, "denorm")).abs().max()))
+
+
+# ---- the cost of an update ----------------------------------------------------------------------------
+
+READ = (64, 256, 1024, 4096)
+STREAMED = ("linear", "rnn", "gru", "lstm", "linear-attention", "ttt-linear", "transformer")
+
+
+@torch.no_grad()
+def streaming(only: str) -> None:
+    """One new value in, the forecast of 24 steps out of the memory, after so many values were read."""
+    contenders = {}
+    for family in STREAMED:
+        torch.manual_seed(0)
+        model = rc.Forecaster(family, 1, lookback=64, horizon=24).eval()
+        for count in READ:
+            memory = model.forecast(torch.randn(1, count, 1))[1]
+            x = torch.randn(1, 1, 1)
+            contenders[family, count] = lambda m=model, x=x, memory=memory: m.forecast(x, memory)
+    times = interleave(contenders, rounds=40, warmup=3)
+    rows = []
+    for family, count in contenders:
+        middle, spread = summary(times[family, count])
+        rows.append({"model": family, "read": count, "seconds": middle, "spread": spread})
+    save_result("series-streaming", rows, horizon=24, width=64, threads=torch.get_num_threads())
+    draw(rows, ROOT / "docs" / "forecast-cost.svg")
+    for row in rows:
+        print(f"{row['model']:18}{row['read']:6}{1e6 * row['seconds']:10.0f} µs")
+
+
+TABLES = {"sine": sine, "ett": ett, "classics": classics, "parity": parity, "streaming": streaming}
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""Tables of numbers over time to windows to batches."""

@@ -1,0 +1,216 @@
+"""Series in three parts by time: scaled by what the training part knows, cut into windows.
+
+The rows of a part are those that are predicted; what is read may lie in the part before. Nothing of a later part is
+used for scaling, so nothing leaks.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from recollect.core.serialize import write_file
+from recollect.data.error import DataError
+from recollect.data.series.calendar_features import calendar_features, calendar_names
+from recollect.data.series.series_table import SeriesTable, TimeSeries, Values
+from recollect.data.series.time_stamps import Frequency
+from recollect.data.series.windows import Rows, Windows
+
+PARTS = ("train", "valid", "test")
+
+
+@dataclass(frozen=True)
+class SeriesFacts:
+    """What a run keeps of its data: channels, frequency, season, and each series' mean and deviation."""
+
+    channels: tuple[str, ...]
+    frequency: Frequency
+    season: int
+    calendar: bool
+    means: Mapping[str, Sequence[float]]  # by series, for each channel, over the training part
+    deviations: Mapping[str, Sequence[float]]
+    steps: Mapping[str, Sequence[float]]  # mean |x_t − x_{t−season}| in deviations: the denominator of MASE
+
+    def save(self, path: Path) -> None:
+        """Write it as JSON."""
+        write_file(path, json.dumps(asdict(self), ensure_ascii=False).encode())
+
+    @classmethod
+    def load(cls, path: Path) -> SeriesFacts:
+        """Read it back."""
+        saved: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        frequency = Frequency(**saved.pop("frequency"))
+        return cls(channels=tuple(saved.pop("channels")), frequency=frequency, **saved)
+
+    def with_scales(self, known: SeriesFacts, source: str) -> SeriesFacts:
+        """Return these facts with the scales of the series that are known; raise for other channels or steps."""
+        if known.channels != self.channels or known.frequency != self.frequency:
+            got = f"{', '.join(self.channels)}, a row each {self.frequency.name}"
+            trained = f"{', '.join(known.channels)}, a row each {known.frequency.name}"
+            raise DataError(f"{source}: got {got}; expected those that the run was trained on: {trained}")
+        return replace(
+            self,
+            means={name: known.means.get(name, own) for name, own in self.means.items()},
+            deviations={name: known.deviations.get(name, own) for name, own in self.deviations.items()},
+            steps={name: known.steps.get(name, own) for name, own in self.steps.items()},
+        )
+
+    def scale(self, name: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return a series' means and deviations (C,)."""
+        return np.array(self.means[name]), np.array(self.deviations[name])
+
+
+@dataclass(frozen=True)
+class SeriesData:
+    """Three parts of windows, and the facts that a run keeps."""
+
+    name: str
+    table: SeriesTable
+    facts: SeriesFacts
+    rows: Rows
+    train: Windows
+    valid: Windows
+    test: Windows
+
+    def scales(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Return means, deviations and the denominators of MASE, each (S, C)."""
+        tables = (self.facts.means, self.facts.deviations, self.facts.steps)
+        found = [torch.tensor([list(table[one.name]) for one in self.table.series]) for table in tables]
+        return found[0], found[1], found[2]
+
+
+def load_series(
+    table: SeriesTable,
+    known: SeriesFacts | None = None,
+    *,
+    lookback: int,
+    horizon: int,
+    split: str = "0.7,0.1,0.2",
+    season: int | None = None,
+    calendar: bool = False,
+) -> SeriesData:
+    """Split a table by time, fit the scales on the training part, and cut windows.
+
+    A series that is `known` keeps the scale that it has there.
+    """
+    season = season or table.frequency.season
+    if calendar and not calendar_names(table.frequency):
+        raise DataError(f"{table.source}: calendar: its time stamps are no dates; train without --set calendar=true")
+    borders = [_borders(len(one.stamps), split, table.source) for one in table.series]
+    trained = [one.values[: ends[1]] for one, ends in zip(table.series, borders, strict=True)]
+    facts = fit_facts(table, trained, season, calendar)
+    if known is not None:
+        facts = facts.with_scales(known, table.source)
+    rows = scaled_rows(table, facts)
+    parts = [_cut(table, rows, borders, number, lookback, horizon) for number in range(3)]
+    name = f"{Path(table.source).name.partition('.')[0]}-{table.digest[:16]}"
+    return SeriesData(name, table, facts, rows, *parts)
+
+
+def _borders(count: int, split: str, source: str) -> list[int]:
+    """Return the rows where train, valid and test begin, and where test ends, from shares or counts of rows."""
+    try:
+        sizes = [float(part) for part in split.split(",")]
+        is_share = sum(sizes) <= 1 + 1e-9
+        if len(sizes) != 3 or min(sizes) <= 0 or not (is_share or all(size.is_integer() for size in sizes)):
+            raise ValueError
+    except ValueError as error:
+        raise DataError(f"split: got {split!r}, expected three shares or numbers of rows, as in 0.7,0.1,0.2") from error
+    counts = [size * count if is_share else size for size in sizes]
+    ends = np.rint(np.cumsum(counts)).astype(int).tolist()
+    if ends[-1] > count:
+        raise DataError(f"{source}: split: got {split}, {ends[-1]} rows, but there are {count}; take fewer")
+    return [0, *ends]
+
+
+def fit_facts(table: SeriesTable, trained: Sequence[Values], season: int, calendar: bool) -> SeriesFacts:
+    """Return the facts of series, from the rows that may be known."""
+    means, deviations, steps = {}, {}, {}
+    for one, values in zip(table.series, trained, strict=True):
+        for channel, column in zip(table.channels, values.T, strict=True):
+            _check_column(table, one, channel, column)
+        means[one.name] = np.nanmean(values, axis=0).tolist()
+        deviations[one.name] = np.nanstd(values, axis=0).tolist()
+        scaled = (values - means[one.name]) / deviations[one.name]
+        steps[one.name] = _mean_steps(scaled, season)
+    return SeriesFacts(table.channels, table.frequency, season, calendar, means, deviations, steps)
+
+
+def _check_column(table: SeriesTable, one: TimeSeries, channel: str, column: Values) -> None:
+    where = f"{table.source}: column {channel!r}" + (f" of series {one.name!r}" if one.name else "")
+    seen = column[~np.isnan(column)]
+    if len(seen) < 2:
+        raise DataError(f"{where}: {len(seen)} values in the training part, expected at least 2; leave it out")
+    if np.ptp(seen) == 0:
+        last = table.frequency.text(int(one.stamps[len(column) - 1]))
+        first = table.frequency.text(int(one.stamps[0]))
+        raise DataError(
+            f"{where}: constant at {seen[0]:g} in the training part, {first} to {last} (rows 2 to {len(column) + 1}): "
+            "there is nothing to learn; leave it out with --set target=NAME"
+        )
+
+
+def _mean_steps(scaled: Values, season: int) -> list[float]:
+    """Return mean |x_t − x_{t−season}| of each channel; at season 1 where the part is too short or never changes so."""
+    lag = season if len(scaled) > season else 1
+    distances = np.abs(scaled[lag:] - scaled[:-lag])
+    known = np.where(np.isnan(distances), 0.0, distances).sum(0) / np.maximum((~np.isnan(distances)).sum(0), 1)
+    return np.where(known > 0, known, 1.0).tolist()
+
+
+def scaled_rows(table: SeriesTable, facts: SeriesFacts) -> Rows:
+    """Return the rows of all series, scaled and filled."""
+    values, seen, marks, numbers = [], [], [], []
+    for number, one in enumerate(table.series):
+        mean, deviation = facts.scale(one.name)
+        values.append(_filled((one.values - mean) / deviation))
+        seen.append(~np.isnan(one.values))
+        numbers.append(np.full(len(one.stamps), number))
+        if facts.calendar:
+            marks.append(calendar_features(one.stamps, table.frequency))
+    observed = np.concatenate(seen)
+    return Rows(
+        values=torch.from_numpy(np.concatenate(values).astype(np.float32)),
+        observed=None if observed.all() else torch.from_numpy(observed),
+        calendar=torch.from_numpy(np.concatenate(marks)) if marks else None,
+        series=torch.from_numpy(np.concatenate(numbers)),
+    )
+
+
+def _filled(values: Values) -> Values:
+    """Return each missing value as the last one before it, 0 (the mean) before the first."""
+    last = np.where(np.isnan(values), 0, np.arange(len(values))[:, None])
+    found = np.take_along_axis(values, np.maximum.accumulate(last, axis=0), axis=0)
+    return np.where(np.isnan(found), 0.0, found)
+
+
+def _cut(
+    table: SeriesTable, rows: Rows, borders: Sequence[Sequence[int]], part: int, lookback: int, horizon: int
+) -> Windows:
+    """Return the windows whose predicted rows all lie in one part and have a value to compare with."""
+    starts, offset = [], 0
+    for one, ends in zip(table.series, borders, strict=True):
+        begin, end = ends[part], ends[part + 1]
+        first = np.arange(max(begin - lookback, 0), end - horizon - lookback + 1)
+        is_known = ~np.isnan(one.values)
+        known = np.concatenate([[0], is_known.any(1).cumsum()])
+        has_target = known[first + lookback + horizon] > known[first + lookback]
+        starts.append(offset + first[has_target])
+        offset += len(one.stamps)
+    found = np.concatenate(starts)
+    if not len(found):
+        longest = max(ends[part + 1] - ends[part] for ends in borders)
+        needed = horizon + (lookback if part == 0 else 0)
+        raise DataError(
+            f"{table.source}: horizon {horizon} and lookback {lookback} need {needed} rows of values in the "
+            f"{PARTS[part]} part, which has {longest}; shorten them (--set horizon={max(longest // 4, 1)}), change "
+            "--set split=0.7,0.1,0.2, or give more data"
+        )
+    return Windows(rows, found, lookback, horizon)

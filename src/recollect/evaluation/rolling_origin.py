@@ -1,0 +1,115 @@
+"""Evaluation with a rolling origin: a forecast from every window of a part, the last incomplete batch included."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from recollect.data.series.series_data import SeriesData
+from recollect.data.series.windows import WindowBatch
+from recollect.evaluation import forecast_metrics as metrics
+from recollect.models import forecast_outputs as outputs
+from recollect.models.forecast_outputs import LEVELS
+from recollect.models.forecasting import Forecaster
+
+BATCH = 256  # windows
+LOW, HIGH = 0, len(LEVELS) - 1  # of the 80 % interval: 10 % and 90 %
+
+Predict = Callable[[WindowBatch], tuple[Tensor, Tensor]]  # points (B, H, C) and quantiles (B, H, C, 9)
+
+
+@dataclass
+class ForecastTally:
+    """Sums of all measures over values that are known, in double precision."""
+
+    scales: tuple[Tensor, Tensor, Tensor]  # means, deviations and MASE's denominators (S, C)
+    sums: dict[str, float] = field(default_factory=dict)
+    count: int = 0
+
+    def add(self, batch: WindowBatch, point: Tensor, quantiles: Tensor) -> None:
+        """Add the forecasts of a batch."""
+        mean, deviation, steps = (table.to(point.device)[batch.series][:, None] for table in self.scales)  # (B, 1, C)
+        y = batch.y
+        absolute = metrics.absolute_error(y, point)
+        found = {
+            "mse": metrics.squared_error(y, point),
+            "mae": absolute,
+            "mase": absolute / steps,
+            "smape": metrics.symmetric_error(y * deviation + mean, point * deviation + mean),
+            "crps": metrics.ranked_probability(y, quantiles, LEVELS),
+            "coverage": metrics.is_covered(y, quantiles[..., LOW], quantiles[..., HIGH]),
+        }
+        for name, values in found.items():
+            known = values if batch.known is None else values.masked_fill(~batch.known, 0.0)
+            self.sums[name] = self.sums.get(name, 0.0) + float(known.double().sum())
+        self.count += batch.count
+
+    def scores(self) -> dict[str, float]:
+        """Return the mean of each measure."""
+        return {name: total / max(self.count, 1) for name, total in self.sums.items()}
+
+
+@torch.no_grad()
+def roll(predict: Predict, data: SeriesData, split: str, limit: int | None = None) -> dict[str, float]:
+    """Return the measures over all windows of a part, or the first `limit`."""
+    tally = ForecastTally(data.scales())
+    for batch in getattr(data, split).in_order(BATCH, limit):
+        tally.add(batch, *predict(batch))
+    return tally.scores()
+
+
+def predictor(model: Forecaster) -> Predict:
+    """Return a model in eval mode as a function of batches; its quantiles are those of its calibration."""
+    kind = model.config.kind
+    device = model.offsets.device
+
+    def predict(batch: WindowBatch) -> tuple[Tensor, Tensor]:
+        raw = forecast_batch(model, batch, device)
+        unit = outputs.unit_of(kind, raw, batch.x.to(device))
+        return outputs.point(kind, raw).cpu(), outputs.quantiles(kind, raw, model.offsets, unit).cpu()
+
+    return predict
+
+
+def forecast_batch(model: Forecaster, batch: WindowBatch, device: torch.device) -> Tensor:
+    """Return the raw outputs (B, H, C, Q) of a batch, computed on a device."""
+    observed = None if batch.observed is None else batch.observed.to(device)
+    calendar = None if batch.calendar is None else batch.calendar.to(device)
+    return model.forecast(batch.x.to(device), observed=observed, calendar=calendar)[0]
+
+
+@torch.no_grad()
+def calibrate(model: Forecaster, data: SeriesData, limit: int | None = None) -> None:
+    """Set the offsets that the quantiles need to hold on the validation part, for each step ahead and channel.
+
+    The offset at level q is the q-quantile of y − ẑ_q over the windows, counted in `unit_of` (Romano et al. 2019,
+    conformalised quantile regression, one-sided at each level). With few windows neighbouring steps are pooled.
+    """
+    kind = model.config.kind
+    device = model.offsets.device
+    errors = []
+    for batch in data.valid.in_order(BATCH, limit):
+        raw = forecast_batch(model, batch, device)
+        unit = outputs.unit_of(kind, raw, batch.x.to(device))
+        scaled = (batch.y.to(device)[..., None] - outputs.quantiles(kind, raw)) / unit  # (B, H, C, 9)
+        known = batch.known
+        errors.append(scaled if known is None else scaled.masked_fill(~known.to(device)[..., None], torch.nan))
+    model.offsets.copy_(level_quantiles(torch.cat(errors)))
+
+
+FEW = 100  # values that a quantile of errors needs
+
+
+def level_quantiles(errors: Tensor) -> Tensor:
+    """Return the q-quantile of errors (N, H, C, 9) at each level q, (H, C, 9); steps are pooled where N is small."""
+    count, horizon = errors.shape[:2]
+    reach = 0 if count >= FEW else -(-FEW // max(count, 1))  # neighbours on each side
+    found = torch.zeros_like(errors[0])
+    for step in range(horizon):
+        near = errors[:, max(step - reach, 0) : step + reach + 1].flatten(0, 1)  # (n, C, 9)
+        for number, level in enumerate(LEVELS):
+            found[step, :, number] = torch.nanquantile(near[..., number], level, dim=0)
+    return found.nan_to_num(0.0)

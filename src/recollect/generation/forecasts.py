@@ -1,0 +1,137 @@
+"""Forecasts after the end of series, in the units of the data: as rows of a table, as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from recollect.core.task import Answer, Prediction
+from recollect.data.error import DataError
+from recollect.data.series.calendar_features import calendar_features
+from recollect.data.series.series_data import SeriesFacts, fit_facts, scaled_rows
+from recollect.data.series.series_table import SeriesTable, TimeSeries
+from recollect.data.series.time_stamps import Frequency, Instants
+from recollect.models import forecast_outputs as outputs
+from recollect.models.forecast_outputs import LEVELS
+from recollect.models.forecasting import Forecaster
+
+LOW, HIGH = LEVELS.index(0.1), LEVELS.index(0.9)  # of the 80 % interval
+
+
+@dataclass(frozen=True)
+class Forecast(Prediction):
+    """The forecast of one series: points (H, C) and quantiles (H, C, 9) at stamps (H,), after the history it read.
+
+    >>> run = rc.train("seasons", model="seasonal-naive", out=(folder := __import__("tempfile").mkdtemp() + "/run"))
+    >>> forecast = run.predict("seasons")[0]
+    >>> forecast.point.shape, forecast.rows()[0]["time"]
+    ((24, 1), '2020-01')
+    """
+
+    channels: tuple[str, ...] = ()
+    frequency: Frequency = field(default=Frequency("steps", 1))
+    history: TimeSeries = field(default=TimeSeries("", np.zeros(0, np.int64), np.zeros((0, 0))))
+    stamps: Instants = field(default_factory=lambda: np.zeros(0, np.int64))
+    point: NDArray[np.float64] = field(default_factory=lambda: np.zeros((0, 0)))
+    quantiles: NDArray[np.float64] = field(default_factory=lambda: np.zeros((0, 0, 0)))
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return a row for each step and channel: time, value, and the ends of the 80 % interval."""
+        return [
+            {
+                **({"series": self.source} if self.source else {}),
+                "time": self.frequency.text(int(stamp)),
+                "channel": channel,
+                "forecast": float(self.point[step, number]),
+                "low_80": float(self.quantiles[step, number, LOW]),
+                "high_80": float(self.quantiles[step, number, HIGH]),
+            }
+            for step, stamp in enumerate(self.stamps)
+            for number, channel in enumerate(self.channels)
+        ]
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it as plain data, with every quantile."""
+        rows = self.rows()
+        for row, values in zip(rows, self.quantiles.reshape(len(rows), -1).tolist(), strict=True):
+            row["quantiles"] = {f"{level:g}": value for level, value in zip(LEVELS, values, strict=True)}
+        return {"series": self.source, "steps": rows}
+
+
+def forecast_after(model: Forecaster, facts: SeriesFacts, table: SeriesTable) -> Iterator[Forecast]:
+    """Yield the forecast of each series after its last row; the first one's text begins with the names of columns."""
+    own = fit_facts(table, [one.values for one in table.series], facts.season, facts.calendar)
+    scales = own.with_scales(facts, table.source)
+    for one in table.series:
+        _check_length(one, model, table)
+    return _forecasts(model, scales, table)
+
+
+def _check_length(one: TimeSeries, model: Forecaster, table: SeriesTable) -> None:
+    lookback = model.config.lookback
+    if len(one.stamps) < lookback and not model.config.masked:
+        name = f"series {one.name!r}" if one.name else "the series"
+        raise DataError(
+            f"{table.source}: {name} has {len(one.stamps)} rows, the model reads {lookback}; give more of its history"
+        )
+
+
+@torch.no_grad()
+def _forecasts(model: Forecaster, scales: SeriesFacts, table: SeriesTable) -> Iterator[Forecast]:
+    rows = scaled_rows(table, scales)
+    device = model.offsets.device
+    for number, one in enumerate(table.series):
+        mine = rows.series == number
+        values = _last(rows.values[mine], model.config.lookback)[None].to(device)
+        observed = None if rows.observed is None else _last(rows.observed[mine], model.config.lookback)[None].to(device)
+        ahead = table.frequency.after(int(one.stamps[-1]), model.config.horizon)
+        marks = None
+        if scales.calendar:
+            all_stamps = np.concatenate([one.stamps[-model.config.lookback :], ahead])
+            marks = torch.from_numpy(calendar_features(all_stamps, table.frequency))[None].to(device)
+        raw, _ = model.forecast(values, observed=observed, calendar=marks)
+        yield in_units(model, raw, values, scales, one, ahead, is_first=number == 0)
+
+
+def _last(rows: Tensor, count: int) -> Tensor:
+    """Return the last rows; a series that is too short begins with zeros, which `observed` tells apart."""
+    missing = count - len(rows)
+    return rows[-count:] if missing <= 0 else torch.cat([torch.zeros_like(rows[:1]).expand(missing, -1), rows])
+
+
+def in_units(
+    model: Forecaster,
+    raw: Tensor,
+    window: Tensor,
+    scales: SeriesFacts,
+    one: TimeSeries,
+    stamps: Instants,
+    *,
+    is_first: bool,
+) -> Forecast:
+    """Return the raw outputs (1, H, C, Q) of a series in the units of the data, as a table."""
+    kind = model.config.kind
+    mean, deviation = scales.scale(one.name)
+    point = outputs.point(kind, raw)[0].double().cpu().numpy() * deviation + mean
+    unit = outputs.unit_of(kind, raw, window)
+    found = outputs.quantiles(kind, raw, model.offsets, unit)[0].double().cpu().numpy()
+    quantiles = found * deviation[:, None] + mean[:, None]
+    made = Forecast(one.name, [], scales.channels, scales.frequency, one, stamps, point, quantiles)
+    return replace(made, targets=[Answer(as_csv(made.rows(), with_header=is_first), 0.0, 0.0)])
+
+
+def as_csv(rows: Sequence[dict[str, Any]], *, with_header: bool) -> str:
+    """Return rows as lines of a .csv, numbers with six digits."""
+    head = [",".join(rows[0])] if with_header else []
+    lines = [",".join(f"{v:.6g}" if isinstance(v, float) else _cell(str(v)) for v in row.values()) for row in rows]
+    return "\n".join([*head, *lines])
+
+
+def _cell(text: str) -> str:
+    return '"' + text.replace('"', '""') + '"' if any(mark in text for mark in ',"\n') else text

@@ -1,0 +1,233 @@
+"""Forecasting: the next values of a series, or of many channels and series, from those before."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from recollect.core.memory import Memory
+from recollect.core.settings import CheckedSettings, setting
+from recollect.core.task import About, Assets, Baseline, Batches, Loss, Scores
+from recollect.core.types import JsonMapping, JsonObject
+from recollect.data.series.series_data import SeriesData, SeriesFacts, load_series
+from recollect.data.series.series_table import GAPS, SeriesTable, read_series
+from recollect.data.series.windows import WindowBatch, WindowBatches
+from recollect.data.synthetic.series_generators import generate_series, is_generated_series
+from recollect.evaluation.forecast_metrics import FORECAST_MEASURES, binomial_interval
+from recollect.evaluation.linear_forecasts import baseline_rows
+from recollect.evaluation.rolling_origin import calibrate, predictor, roll
+from recollect.generation.forecasts import Forecast, forecast_after
+from recollect.models import forecast_outputs as outputs
+from recollect.models.forecasting import FORECASTERS, KINDS, ForecastConfig, Forecaster, forecast_settings
+from recollect.models.language import BLOCKS
+from recollect.views.forecast_plot import forecast_page, forecast_svg
+
+SIZES = {"tiny": (64, 1), "small": (128, 2), "base": (256, 3)}  # width, and layers of a recurrent model
+SHOWN = 6  # values in a line of a sample
+
+
+@dataclass(frozen=True)
+class ForecastOptions(CheckedSettings):
+    """Settings of a forecasting run."""
+
+    target: str | None = setting(None, help="the columns to forecast, commas between; by default all numbers")
+    horizon: int = setting(24, least=1, help="steps to forecast")
+    lookback: int = setting(96, least=1, help="steps that a forecast reads")
+    time: str | None = setting(None, help="the column of time stamps; by default found by its name or its dates")
+    series: str | None = setting(None, help="the column that tells many series in one file apart")
+    split: str = setting("0.7,0.1,0.2", help="train, valid and test by time: shares or numbers of rows")
+    gaps: str = setting("refuse", choices=GAPS, help="missing rows: refuse them, or read them as missing values")
+    season: int | None = setting(None, least=1, help="steps of a season; by default that of the frequency")
+    calendar: bool = setting(False, help="also read hour, weekday and day of the year")
+    ahead: str = setting("direct", choices=("direct", "free"), help="all steps at once, or one, fed back")
+    output: str = setting("point", choices=KINDS, help="what is predicted of a value; intervals are calibrated for all")
+    batch_size: int = setting(32, least=1, help="windows in a batch")
+
+
+class ForecastTask:
+    """Predict the values after a window of a series."""
+
+    name: ClassVar[str] = "forecast"
+    Options: ClassVar[type] = ForecastOptions
+    families: ClassVar[tuple[str, ...]] = FORECASTERS
+    Config: ClassVar[type] = ForecastConfig
+    default_model: ClassVar[str] = "gru"
+    takes_layers: ClassVar[bool] = True
+    shows_names: ClassVar[bool] = False  # a forecast is a table that names its series
+
+    def __init__(self, options: ForecastOptions | None = None) -> None:
+        self.options = options or ForecastOptions()
+
+    def open(self, source: str) -> SeriesData:
+        """Read the series of a table, or generate a built-in one, and split them by time."""
+        return self._parts(self._table(source), None)
+
+    def _table(self, source: str) -> SeriesTable:
+        if is_generated_series(source):
+            return generate_series(source)
+        names = ("target", "time", "series", "gaps")
+        return read_series(source, **{name: getattr(self.options, name) for name in names})
+
+    def _parts(self, table: SeriesTable, facts: SeriesFacts | None) -> SeriesData:
+        names = ("lookback", "horizon", "split", "season", "calendar")
+        return load_series(table, facts, **{name: getattr(self.options, name) for name in names})
+
+    def reopen(self, name: str) -> None:
+        """Return None: nothing is cached, and the table is read again."""
+        return
+
+    def read(self, source: str, assets: Assets) -> SeriesData:
+        """Read other series and split them as the run's were; a series that the run knows has the run's scale."""
+        return self._parts(self._table(source), assets["series"])
+
+    @staticmethod
+    def settings(family: str) -> tuple[str, ...]:
+        """Return the names of the model settings that a family uses."""
+        return forecast_settings(family)
+
+    def config(self, family: str, size: str, dataset: SeriesData, settings: JsonMapping) -> ForecastConfig:
+        """Return a family's config; the size decides width and layers, blocks have one layer more."""
+        width, layers = SIZES[size]
+        chosen = {"width": width, "layers": layers + (family in BLOCKS)} | dict(settings)
+        names = ("lookback", "horizon", "ahead", "output")
+        shared: dict[str, Any] = {name: getattr(self.options, name) for name in names}
+        rows = dataset.rows
+        marks = 0 if rows.calendar is None else rows.calendar.shape[1]
+        shared |= {"season": dataset.facts.season, "masked": rows.observed is not None, "marks": marks}
+        return ForecastConfig(family, rows.values.shape[1], **shared, **chosen)
+
+    def build(self, config: JsonMapping) -> Forecaster:
+        """Return a model with new weights."""
+        return Forecaster(ForecastConfig(**config))
+
+    def assets(self, dataset: SeriesData) -> Assets:
+        """Return channels, frequency and scales."""
+        return {"series": dataset.facts}
+
+    def load_assets(self, folder: Path) -> Assets:
+        """Read them back."""
+        return {"series": SeriesFacts.load(folder / "series.json")}
+
+    def batches(self, dataset: SeriesData, model: Forecaster, seed: int) -> Batches:
+        """Return batches of windows of the training part, in random order."""
+        return WindowBatches(dataset.train, self.options.batch_size, seed)
+
+    def fit(self, model: Forecaster, dataset: SeriesData, limit: int | None = None) -> int:
+        """Return the number of windows: naive forecasts have nothing to fit."""
+        return min(len(dataset.train), limit or len(dataset.train))
+
+    def loss(self, model: Forecaster, batch: WindowBatch, memory: Memory | None) -> Loss:
+        """Return the loss of a batch: of the steps ahead, or (ahead=free) of the next value after every step."""
+        kind = model.config.kind
+        if model.config.ahead == "free":
+            return _one_step_loss(model, batch)
+        raw, _ = model.forecast(batch.x, observed=batch.observed, calendar=batch.calendar)
+        return _summed(outputs.loss(kind, raw, batch.y), batch.known)
+
+    def measure(self, model: Forecaster, dataset: SeriesData, split: str, limit: int | None = None) -> Scores:
+        """Return the error over all windows of a part; the validation part also calibrates the model's intervals."""
+        was_training = model.training
+        model.eval()
+        if split == "valid":
+            calibrate(model, dataset, limit)
+        found = roll(predictor(model), dataset, split, limit)
+        model.train(was_training)
+        decisive = "mse" if model.config.kind == "point" else "crps"
+        return Scores({decisive: FORECAST_MEASURES[decisive]}, {"rolling origin": {decisive: found[decisive]}})
+
+    def evaluate(self, model: Forecaster, dataset: SeriesData, assets: Assets, steps: int | None = None) -> Scores:
+        """Return every measure over all windows of the test part, and those of the baselines."""
+        own = roll(predictor(model.eval()), dataset, "test", steps)
+        rows = {model.config.family.rpartition(":")[2]: own} | {
+            f"({name})": row for name, row in baseline_rows(dataset).items()
+        }
+        values = sum(batch.count for batch in dataset.test.in_order(1024, steps))
+        low, high = binomial_interval(own["coverage"], values / dataset.test.horizon)
+        details: JsonObject = {"windows": min(len(dataset.test), steps or len(dataset.test)), "values": values}
+        note = "coverage of the model: 95 % binomial interval {:.3f} to {:.3f}, counting windows as independent"
+        details |= {"coverage_interval": [low, high], "signatures": [note.format(low, high)]}
+        return Scores(FORECAST_MEASURES, rows, details)
+
+    def predict(self, model: Forecaster, assets: Assets, inputs: str) -> Iterator[Forecast]:
+        """Return the forecast after the last row of each series of a table."""
+        return forecast_after(model, assets["series"], self._table(inputs))
+
+    def plot(self, predictions: Sequence[Forecast], title: str, *, is_page: bool) -> str:
+        """Return a drawing of forecasts with their intervals: a page, or one SVG."""
+        return forecast_page(predictions, title) if is_page else forecast_svg(predictions, title)
+
+    def baselines(self, dataset: SeriesData) -> list[Baseline]:
+        """Return the errors of naive forecasts and of linear maps fitted in closed form."""
+        return [Baseline(name, row["mse"]) for name, row in baseline_rows(dataset).items()]
+
+    def sample(self, model: Forecaster, dataset: SeriesData) -> tuple[str, str]:
+        """Return the source, and of the first window of the validation part the last values and their forecast."""
+        batch = dataset.valid.gather(np.zeros(1, dtype=np.int64))
+        was_training = model.training
+        point, _ = predictor(model.eval())(batch)
+        model.train(was_training)
+        mean, deviation = dataset.facts.scale(dataset.table.series[int(batch.series[0])].name)
+        before = (batch.x[0, -SHOWN:, 0] * deviation[0] + mean[0]).tolist()
+        after = (point[0, :SHOWN, 0] * deviation[0] + mean[0]).tolist()
+        lines = [" ".join(f"{value:.4g}" for value in values) for values in (before, after)]
+        return dataset.table.source, ": " + " → ".join(lines)
+
+    def about(self, dataset: SeriesData, model: Forecaster) -> About:
+        """Return the contents of the model card."""
+        channels = len(dataset.table.channels)
+        series = len(dataset.table.series)
+        frequency = dataset.facts.frequency.name
+        return About(
+            noun={"en": "A forecaster", "zh": "时间序列预测模型"},
+            symbols=frequency,
+            vocabulary=channels,
+            parts=(len(dataset.train), len(dataset.valid), len(dataset.test)),
+            unit={"en": "windows", "zh": "个窗口"},
+            memory={dataset.train.lookback: _bytes(model, dataset.train.lookback)},
+            use="predict",
+            data={
+                "en": f"{series} series of {channels} channel{'s' if channels > 1 else ''}, one row a {frequency}",
+                "zh": f"{series} 条序列，{channels} 个通道，频率 {frequency}",
+            },
+        )
+
+
+def _one_step_loss(model: Forecaster, batch: WindowBatch) -> Loss:
+    """Return the loss of the next value after every step of the window and its horizon.
+
+    A family of windows begins where its window is full: before, it would learn from zeros that never were values.
+    """
+    values = torch.cat([batch.x, batch.y], dim=1)  # (B, L + H, C)
+    observed = None
+    if batch.observed is not None and batch.known is not None:
+        observed = torch.cat([batch.observed, batch.known], dim=1)
+    x = model.inputs(values, observed, batch.calendar)[:, :-1]
+    raw = model(x)[0].unflatten(2, (-1, model.numbers))  # (B, L + H − 1, C, Q)
+    first = min(model.config.reach, x.shape[1]) - 1 if model.config.is_window else 0
+    known = None if observed is None else observed[:, first + 1 :]
+    return _summed(outputs.loss(model.config.kind, raw[:, first:], values[:, first + 1 :]), known)
+
+
+def _summed(losses: Tensor, known: Tensor | None) -> Loss:
+    if known is None:
+        return Loss(losses.sum(), losses.numel())
+    return Loss(losses.masked_fill(~known, 0.0).sum(), known.sum().clamp(min=1))
+
+
+@torch.no_grad()
+def _bytes(model: Forecaster, lookback: int) -> int:
+    """Return the bytes of one row's memory after a window; those of the window where it must be read whole."""
+    assert model.width is not None
+    x = torch.zeros(1, lookback, model.width, device=model.offsets.device)
+    if not model.streams:
+        return x.nbytes
+    was_training = model.training
+    after: int = model.eval()(x)[1].nbytes
+    model.train(was_training)
+    return after

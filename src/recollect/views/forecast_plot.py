@@ -1,0 +1,165 @@
+"""Forecasts as pictures: what was observed, the forecast, its intervals, and what came after where that is known.
+
+One SVG without scripts, a panel for each channel of each series; a page is the same SVG in an HTML file.
+"""
+
+from __future__ import annotations
+
+import html
+import math
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recollect.generation.forecasts import Forecast
+
+COLOURS = {  # of a light page: a picture that stands alone cannot ask the page's style
+    "paper": "#fcfbf8",
+    "ink": "#1f2328",
+    "soft": "#5f6670",
+    "grid": "#e6e3dc",
+    "series-2": "#0072b2",
+}
+FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'PingFang SC', 'Noto Sans CJK SC', sans-serif"
+WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 760, 250, 64, 16, 34, 34
+HEAD = 34  # above the panels
+HISTORIES = 3  # horizons of history that are drawn
+MOST = 12  # panels
+LEGEND = (("observed", "观测值", "ink"), ("forecast", "预测", "series-2"), ("80 % interval", "80 % 区间", "series-2"))
+
+Curve: TypeAlias = NDArray[np.float64]
+Axis: TypeAlias = Callable[[float], float]  # from a value to its place
+
+
+def forecast_svg(forecasts: Sequence[Forecast], title: str, actual: Sequence[Curve] = ()) -> str:
+    """Return an SVG of forecasts; `actual` (H, C) of each are the values that came after, where they are known."""
+    panels = [(i, number) for i, one in enumerate(forecasts) for number in range(len(one.channels))][:MOST]
+    height = HEAD + HEIGHT * len(panels)
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}" '
+        f'font-family="{html.escape(FONT)}" font-size="12" role="img" aria-label="{html.escape(title)}">',
+        f'<rect width="{WIDTH}" height="{height}" fill="{COLOURS["paper"]}"/>',
+        f'<text x="{LEFT}" y="22" font-size="14" fill="{COLOURS["ink"]}">{html.escape(title)}</text>',
+        *_legend(),
+    ]
+    for place, (i, number) in enumerate(panels):
+        after = actual[i][:, number] if actual else None
+        parts.append(f'<g transform="translate(0 {HEAD + HEIGHT * place})">')
+        parts += _panel(forecasts[i], number, after)
+        parts.append("</g>")
+    return "\n".join([*parts, "</svg>"])
+
+
+def forecast_page(forecasts: Sequence[Forecast], title: str) -> str:
+    """Return an HTML page of forecasts, without scripts and without any request to the network."""
+    style = (
+        f"body{{margin:2rem auto;max-width:{WIDTH}px;background:{COLOURS['paper']}}}svg{{max-width:100%;height:auto}}"
+    )
+    left_out = sum(len(one.channels) for one in forecasts) - MOST
+    note = f"<p>{left_out} more are not drawn. 另有 {left_out} 幅未画出。</p>" if left_out > 0 else ""
+    head = f'<meta charset="utf-8"><title>{html.escape(title)}</title><style>{style}</style>'
+    body = forecast_svg(forecasts, title) + note
+    return f'<!doctype html><html lang="en"><head>{head}</head><body>{body}</body></html>\n'
+
+
+def _legend() -> list[str]:
+    parts = []
+    for place, (english, chinese, colour) in enumerate(LEGEND):
+        x = WIDTH - RIGHT - 150 * (len(LEGEND) - place)
+        opacity = 0.25 if place == 2 else 1
+        thick = 10 if place == 2 else 2
+        parts.append(
+            f'<line x1="{x}" x2="{x + 18}" y1="18" y2="18" stroke="{COLOURS[colour]}" stroke-width="{thick}" '
+            f'opacity="{opacity}"/><text x="{x + 24}" y="22" fill="{COLOURS["soft"]}">{english} {chinese}</text>'
+        )
+    return parts
+
+
+def _panel(forecast: Forecast, number: int, actual: Curve | None) -> list[str]:
+    """Return one channel's panel: axes, bands, curves, and the line where the forecast begins."""
+    horizon = len(forecast.stamps)
+    seen = forecast.history.values[-HISTORIES * horizon :, number]
+    past = forecast.history.stamps[-len(seen) :]
+    point = forecast.point[:, number]
+    bands = forecast.quantiles[:, number]  # (H, 9)
+    after = np.full(horizon, np.nan) if actual is None else actual
+    ticks = _ticks(np.concatenate([seen, point, bands[:, 0], bands[:, -1], after]))
+    steps = len(seen) + horizon
+
+    def x(step: float) -> float:
+        return LEFT + (WIDTH - LEFT - RIGHT) * step / max(steps - 1, 1)
+
+    def y(value: float) -> float:
+        return TOP + (HEIGHT - TOP - BOTTOM) * (ticks[-1] - value) / (ticks[-1] - ticks[0])
+
+    first = len(seen)
+    name = f"{forecast.source}: {forecast.channels[number]}" if forecast.source else forecast.channels[number]
+    parts = [f'<text x="{LEFT}" y="{TOP - 12}" fill="{COLOURS["ink"]}">{html.escape(name)}</text>']
+    parts += _grid(ticks, y)
+    stamps = [*past.tolist(), *forecast.stamps.tolist()]
+    parts += _dates([forecast.frequency.text(stamp) for stamp in stamps], x)
+    for low, high, opacity in ((0, -1, 0.22), (2, -3, 0.3)):
+        border = [(x(first + h), y(bands[h, high])) for h in range(horizon)]
+        border += [(x(first + h), y(bands[h, low])) for h in reversed(range(horizon))]
+        parts.append(f'<polygon points="{_points(border)}" fill="{COLOURS["series-2"]}" opacity="{opacity}"/>')
+    parts += _curve([(x(i), y(v)) for i, v in enumerate(seen)], "ink")
+    parts += _curve([(x(first + h), y(v)) for h, v in enumerate(after)], "ink")
+    parts += _curve([(x(first + h), y(v)) for h, v in enumerate(point)], "series-2")
+    origin = x(first - 0.5)
+    end = HEIGHT - BOTTOM
+    return [
+        *parts,
+        f'<line x1="{origin:.1f}" x2="{origin:.1f}" y1="{TOP}" y2="{end}" stroke="{COLOURS["soft"]}" '
+        'stroke-dasharray="3 3"/>',
+    ]
+
+
+def _grid(ticks: Sequence[float], y: Axis) -> list[str]:
+    parts = []
+    for tick in ticks:
+        parts.append(
+            f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y(tick):.1f}" y2="{y(tick):.1f}" stroke="{COLOURS["grid"]}"/>'
+            f'<text x="{LEFT - 8}" y="{y(tick) + 4:.1f}" text-anchor="end" fill="{COLOURS["soft"]}">{tick:g}</text>'
+        )
+    return parts
+
+
+def _dates(texts: Sequence[str], x: Axis) -> list[str]:
+    places = np.linspace(0, len(texts) - 1, min(5, len(texts))).round().astype(int)
+    anchors = ["start", *["middle"] * (len(places) - 2), "end"] if len(places) > 1 else ["start"]
+    return [
+        f'<text x="{x(i):.1f}" y="{HEIGHT - BOTTOM + 18}" text-anchor="{anchor}" fill="{COLOURS["soft"]}">'
+        f"{texts[i]}</text>"
+        for i, anchor in zip(places, anchors, strict=True)
+    ]
+
+
+def _curve(points: Sequence[tuple[float, float]], colour: str) -> list[str]:
+    """Return a line, interrupted where a value is missing."""
+    runs: list[list[tuple[float, float]]] = [[]]
+    for point in points:
+        if math.isnan(point[1]):
+            runs.append([])
+        else:
+            runs[-1].append(point)
+    return [
+        f'<polyline points="{_points(run)}" fill="none" stroke="{COLOURS[colour]}" stroke-width="1.6"/>'
+        for run in runs
+        if run
+    ]
+
+
+def _points(points: Sequence[tuple[float, float]]) -> str:
+    return " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
+
+
+def _ticks(values: Curve) -> list[float]:
+    """Return about five round numbers that enclose all values."""
+    low, high = float(np.nanmin(values)), float(np.nanmax(values))
+    rough = max(high - low, 1e-9) / 4
+    power = 10 ** math.floor(math.log10(rough))
+    step = next(power * factor for factor in (1, 2, 2.5, 5, 10) if power * factor >= rough)
+    first, last = math.floor(low / step), math.ceil(high / step)
+    return [round(n * step, 12) for n in range(first, last + 1)]

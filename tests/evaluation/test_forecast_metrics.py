@@ -1,0 +1,118 @@
+"""Measures of forecasts beside the same ones of utilsforecast and properscoring, on drawn series."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from utilsforecast import losses
+
+from recollect.data.series.series_data import load_series
+from recollect.data.synthetic.series_generators import generate_series
+from recollect.evaluation import forecast_metrics as metrics
+from recollect.evaluation.linear_forecasts import ROWS, baseline_rows, fit_linear, fitted
+from recollect.evaluation.rolling_origin import level_quantiles, predictor, roll
+from recollect.models.forecast_outputs import LEVELS
+
+SEASON = 4
+
+
+@pytest.fixture
+def drawn():
+    draw = np.random.default_rng(3)
+    training = draw.normal(5, 2, (60, 3))
+    y, point = draw.normal(5, 2, (2, 12, 3))
+    quantiles = np.sort(draw.normal(5, 2, (12, 3, len(LEVELS))), axis=2)
+    return {"training": training, "y": y, "point": point, "quantiles": quantiles}
+
+
+def frame(values, column):
+    steps, series = values.shape
+    ids = np.repeat(np.arange(series), steps)
+    return pd.DataFrame({"unique_id": ids, "ds": np.tile(np.arange(steps), series), column: values.T.ravel()})
+
+
+def both(drawn, names=()):
+    table = frame(drawn["y"], "y")
+    table["model"] = drawn["point"].T.ravel()
+    for number, name in enumerate(names):
+        table[name] = drawn["quantiles"][..., number].T.ravel()
+    return table
+
+
+def tensors(drawn):
+    return {name: torch.from_numpy(values) for name, values in drawn.items()}
+
+
+def test_mse_mae_and_smape_equal_utilsforecast(drawn):
+    ours, table = tensors(drawn), both(drawn)
+    y, point = ours["y"], ours["point"]
+    np.testing.assert_allclose(metrics.squared_error(y, point).mean(0), losses.mse(table, ["model"])["model"])
+    np.testing.assert_allclose(metrics.absolute_error(y, point).mean(0), losses.mae(table, ["model"])["model"])
+    theirs = 200 * losses.smape(table, ["model"])["model"]  # a share of 1, ours is that of the M4 competition
+    np.testing.assert_allclose(metrics.symmetric_error(y, point).mean(0), theirs)
+
+
+def test_mase_equals_utilsforecast(drawn):
+    ours = tensors(drawn)
+    found = metrics.absolute_error(ours["y"], ours["point"]).mean(0) / metrics.seasonal_steps(ours["training"], SEASON)
+    theirs = losses.mase(both(drawn), ["model"], SEASON, frame(drawn["training"], "y"))["model"]
+    np.testing.assert_allclose(found, theirs)
+
+
+def test_the_denominator_of_mase_in_the_data_is_the_same():
+    table = generate_series("seasons")
+    data = load_series(table, lookback=12, horizon=4, split="0.7,0.1,0.2")
+    training = torch.from_numpy(table.series[0].values[:168])
+    expected = metrics.seasonal_steps(training, 12) / data.facts.deviations[""][0]
+    np.testing.assert_allclose(data.facts.steps[""], expected)
+
+
+def test_crps_equals_utilsforecast(drawn):
+    ours = tensors(drawn)
+    names = [f"q{number}" for number in range(len(LEVELS))]
+    theirs = losses.mqloss(both(drawn, names), {"model": names}, np.array(LEVELS)).sort_values("unique_id")["model"]
+    found = metrics.ranked_probability(ours["y"], ours["quantiles"], LEVELS).mean(0)
+    np.testing.assert_allclose(found, 2 * theirs)
+
+
+def test_crps_of_many_levels_tends_to_the_closed_form_of_properscoring():
+    import properscoring
+
+    levels = tuple((np.arange(2000) + 0.5) / 2000)
+    y = torch.linspace(-2, 3, 7, dtype=torch.float64)
+    quantiles = 0.5 + 1.5 * torch.special.ndtri(torch.tensor(levels, dtype=torch.float64))
+    found = metrics.ranked_probability(y, quantiles.expand(7, -1), levels)
+    np.testing.assert_allclose(found, properscoring.crps_gaussian(y.numpy(), mu=0.5, sig=1.5), atol=1e-3)
+
+
+def test_coverage_and_its_interval():
+    y = torch.arange(10.0)
+    assert metrics.is_covered(y, torch.full((10,), 2.0), torch.full((10,), 5.0)).sum() == 4
+    low, high = metrics.binomial_interval(0.8, 100)
+    assert low == pytest.approx(0.7112, abs=1e-4)  # Wilson's, as statsmodels' proportion_confint gives it
+    assert high == pytest.approx(0.8666, abs=1e-4)
+
+
+def test_level_quantiles_are_those_of_the_errors_and_pool_where_there_are_few():
+    errors = torch.randn(500, 3, 2, 1, generator=torch.Generator().manual_seed(0)).expand(-1, -1, -1, len(LEVELS))
+    found = level_quantiles(errors)
+    np.testing.assert_allclose(found[1, 0], np.quantile(errors[:, 1, 0, 0], LEVELS), atol=1e-6)
+    few = level_quantiles(errors[:20])
+    np.testing.assert_allclose(few[0, 1, 4], np.quantile(errors[:20, :, 1, 0], 0.5), atol=1e-6)
+
+
+def test_every_baseline_is_a_row_and_a_season_is_found():
+    data = load_series(generate_series("seasons:noise=0"), lookback=36, horizon=12)
+    rows = baseline_rows(data)
+    assert tuple(rows) == ROWS
+    assert rows["seasonal-naive"]["mse"] < 0.1 * rows["naive"]["mse"]
+    assert rows["nlinear"]["mse"] < rows["seasonal-naive"]["mse"]
+
+
+def test_a_perfect_linear_series_is_predicted_without_error():
+    data = load_series(generate_series("sine:noise=0,length=2000"), lookback=8, horizon=4, split="0.6,0.2,0.2")
+    model = fitted("linear", data)
+    fit_linear(model, data, ridge=1e-9)
+    assert roll(predictor(model), data, "test")["mae"] < 1e-4
