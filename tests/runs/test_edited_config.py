@@ -17,6 +17,7 @@ from recollect.core.serialize import FileError
 MISSING = object()
 VALUES = [None, True, -1, 0, 0.5, 3, 10**7, 10**30, float("nan"), float("inf"), "", "x", "../x", [], {}, [1], MISSING]
 LONGER = {"run.training", "run.training.max_steps"}  # may be set to a larger budget, or to none
+LONGER |= {"run.training.compile", "run.training.tensorboard"}  # torch imports of theirs warn
 DATA = {"language": ("recall:count=200", "lstm"), "translate": ("reversed:count=60", "luong")}
 DATA |= {"caption": ("shapes:count=40", "transformer")}
 USE = {"language": ["generate", "RUN", "a", "--tokens", "2"], "translate": ["predict", "RUN", "a b"]}
