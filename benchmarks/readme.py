@@ -22,6 +22,7 @@ import gpu_blocks
 import language_blocks
 import line_blocks
 import pair_blocks
+import pretrained_blocks
 import rating_blocks
 import series_blocks
 import speed_blocks
@@ -173,7 +174,15 @@ def english(words: str) -> str:
 
 def chinese(words: str) -> str:
     texts = (language_blocks, pair_blocks, rating_blocks, line_blocks, default_blocks)
-    parts = (tables, *texts, speed_blocks, gpu_blocks, series_blocks, summary_blocks)
+    parts = (
+        tables,
+        *texts,
+        speed_blocks,
+        gpu_blocks,
+        series_blocks,
+        summary_blocks,
+        pretrained_blocks,
+    )
     return reduce(or_, (part.CHINESE for part in parts), CHINESE)[words]
 
 
@@ -273,6 +282,7 @@ BLOCKS: dict[str, tuple[str, Callable[[Result, Say], str]]] = {
     "nanogpt": ("nanogpt", language_blocks.nanogpt_block),
     "translation": ("translation", pair_blocks.translation_block),
     "captions": ("captions", pair_blocks.captions_block),
+    "pretrained": ("pretrained", pretrained_blocks.pretrained_block),
     "ratings": ("ratings", rating_blocks.ratings_block),
     "defaults": ("defaults", default_blocks.defaults_block),
     "line": ("multi30k", line_blocks.line_block),

@@ -15,6 +15,7 @@ SOURCE = "{machine}; Python {python}, torch {torch}, recollect {recollect}; {dat
 # that read texts of others
 NEED_DATA = (
     "markov",
+    "pretrained",
     "characters",
     "ptb",
     "nanogpt",
