@@ -39,8 +39,9 @@ def test_only_both_sides_read_what_comes_after(family, sides, is_read):
 def error_of(sides: str, after: int) -> float:
     """Return the RMSE of a hidden block with `after` known values behind it, of a GRU trained to fill it."""
     torch.manual_seed(0)
-    x = torch.from_numpy(generate_series("regimes:length=600,noise=5").series[0].values[:400]).float()
+    x = torch.from_numpy(generate_series("random-walk:length=400").series[0].values).float()
     windows = x.unfold(0, SIDE + GAP + after, 1).transpose(1, 2)  # (N, T, 1)
+    windows = windows - windows[:, SIDE - 1 : SIDE]  # from the last value before the gap
     observed = torch.ones_like(windows[:1], dtype=torch.bool)
     observed[:, SIDE : SIDE + GAP] = False
     filler = rc.GapFiller("gru", 1, width=24, sides=sides)
@@ -59,4 +60,5 @@ def error_of(sides: str, after: int) -> float:
 
 @pytest.mark.slow
 def test_interpolation_is_easier_than_extrapolation():
+    """On a random walk. On a sine that its past determines, both sides add nothing: RMSE 0.066 beside 0.058."""
     assert error_of("both", after=SIDE) < error_of("before", after=0)
