@@ -120,6 +120,7 @@ from recollect.layers.spelling import SpelledEmbedding as SpelledEmbedding
 from recollect.layers.ttt.layer import TTTMLP as TTTMLP, FastWeights as FastWeights, TTTLinear as TTTLinear
 from recollect.models.captioning import CaptionConfig as CaptionConfig, Captioner as Captioner
 from recollect.models.classification import Classifier as Classifier, ClassifierConfig as ClassifierConfig
+from recollect.models.context_free import BagOfWords as BagOfWords, Majority as Majority
 from recollect.models.forecasting import ForecastConfig as ForecastConfig, Forecaster as Forecaster
 from recollect.models.gap_filling import GapFiller as GapFiller
 from recollect.models.language import LanguageConfig as LanguageConfig, LanguageModel as LanguageModel

@@ -69,12 +69,17 @@ class Classifier(LabelModel):
 
     def __init__(
         self,
-        encoder: AnyLayer | ClassifierConfig,
+        encoder: AnyLayer | ClassifierConfig | str,
         labels: int | None = None,
         *,
         pooling: str | None = None,
         dropout: float = 0.0,
+        **options: Any,
     ) -> None:
+        if isinstance(encoder, str):
+            encoder = ClassifierConfig(
+                encoder, labels=labels or 0, pooling=pooling or "max", dropout=dropout, **options
+            )
         if isinstance(encoder, ClassifierConfig):
             labels, pooling, dropout = encoder.labels, encoder.pooling, encoder.dropout
         if labels is None:

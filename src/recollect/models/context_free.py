@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
@@ -9,6 +11,7 @@ from recollect.core.layer import SequenceLayer
 from recollect.core.memory import Memory, Nothing
 from recollect.core.validate import ContractError, check_padding, check_valid, fill_invalid
 from recollect.layers.pools import RunningSum
+from recollect.models.classification import ClassifierConfig
 from recollect.models.encoding import EncoderConfig
 from recollect.models.tagging import best_tags
 
@@ -18,9 +21,9 @@ class ContextFree(SequenceLayer[Memory]):
 
     carries = False
 
-    def __init__(self, config: EncoderConfig) -> None:
+    def __init__(self, config: EncoderConfig | None = None, **options: Any) -> None:
         super().__init__()
-        self.config = config
+        self.config = config = config or ClassifierConfig(**options)
         self.width = None
         self.width_out = config.labels
         self.vocab_size = config.vocab_size
@@ -45,17 +48,22 @@ class Majority(ContextFree):
 
     p(c | w) = (n(w, c) + n(c) / n) / (n(w) + 1): the counts of the word, and of all words as one occurrence more.
     It has no parameters: `count` is all that it learns.
+
+    >>> model = rc.Majority(family="majority", vocab_size=5, labels=2)
+    >>> model.count(torch.tensor([0, 1, 1]), words=torch.tensor([3, 4, 4]))
+    >>> model.tags(torch.tensor([[3, 4]]))[0].tolist()
+    [[0, 1]]
     """
 
     growth = "none"
     by_word: Tensor
     overall: Tensor
 
-    def __init__(self, config: EncoderConfig, *, reads_words: bool) -> None:
-        super().__init__(config)
+    def __init__(self, config: EncoderConfig | None = None, *, reads_words: bool = True, **options: Any) -> None:
+        super().__init__(config, **options)
         self.reads_words = reads_words
-        self.register_buffer("by_word", torch.zeros(config.vocab_size if reads_words else 0, config.labels))
-        self.register_buffer("overall", torch.zeros(config.labels))
+        self.register_buffer("by_word", torch.zeros(self.vocab_size if reads_words else 0, self.width_out))
+        self.register_buffer("overall", torch.zeros(self.width_out))
 
     def count(self, labels: Tensor, words: Tensor | None = None) -> None:
         """Add labels (N,), and the words that have them."""
@@ -93,14 +101,18 @@ class BagOfWords(ContextFree):
     """Logistic regression on the words that occur: scores_t = b + Σ_{s≤t} W[x_s]; order does not matter.
 
     The weights begin at zero, so that words never seen in training add nothing.
+
+    >>> model = rc.BagOfWords(family="bag-of-words", vocab_size=5, labels=2)
+    >>> model.classify(torch.tensor([[1, 2, 3]])).tolist()
+    [[0.0, 0.0]]
     """
 
-    def __init__(self, config: EncoderConfig) -> None:
-        super().__init__(config)
-        self.votes = nn.Embedding(config.vocab_size, config.labels)
-        self.bias = nn.Parameter(torch.zeros(config.labels))
+    def __init__(self, config: EncoderConfig | None = None, **options: Any) -> None:
+        super().__init__(config, **options)
+        self.votes = nn.Embedding(self.vocab_size, self.width_out)
+        self.bias = nn.Parameter(torch.zeros(self.width_out))
         nn.init.zeros_(self.votes.weight)
-        self.word_dropout = config.word_dropout
+        self.word_dropout = self.config.word_dropout
 
     def initial_memory(self, batch_size: int, like: Tensor | None = None) -> RunningSum:
         """Return a sum of no words."""

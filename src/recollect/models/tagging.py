@@ -7,6 +7,7 @@ tags, logprob = model.tags(ids, valid)   # (B, T), (B,): the best sequence
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -51,12 +52,15 @@ class Tagger(LabelModel):
 
     def __init__(
         self,
-        encoder: AnyLayer | TaggerConfig,
+        encoder: AnyLayer | TaggerConfig | str,
         labels: int | None = None,
         *,
         crf: bool = False,
         dropout: float = 0.0,
+        **options: Any,
     ) -> None:
+        if isinstance(encoder, str):
+            encoder = TaggerConfig(encoder, labels=labels or 0, crf=crf, dropout=dropout, **options)
         if isinstance(encoder, TaggerConfig):
             labels, crf, dropout = encoder.labels, encoder.crf, encoder.dropout
         if labels is None:
