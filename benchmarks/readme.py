@@ -19,6 +19,7 @@ from pathlib import Path
 
 import default_blocks
 import gpu_blocks
+import label_blocks
 import language_blocks
 import line_blocks
 import pair_blocks
@@ -173,7 +174,7 @@ def english(words: str) -> str:
 
 
 def chinese(words: str) -> str:
-    texts = (language_blocks, pair_blocks, rating_blocks, line_blocks, default_blocks)
+    texts = (language_blocks, pair_blocks, label_blocks, rating_blocks, line_blocks, default_blocks)
     parts = (
         tables,
         *texts,
@@ -304,6 +305,7 @@ BLOCKS: dict[str, tuple[str, Callable[[Result, Say], str]]] = {
     "best_characters": ("characters", summary_blocks.best_characters_block),
     "best_line": ("multi30k", summary_blocks.best_line_block),
     "best_speed": ("recurrent", summary_blocks.best_speed_block),
+    **label_blocks.BLOCKS,
 }
 
 

@@ -57,7 +57,7 @@ def join(table: str, note: str, result: Result, say: Say) -> str:
     command = CHOICE.sub(
         "", result["command"]
     )  # rows that were not run again are kept: the full result has all of them
-    if result["name"] in NEED_DATA:
+    if result["name"] in NEED_DATA or result["name"].startswith("labels-"):
         command = f"RECOLLECT_DATA=FOLDER {command.removeprefix('RECOLLECT_DATA=FOLDER ')}"
     source = say(SOURCE).format(machine=machine, date=result["date"], command=command, **result["versions"])
     return f"{table}\n\n<sub>{note} {source}</sub>"
