@@ -170,7 +170,7 @@ def test_stopped_and_resumed_in_one_process_it_is_bit_equal(tmp_path):
         ("c.txt", "good a\nbad \n", ["--task", "classify"], "c.txt, line 2: the text is empty"),
         ("d.conll", "a O\nb I-X\n", ["--set", "scheme=bio"], "d.conll, line 1, word 2: tag 'I-X' after 'O'"),
         ("e.conll", "word\n", [], "e.conll, line 1: 1 cells, expected a word and its tag"),
-        ("f.conll", CONLL, ["-m", "bag-of-words"], "model: got 'bag-of-words', expected one of majority"),
+        ("f.conll", CONLL, ["-m", "bag-of-words"], "model: got 'bag-of-words', expected one of per-word"),
         ("g.conll", CONLL, ["--set", "pooling=max"], "pooling: no such setting"),
         ("h.csv", CSV, ["--task", "classify", "-m", "cnn", "--set", "pooling=sum"], "expected one of last, mean"),
     ],
