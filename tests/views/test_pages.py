@@ -119,7 +119,7 @@ def test_the_command_tells_what_came_of_every_family(shown):
         assert re.search(rf"^{family} +The ", printed, re.MULTILINE)
         assert (folder / family / "model.safetensors").exists()
     assert "(unigram)" in printed
-    assert "More time" in printed
+    assert "More time changes nothing for markov" in " ".join(printed.split())  # wherever the line is broken
     assert f"The page: {folder / 'report.html'}\nNext: recollect generate {folder}" in printed
 
 

@@ -68,7 +68,7 @@ class CaptionConfig:
     target_vocab: int
     height: int  # of the pictures, in pixels
     breadth: int
-    channels: int = 3
+    channels: int = setting(3, least=1)
     width: int = setting(128, least=1, help="of embeddings and features; transformer: of everything")
     hidden: int | None = setting(None, least=1, help="of the states, or of the feed-forward network; None: fitted")
     layers: int = setting(1, least=1, most=1000)

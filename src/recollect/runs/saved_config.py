@@ -81,6 +81,8 @@ def _check_model(kind: type[Task], model: JsonMapping, family: str) -> None:
             raise SettingError(f"model.{name}: no such setting of the task {kind.name}")
         if is_plain(hints[name]):
             check(declared[name], hints[name], value, f"model.{name}")
+        if hints[name] is int and declared[name].default is MISSING and value < 1:  # the size of a vocabulary
+            raise SettingError(f"model.{name}: got {value}, expected at least 1")
     for name, field in declared.items():
         if name not in model and field.default is MISSING and field.default_factory is MISSING:
             raise SettingError(f"model.{name}: got nothing, expected a value")
