@@ -360,7 +360,7 @@ def predict(
     task: TaskCode = None,
     as_json: AsJson = False,
 ) -> None:
-    """Translate, summarise, caption or forecast with a run. 用训练好的模型做翻译、摘要、图像描述或预测。"""
+    """Predict translations, captions, labels, tags, ratings or forecasts with a run. 用训练好的模型做预测。"""
     opened = _open(run, device, model, task)
     if maps is not None and not hasattr(opened.task, "attention"):
         _refuse(
