@@ -17,6 +17,7 @@ from typing import Any, Literal, cast, get_args, get_origin, get_type_hints
 
 from recollect.core.errors import nearest
 
+LARGEST = 2**63 - 1  # what an integer tensor holds
 JSON_NAMES = {
     "NoneType": "null",
     "bool": "true or false",
@@ -86,6 +87,8 @@ def check(declared: Field[object], kind: object, value: Any, name: str = "") -> 
     is_known = type(value) in allowed or (type(value) is int and float in allowed)
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     is_inside = not is_number or (math.isfinite(value) and _is_inside(value, **declared.metadata.get("bounds", {})))
+    if type(value) is int and abs(value) > LARGEST:
+        raise SettingError(f"{name or declared.name}: got {value:.0e}, expected a number below 2^63")
     is_chosen = not choices or not isinstance(value, str) or value in choices
     if not (is_known and is_inside and is_chosen):
         got = json.dumps(value, default=str)
