@@ -40,7 +40,7 @@ def test_models_in_both_languages_and_as_json():
 
 @pytest.mark.parametrize("language", ["en", "zh"])
 def test_models_are_readable_in_80_columns(language, monkeypatch):
-    monkeypatch.setattr("recollect.cli.main.console", Console(width=80))
+    monkeypatch.setattr("recollect.cli.line_verbs.console", Console(width=80))
     lines = ask("models", "--lang", language).stdout.splitlines()
     assert max(map(cell_len, lines)) <= 80
     assert all(any(f" {station.name} " in line for line in lines) for station in LINE)  # no name is cut or broken
