@@ -62,8 +62,12 @@ def test_sides_have_each_its_encoding_and_compression(tmp_path, capsys):
     with gzip.open(tmp_path / "a.en.gz", "wt", encoding="utf-8") as file:
         file.write("I speak Chinese.\nhello\nyes\n")
     pairs = load(f"{tmp_path}/a.zh,{tmp_path}/a.en.gz", tmp_path)
-    assert pairs.train.source_lines == ["我会说中文。"]
-    assert pairs.test.target_lines == ["yes"]
+    parts = (pairs.train, pairs.valid, pairs.test)
+    assert {line for part in parts for line in lines_of(part)} == {
+        ("我会说中文。", "I speak Chinese."),
+        ("你好", "hello"),
+        ("是", "yes"),
+    }
     assert capsys.readouterr().err.count("a.zh: not UTF-8; read as GB18030") == 1
 
 
@@ -143,20 +147,53 @@ def test_options_that_make_no_sense_are_refused(tmp_path):
 # ---- parts ---------------------------------------------------------------------------------------------
 
 
-def test_the_last_tenth_is_held_out(tmp_path):
-    pairs = load(write_tsv(tmp_path / "a.tsv", LINES), tmp_path)
-    assert lines_of(pairs.train) + lines_of(pairs.valid) + lines_of(pairs.test) == LINES
-    assert [len(part) for part in (pairs.train, pairs.valid, pairs.test)] == [54, 3, 3]
+def parts_of(pairs):
+    return [lines_of(part) for part in (pairs.train, pairs.valid, pairs.test)]
+
+
+def test_a_tenth_of_the_sources_is_held_out_from_everywhere(tmp_path):
+    by_length = sorted(((f"{'sehr ' * (i // 10)}alt {i}", f"{'very ' * (i // 10)}old {i}") for i in range(400)), key=len)
+    parts = parts_of(load(write_tsv(tmp_path / "a.tsv", by_length), tmp_path))
+    assert [len(part) for part in parts] == [360, 20, 20]
+    assert sorted(line for part in parts for line in part) == sorted(by_length)
+    places = [[by_length.index(line) for line in part] for part in parts]
+    for held_out in places[1:]:
+        assert held_out == sorted(held_out)  # in the order of the file
+        assert held_out[0] < 100
+        assert held_out[-1] >= 300
+
+
+def test_the_order_of_the_lines_changes_no_part(tmp_path):
+    parts = parts_of(load(write_tsv(tmp_path / "a.tsv", LINES), tmp_path))
+    turned = parts_of(load(write_tsv(tmp_path / "b.tsv", LINES[::-1]), tmp_path))
+    assert [sorted(part) for part in parts] == [sorted(part) for part in turned]
+    assert parts != turned
+
+
+def test_a_source_is_in_one_part_with_all_its_targets(tmp_path, capsys):
+    lines = [(source, f"{target} {i}") for i in range(3) for source, target in LINES]
+    lines += [(source.upper(), target) for source, target in LINES]
+    parts = parts_of(load(write_tsv(tmp_path / "a.tsv", lines), tmp_path))
+    assert [len(part) for part in parts] == [4 * 54, 4 * 3, 4 * 3]
+    sources = [{source.lower() for source, _ in part} for part in parts]
+    assert not sources[0] & sources[1]
+    assert not sources[2] & (sources[0] | sources[1])
+    assert "came before" not in capsys.readouterr().err
+
+
+def test_the_test_part_does_not_depend_on_a_given_validation_part(tmp_path):
+    data = write_tsv(tmp_path / "a.tsv", LINES)
+    own = write_tsv(tmp_path / "own.tsv", [("neu", "new")])
+    assert lines_of(load(data, tmp_path, valid=own).test) == lines_of(load(data, tmp_path).test)
 
 
 def test_pairs_that_came_before_are_not_held_out(tmp_path, capsys):
-    lines = [*LINES[:55], LINES[3], LINES[56], LINES[57], LINES[56], LINES[59]]
-    pairs = load(write_tsv(tmp_path / "a.tsv", lines), tmp_path)
-    assert lines_of(pairs.valid) == [LINES[54], LINES[56]]
-    assert lines_of(pairs.test) == [LINES[57], LINES[59]]
-    said = capsys.readouterr().err
-    assert "valid: 1 pair left out, came before" in said
-    assert "test: 1 pair left out, came before" in said
+    data = write_tsv(tmp_path / "a.tsv", LINES)
+    kept = lines_of(load(data, tmp_path).test)
+    own = write_tsv(tmp_path / "own.tsv", kept[:1])
+    capsys.readouterr()
+    assert lines_of(load(data, tmp_path, valid=own).test) == kept[1:]
+    assert "test: 1 pair left out, came before" in capsys.readouterr().err
 
 
 def test_given_parts_are_kept_whole_and_what_they_share_is_said(tmp_path, capsys):
@@ -170,9 +207,16 @@ def test_given_parts_are_kept_whole_and_what_they_share_is_said(tmp_path, capsys
 
 
 def test_a_held_out_part_of_nothing_new_is_refused(tmp_path):
-    data = write_tsv(tmp_path / "a.tsv", [*LINES[:57], *LINES[:3]])
+    data = write_tsv(tmp_path / "a.tsv", LINES)
     with pytest.raises(DataError, match=r"test: no pair is left .*; give pairs of their own with --set test=FILE"):
+        load(data, tmp_path, valid=data)
+
+
+def test_too_few_different_sources_are_refused(tmp_path):
+    data = write_tsv(tmp_path / "a.tsv", [("ja", f"yes {i}") for i in range(20)] + [("nein", "no"), ("", "x")])
+    with pytest.raises(DataError, match=r"a.tsv: got 2 different sources .*, expected 3 or more for train, valid, test"):
         load(data, tmp_path)
+    assert len(load(data, tmp_path, valid=data, test=data).train) == 21
 
 
 def test_empty_and_long_pairs_are_left_out_of_training_alone(tmp_path, capsys):
@@ -181,14 +225,15 @@ def test_empty_and_long_pairs_are_left_out_of_training_alone(tmp_path, capsys):
     said = capsys.readouterr().err
     assert "train: 2 pairs left out, one side is empty" in said
     assert "longer than" not in said
-    assert len(pairs.train) == 58
+    assert [len(pairs.train), len(pairs.valid)] == [58, 3]
     assert lines_of(pairs.test) == lines
     assert [len(pairs.test.source(0)), len(pairs.test.target(0)), len(pairs.test.target(1))] == [0, 1, 0]
-    pairs = load(f"{tmp_path}/a.tsv", tmp_path, tokenizer="space", limit=4, test=f"{tmp_path}/a.tsv")
+    own = {part: f"{tmp_path}/a.tsv" for part in ("valid", "test")}
+    pairs = load(f"{tmp_path}/a.tsv", tmp_path, tokenizer="space", limit=4, **own)
     said = capsys.readouterr().err
     assert "train: 1 pair left out, longer than 4 symbols" in said
     assert "test: 1 pair longer than 4 symbols, kept: only training leaves them out" in said
-    assert [len(pairs.train), len(pairs.test)] == [57, 63]
+    assert [len(pairs.train), len(pairs.test)] == [60, 63]
 
 
 def test_a_part_whose_sources_are_all_empty_can_be_opened(tmp_path):
@@ -247,16 +292,20 @@ def test_separate_tokenizers_know_their_own_side_alone(tmp_path):
 
 
 def test_held_out_lines_teach_the_tokenizer_nothing(tmp_path):
-    lines = [*LINES[:-1], ("Zebra", "zebra")]
-    tokenizer = load(write_tsv(tmp_path / "a.tsv", lines), tmp_path, tokenizer="word").source_tokenizer
-    assert tokenizer.decode(tokenizer.encode("Ein Zebra")) == "Ein <unk>"
+    pairs = load(write_tsv(tmp_path / "a.tsv", LINES), tmp_path, tokenizer="word")
+    tokenizer = pairs.source_tokenizer
+    for part in (pairs.valid, pairs.test):
+        for line in part.source_lines:
+            number = line.split()[-1].removesuffix(".")
+            assert tokenizer.decode(tokenizer.encode(f"Nummer {number}")) == "Nummer <unk>"
     assert tokenizer.unseen == [tokenizer.vocab_size - 1]
 
 
 def test_small_letters_are_for_ids_alone_and_last(tmp_path):
     pairs = load(write_tsv(tmp_path / "a.tsv", LINES), tmp_path, tokenizer="bpe", lowercase=True)
-    assert pairs.train.source_lines[0] == "Ein Satz, Nummer 0."
-    assert pairs.source_tokenizer.decode(pairs.train.source(0)) == "ein satz, nummer 0."
+    first = pairs.train.source_lines[0]
+    assert first.startswith("Ein Satz, Nummer ")
+    assert pairs.source_tokenizer.decode(pairs.train.source(0)) == first.lower()
     pairs.source_tokenizer.save(tmp_path / "tokenizer.json")
     again = LineTokenizer.load(tmp_path / "tokenizer.json")
     assert again.encode("EIN SATZ").tolist() == pairs.source_tokenizer.encode("ein satz").tolist()

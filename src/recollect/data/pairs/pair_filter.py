@@ -1,11 +1,45 @@
-"""Which pairs enter which part: none that is useless for training, and none in two parts."""
+"""Which pairs enter which part: none that is useless for training, and no source in two parts."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
+from recollect.data.error import DataError
 from recollect.data.pairs.pair_rows import Encoded
+from recollect.data.synthetic.pair_generators import Lines
+
+PARTS = ("train", "valid", "test")
+SHARE = 20  # one source in SHARE is held out for each part
+
+
+class Division:
+    """The part of each pair, decided by the hash of its source.
+
+    The order of the lines changes nothing, and a source with several targets is in one part with all of them. The
+    first sources by hash are the test part's, so that it is the same with a given validation part. Pairs with an empty
+    side are the training part's, which leaves them out.
+    """
+
+    def __init__(self, pairs: Iterable[Lines], held_out: Sequence[str], name: str) -> None:
+        hashes = sorted({_hash_source(source) for source, target in pairs if source.strip() and target.strip()})
+        if len(hashes) <= len(held_out):
+            expected = f"expected {len(held_out) + 1} or more for {', '.join(['train', *held_out])}"
+            raise DataError(f"{name}: got {len(hashes)} different sources with a target, {expected}")
+        count = max(round(len(hashes) / SHARE), 1)
+        self._parts = dict[bytes, str]()  # of what is held out
+        for number, part in enumerate(sorted(held_out)):  # test before valid
+            self._parts |= dict.fromkeys(hashes[number * count : (number + 1) * count], part)
+
+    def part_of(self, pair: Lines) -> str:
+        """Return the name of a pair's part."""
+        has_text = bool(pair[0].strip() and pair[1].strip())
+        return self._parts.get(_hash_source(pair[0]), "train") if has_text else "train"
+
+
+def _hash_source(source: str) -> bytes:
+    """Return the hash of a source, whatever its case and blanks."""
+    return hashlib.blake2b(" ".join(source.lower().split()).encode(), digest_size=12).digest()
 
 
 class Sieve:

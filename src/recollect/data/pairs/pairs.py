@@ -1,4 +1,4 @@
-"""Pairs of sequences: sources and targets as ids on disk, in three parts that share no pair.
+"""Pairs of sequences: sources and targets as ids on disk, in three parts that share no source.
 
 Built once and kept in a cache under the hash of the lines and of everything that decides their ids, so that the second
 run starts at once. The tokenizers' ids are followed by two more, `begin` and `end` of a target.
@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from recollect.core.cache import build_folder, cache_folder, is_whole, read_record
 from recollect.data.error import DataError
 from recollect.data.pairs.pair_files import PairSource, open_pairs
-from recollect.data.pairs.pair_filter import Sieve
+from recollect.data.pairs.pair_filter import PARTS, Division, Sieve
 from recollect.data.pairs.pair_rows import Encoded, PairPart, open_part, part_in_memory, write_part
 from recollect.data.synthetic.pair_generators import PAIR_TASKS, Lines
 from recollect.data.text.line_tokenizer import LineTokenizer, is_mostly_han, main_scripts
@@ -26,9 +26,7 @@ from recollect.data.text.source import to_stderr
 from recollect.data.text.tokenizer import smallest_dtype
 from recollect.data.text.vocabulary import VocabularyLimits, fit_vocabulary, notices_of
 
-PARTS = ("train", "valid", "test")
-VERSION = 2  # of the files in the cache and of how lines become ids
-SHARE = 20  # one pair in SHARE is held out for each part
+VERSION = 3  # of the files in the cache, of the parts, and of how lines become ids
 LEAST = 3  # pairs, one for each part
 SMALL = 500_000  # characters below which there is too little to learn byte pairs from
 SAMPLE = 1000  # pairs from which the script is found
@@ -100,11 +98,11 @@ def load_pairs(
 ) -> Pairs:
     """Return DATA as pairs, from the cache if it holds them complete.
 
-    `valid` and `test` are pairs of their own, named as DATA is, and kept unchanged. For each that is not given the last
-    5 % of DATA are held out, test after valid, without pairs of an earlier part. Training leaves out pairs with an
-    empty side and those in which one side has more than `limit` symbols. Both sides have one vocabulary where `joint`,
-    by default where they are written in the same script. Where `vocab_size` is not given, it is fitted to the text and
-    to a model of the size `vocab_for`.
+    `valid` and `test` are pairs of their own, named as DATA is, and kept unchanged. For each that is not given one
+    source in 20 is held out with all its targets, chosen by its hash, without pairs of an earlier part. Training leaves
+    out pairs with an empty side and those in which one side has more than `limit` symbols. Both sides have one
+    vocabulary where `joint`, by default where they are written in the same script. Where `vocab_size` is not given, it
+    is fitted to the text and to a model of the size `vocab_for`.
     """
     given = {part: text for part, text in zip(PARTS, (data, valid, test), strict=True) if text is not None}
     read = {part: _survey(open_pairs(text, field=field, notify=to_stderr)) for part, text in given.items()}
@@ -182,14 +180,14 @@ def _survey(source: PairSource) -> _Surveyed:
 
 def _fill(folder: Path, read: dict[str, _Surveyed], settings: PairSettings) -> dict[str, Any]:
     """Learn the tokenizers, write part after part; return the record to be saved with them."""
-    spans, notices = _spans(read), list[str]()
-    source, target = _learn(partial(_stretch, read, "train", spans), settings)
+    whole, notices = read["train"].source, list[str]()
+    division = Division(whole.pairs(), [part for part in PARTS if part not in read], whole.name)
+    source, target = _learn(partial(_pairs_of, "train", read, division), settings)
     source.save(folder / "source.json")
     target.save(folder / "target.json")
     dtype, sieve = smallest_dtype(max(source.vocab_size, target.vocab_size)), Sieve(settings.limit, settings.lowercase)
     for part in PARTS:
-        lines = _stretch(read, part, spans)
-        encoded = (_encoded(pair, source, target) for pair in lines)
+        encoded = (_encoded(pair, source, target) for pair in _pairs_of(part, read, division))
         pairs = sieve.training(encoded) if part == "train" else sieve.held_out(encoded, is_given=part in read)
         count = write_part(folder, part, pairs, dtype)
         notices += [f"{part}: {notice}" for notice in sieve.notices()]
@@ -204,18 +202,11 @@ def _fill(folder: Path, read: dict[str, _Surveyed], settings: PairSettings) -> d
     return {"dtype": dtype.name, "notices": notices}
 
 
-def _spans(read: dict[str, _Surveyed]) -> dict[str, tuple[int, int]]:
-    """Return start and stop of each part, in pairs of the source that it comes from."""
-    count = read["train"].pairs
-    spans = {part: (0, one.pairs) for part, one in read.items()}
-    for part in reversed([part for part in PARTS if part not in read]):
-        spans[part] = (count - max(round(read["train"].pairs / SHARE), 1), count)
-        count = spans[part][0]
-    return {**spans, "train": (0, count)}
-
-
-def _stretch(read: dict[str, _Surveyed], part: str, spans: dict[str, tuple[int, int]]) -> Iterator[Lines]:
-    return islice(read.get(part, read["train"]).source.pairs(), *spans[part])
+def _pairs_of(part: str, read: dict[str, _Surveyed], division: Division) -> Iterator[Lines]:
+    """Return the pairs of a part in the order of the file: all of a given one, else those that fall to it."""
+    if part in read and part != "train":
+        return read[part].source.pairs()
+    return (pair for pair in read["train"].source.pairs() if division.part_of(pair) == part)
 
 
 def _learn(pairs: Callable[[], Iterator[Lines]], settings: PairSettings) -> tuple[LineTokenizer, LineTokenizer]:
