@@ -30,6 +30,7 @@ from recollect.core.task import (
     About as About,
     Answer as Answer,
     Baseline as Baseline,
+    ItemScores as ItemScores,
     Loss as Loss,
     Measure as Measure,
     Prediction as Prediction,

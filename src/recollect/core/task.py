@@ -6,6 +6,7 @@ task is constructed from its own `Options`; everything else that it needs is pas
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
@@ -125,6 +126,38 @@ class Scores:
 
 
 @dataclass(frozen=True)
+class ItemScores:
+    """The deciding figure of a part by its items, as a ratio: (Σ numerators / Σ denominators) ** power.
+
+    Items are texts, sentences, windows … in the order of the data, the same for every model, so that two models can be
+    compared item by item and items can be drawn again.
+
+    >>> right = rc.ItemScores([1.0, 0.0, 1.0, 1.0], [1.0, 1.0, 1.0, 1.0])
+    >>> right.value
+    0.75
+    """
+
+    numerators: Sequence[float]
+    denominators: Sequence[float]
+    power: float = 1.0  # 0.5: the root of a mean square
+    by_position: Sequence[float] = ()  # the figure by place in a sequence, where that is known
+
+    @property
+    def value(self) -> float:
+        """The figure of all items together; NaN without any."""
+        below = math.fsum(self.denominators)
+        return (math.fsum(self.numerators) / below) ** self.power if below else math.nan
+
+    def grouped(self, most: int) -> ItemScores:
+        """Return the same figure by at most `most` items: neighbours are joined."""
+        size = -(-len(self.numerators) // most) if self.numerators else 1
+        starts = range(0, len(self.numerators), size)
+        above = [math.fsum(self.numerators[i : i + size]) for i in starts]
+        below = [math.fsum(self.denominators[i : i + size]) for i in starts]
+        return ItemScores(above, below, self.power, self.by_position)
+
+
+@dataclass(frozen=True)
 class Answer:
     """One output of a model for an input; `score` is what outputs are ranked by.
 
@@ -193,7 +226,8 @@ class Task(Protocol):
     assets, inputs, **settings) -> Iterator[Prediction]`, `generate(model, assets, prompt, stop, **settings) ->
     Iterator[str]`, `attention(model, assets, source, target)` and `plot(predictions, title, is_page)`; for a command
     that it lacks the error names one that it has. `takes_several = True`: `open` and `read` accept several names, one
-    a line.
+    a line. For comparisons it may have `item_scores(model, dataset, split) -> ItemScores`, whose value is that of
+    `measure`, and `reference_models`, the families that stand in every comparison.
 
     >>> class Sums(rc.TaskDefaults):  # what is left out of the protocol here has a default
     ...     name, families, default_model = "sums", ("gru",), "gru"

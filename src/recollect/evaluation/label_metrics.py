@@ -72,13 +72,18 @@ def calibration_error(confidence: NDArray[np.float64], is_right: NDArray[np.bool
     return float(np.abs(sums).sum() / len(confidence))
 
 
+def span_counts(truth: Sequence[str], found: Sequence[str]) -> dict[str, int]:
+    """Return how many spans of one sequence are right, are found, and are true."""
+    theirs = set(spans_of(truth))
+    ours = set(spans_of(found))
+    return {"right": len(theirs & ours), "found": len(ours), "true": len(theirs)}
+
+
 def span_scores(truth: Sequence[Sequence[str]], found: Sequence[Sequence[str]]) -> dict[str, float]:
     """Return precision, recall and F1 of whole spans, over all sequences, as conlleval and seqeval compute them."""
     right = Counter[str]()
     for true_tags, tags in zip(truth, found, strict=True):
-        theirs = set(spans_of(true_tags))
-        ours = set(spans_of(tags))
-        right.update({"right": len(theirs & ours), "found": len(ours), "true": len(theirs)})
+        right.update(span_counts(true_tags, tags))
     precision = right["right"] / right["found"] if right["found"] else 0.0
     recall = right["right"] / right["true"] if right["true"] else 0.0
     f1 = 2 * precision * recall / (precision + recall) if right["right"] else 0.0

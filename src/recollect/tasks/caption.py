@@ -12,7 +12,7 @@ import torch
 
 from recollect.core.serialize import write_file
 from recollect.core.settings import CheckedSettings, setting
-from recollect.core.task import About, Assets, Baseline, Batches, Prediction, Scores
+from recollect.core.task import About, Assets, Baseline, Batches, ItemScores, Prediction, Scores
 from recollect.core.types import JsonMapping
 from recollect.data.images.caption_batches import CaptionBatches
 from recollect.data.images.captions import Captions, load_captions, read_caption_part, reopen_captions
@@ -20,6 +20,7 @@ from recollect.data.images.pictures import open_pictures
 from recollect.data.text.line_tokenizer import LineTokenizer
 from recollect.data.text.vocabulary import SIZES
 from recollect.evaluation.baselines import unigram_loss
+from recollect.evaluation.item_losses import caption_items
 from recollect.evaluation.likelihood import score_captions, scores_of
 from recollect.generation.captions import caption, patient, remember
 from recollect.models.captioning import FAMILIES, CaptionConfig, Captioner, settings_of
@@ -130,6 +131,10 @@ class CaptionTask:
         part = getattr(dataset, split)
         found = score_captions(model, part, dataset.begin, dataset.end, limit=limit, unknown=unknown)
         return scores_of("captions given", found, unknown)
+
+    def item_scores(self, model: Captioner, dataset: Captions, split: str) -> ItemScores:
+        """Return the loss of `measure` by captions, and by position in a caption."""
+        return caption_items(model, getattr(dataset, split), dataset.begin, dataset.end, dataset.tokenizer.unknown)
 
     def evaluate(self, model: Captioner, dataset: Captions, assets: Assets, steps: int | None = None) -> Scores:
         """Return the loss of the captions, and the scores of generated ones: greedily, and with a beam of 5.

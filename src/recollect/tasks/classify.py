@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from recollect.core.memory import Memory
 from recollect.core.record import record
 from recollect.core.settings import setting
-from recollect.core.task import Answer, Assets, Baseline, Loss, Prediction, Scores
+from recollect.core.task import Answer, Assets, Baseline, ItemScores, Loss, Prediction, Scores
 from recollect.core.types import JsonMapping, JsonObject
 from recollect.data.error import DataError
 from recollect.data.labels.label_batches import LabelBatch, in_order
@@ -109,6 +109,12 @@ class ClassifyTask(LabelledTask):
         truth, probabilities, loss = self._classified(model, _first(getattr(dataset, split), limit))
         right = float((probabilities.argmax(1) == truth).mean())
         return Scores({"accuracy": ACCURACY, "loss": LOSS}, {"labels": {"accuracy": right, "loss": loss}})
+
+    def item_scores(self, model: Model, dataset: Labelled, split: str) -> ItemScores:
+        """Return whether each text's label is right."""
+        truth, probabilities, _ = self._classified(model, getattr(dataset, split))
+        right = (probabilities.argmax(1) == truth).astype(float)
+        return ItemScores(right.tolist(), [1.0] * len(right))
 
     def evaluate(self, model: Model, dataset: Labelled, assets: Assets, steps: int | None = None) -> Scores:
         """Return every metric of the test part, the F1 of each label, and the confusion matrix."""

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from recollect.core.memory import Memory
 from recollect.core.settings import CheckedSettings, setting
-from recollect.core.task import About, Assets, Baseline, Batches, Loss, Scores
+from recollect.core.task import About, Assets, Baseline, Batches, ItemScores, Loss, Scores
 from recollect.core.types import JsonMapping, JsonObject
 from recollect.data.series.series_data import SeriesData, SeriesFacts, load_series
 from recollect.data.series.series_table import GAPS, SeriesTable, read_series
@@ -21,7 +21,7 @@ from recollect.data.series.windows import WindowBatch, WindowBatches
 from recollect.data.synthetic.series_generators import generate_series, is_generated_series
 from recollect.evaluation.forecast_metrics import FORECAST_MEASURES, binomial_interval
 from recollect.evaluation.linear_forecasts import baseline_rows
-from recollect.evaluation.rolling_origin import calibrate, predictor, roll
+from recollect.evaluation.rolling_origin import calibrate, predictor, roll, window_items
 from recollect.generation.forecasts import Forecast, forecast_after
 from recollect.models import forecast_outputs as outputs
 from recollect.models.forecasting import FORECASTERS, KINDS, ForecastConfig, Forecaster, forecast_settings
@@ -138,8 +138,15 @@ class ForecastTask:
             calibrate(model, dataset, limit)
         found = roll(predictor(model), dataset, split, limit)
         model.train(was_training)
-        decisive = "mse" if model.config.kind == "point" else "crps"
+        decisive = deciding(model)
         return Scores({decisive: FORECAST_MEASURES[decisive]}, {"rolling origin": {decisive: found[decisive]}})
+
+    def item_scores(self, model: Forecaster, dataset: SeriesData, split: str) -> ItemScores:
+        """Return the error of `measure` by neighbouring windows, and by steps ahead."""
+        was_training = model.training
+        found = window_items(predictor(model.eval()), dataset, split, deciding(model))
+        model.train(was_training)
+        return found
 
     def evaluate(self, model: Forecaster, dataset: SeriesData, assets: Assets, steps: int | None = None) -> Scores:
         """Return every measure over all windows of the test part, and those of the baselines."""
@@ -196,6 +203,11 @@ class ForecastTask:
                 "zh": f"{series} 条序列，{channels} 个通道，频率 {frequency}",
             },
         )
+
+
+def deciding(model: Forecaster) -> str:
+    """Return the name of the measure that decides which weights are best."""
+    return "mse" if model.config.kind == "point" else "crps"
 
 
 def _one_step_loss(model: Forecaster, batch: WindowBatch) -> Loss:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from recollect.core.settings import CheckedSettings, setting
-from recollect.core.task import About, Assets, Baseline, Batches, Measure, Scores
+from recollect.core.task import About, Assets, Baseline, Batches, ItemScores, Measure, Scores
 from recollect.core.types import JsonMapping, JsonObject
 from recollect.data.error import DataError
 from recollect.data.text.batches import Streams, Windows, gather
@@ -23,6 +23,7 @@ from recollect.data.text.documents import Documents, Ends
 from recollect.data.text.tokenizer import Tokenizer
 from recollect.data.text.vocabulary import SIZES
 from recollect.evaluation.baselines import unigram_loss
+from recollect.evaluation.item_losses import text_items
 from recollect.evaluation.likelihood import (
     NATS,
     UNKNOWN,
@@ -86,6 +87,7 @@ class LanguageTask:
     takes_layers: ClassVar[bool] = True
     shows_names: ClassVar[bool] = False
     takes_several: ClassVar[bool] = True
+    reference_models: ClassVar[tuple[str, ...]] = ("markov",)
 
     def __init__(self, options: LanguageOptions | None = None) -> None:
         self.options = options or LanguageOptions()
@@ -148,6 +150,11 @@ class LanguageTask:
         """Return the loss over a part: with a carried memory where training carries it, else in separate windows."""
         ids, ends = _beginning(dataset, split, limit)
         return validation_scores(model, ids, self.options.steps, ends, dataset.unknown_id(split))
+
+    def item_scores(self, model: LanguageModel, dataset: Corpus, split: str) -> ItemScores:
+        """Return the loss of `measure` by blocks of the text, and by position in a window."""
+        ids, ends = _beginning(dataset, split, None)
+        return text_items(model, ids, self.options.steps, ends, dataset.unknown_id(split))
 
     def evaluate(self, model: LanguageModel, dataset: Corpus, assets: Assets, steps: int | None = None) -> Scores:
         """Return every score of the test part, with a carried memory and in cold windows, and the loss by position."""

@@ -21,6 +21,7 @@ from recollect.core.task import (
     Assets,
     Baseline,
     Batches,
+    ItemScores,
     Loss,
     Measure,
     Prediction,
@@ -142,6 +143,11 @@ class RecommendTask(TaskDefaults):
         """Return the error of the ratings of a part."""
         errors = _errors(model, getattr(dataset, split), limit)
         return Scores({"rmse": MEASURES["rmse"]}, {"ratings": {"rmse": _root_mean_square(errors)}})
+
+    def item_scores(self, model: Recommender, dataset: Ratings, split: str) -> ItemScores:
+        """Return the squared error of each rating."""
+        errors = _errors(model, getattr(dataset, split))
+        return ItemScores(np.square(errors).tolist(), [1.0] * len(errors), power=0.5)
 
     def evaluate(self, model: Recommender, dataset: Ratings, assets: Assets, steps: int | None = None) -> Scores:
         """Return the errors of the test part's ratings, and how well its users' favourites are ranked."""

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from recollect.core.memory import Memory
 from recollect.core.settings import setting
-from recollect.core.task import Answer, Assets, Baseline, Loss, Prediction, Scores
+from recollect.core.task import Answer, Assets, Baseline, ItemScores, Loss, Prediction, Scores
 from recollect.core.types import JsonMapping, JsonObject
 from recollect.data.error import DataError
 from recollect.data.labels.label_batches import LabelBatch, in_order
@@ -20,7 +20,7 @@ from recollect.data.labels.labelled import Labelled, LabelNames, LabelPart, enco
 from recollect.data.labels.tag_files import UNTAGGED, TaggedWords, read_tagged
 from recollect.data.labels.tag_schemes import SCHEMES
 from recollect.data.text.line_tokenizer import is_mostly_han
-from recollect.evaluation.label_metrics import MEASURES, confusion, f1_by_label, macro_f1, span_scores
+from recollect.evaluation.label_metrics import MEASURES, confusion, f1_by_label, macro_f1, span_counts, span_scores
 from recollect.models.context_free import Majority
 from recollect.models.tagging import Tagger, TaggerConfig, tagger_settings
 from recollect.tasks.labelled_task import ROWS, LabelledTask, LabelOptions, device_of, evaluating, most_frequent
@@ -98,6 +98,17 @@ class TagTask(LabelledTask):
         row = scores_of(self._tagged(model, part)[0], part.targets, dataset.labels)
         return Scores({name: MEASURES[name] for name in row}, {"tags": row})
 
+    def item_scores(self, model: Tagger | Majority, dataset: Labelled, split: str) -> ItemScores:
+        """Return the deciding figure by sequences: of spans F1 = 2 right / (found + true), else the share of right."""
+        part: LabelPart = getattr(dataset, split)
+        tags, _ = self._tagged(model, part)
+        if dataset.labels.scheme is None:
+            right = [float((found == true)[true >= 0].sum()) for found, true in zip(tags, part.targets, strict=True)]
+            return ItemScores(right, [float((true >= 0).sum()) for true in part.targets])
+        rows = zip(named_tags(part.targets, dataset.labels), named_tags(tags, dataset.labels), strict=True)
+        counts = [span_counts(truth, found) for truth, found in rows]
+        return ItemScores([2.0 * one["right"] for one in counts], [float(one["found"] + one["true"]) for one in counts])
+
     def evaluate(self, model: Tagger | Majority, dataset: Labelled, assets: Assets, steps: int | None = None) -> Scores:
         """Return every metric of the test part, and the F1 of each tag."""
         names = dataset.labels.names
@@ -174,8 +185,9 @@ def scores_of(
     right = {"accuracy": float((found == every)[known].mean()) if known.any() else 0.0}
     if labels.scheme is None:
         return right
+    return {**span_scores(named_tags(truth, labels), named_tags(tags, labels)), **right}
 
-    def named(rows: Sequence[NDArray[np.int64]]) -> list[list[str]]:
-        return [[labels.names[i] if i >= 0 else "O" for i in row] for row in rows]
 
-    return {**span_scores(named(truth), named(tags)), **right}
+def named_tags(rows: Sequence[NDArray[np.int64]], labels: LabelNames) -> list[list[str]]:
+    """Return the names of tags; an unknown one is outside of any span."""
+    return [[labels.names[i] if i >= 0 else "O" for i in row] for row in rows]

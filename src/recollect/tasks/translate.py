@@ -10,7 +10,7 @@ from typing import ClassVar
 import torch
 
 from recollect.core.settings import CheckedSettings, setting
-from recollect.core.task import About, Answer, Assets, Baseline, Batches, Measure, Prediction, Scores
+from recollect.core.task import About, Answer, Assets, Baseline, Batches, ItemScores, Measure, Prediction, Scores
 from recollect.core.types import JsonMapping, JsonObject
 from recollect.data.error import DataError
 from recollect.data.pairs.pair_batches import PairBatches
@@ -19,6 +19,7 @@ from recollect.data.text.line_tokenizer import LineTokenizer
 from recollect.data.text.source import read_text
 from recollect.data.text.vocabulary import SIZES
 from recollect.evaluation.baselines import unigram_loss
+from recollect.evaluation.item_losses import target_items
 from recollect.evaluation.likelihood import NATS, UNKNOWN, score_targets, scores_of
 from recollect.evaluation.text_metrics import bleu, chrf, exact_match, rouge_l
 from recollect.generation.settings import Search
@@ -143,6 +144,11 @@ class TranslateTask:
         part = getattr(dataset, split)
         found = score_targets(model, part, dataset.begin, dataset.end, limit=limit, unknown=unknown)
         return scores_of("targets given", found, unknown)
+
+    def item_scores(self, model: Translator, dataset: Pairs, split: str) -> ItemScores:
+        """Return the loss of `measure` by targets, and by position in a target."""
+        unknown = dataset.target_tokenizer.unknown
+        return target_items(model, getattr(dataset, split), dataset.begin, dataset.end, unknown)
 
     def evaluate(self, model: Translator, dataset: Pairs, assets: Assets, steps: int | None = None) -> Scores:
         """Return the loss of the targets, and the scores of generated ones: greedily, and with a beam of 5."""
