@@ -152,7 +152,7 @@ def parts_of(pairs):
 
 
 def test_a_tenth_of_the_sources_is_held_out_from_everywhere(tmp_path):
-    by_length = sorted(((f"{'sehr ' * (i // 10)}alt {i}", f"{'very ' * (i // 10)}old {i}") for i in range(400)), key=len)
+    by_length = [(f"{'sehr ' * (i // 10)}alt {i}", f"{'very ' * (i // 10)}old {i}") for i in range(400)]
     parts = parts_of(load(write_tsv(tmp_path / "a.tsv", by_length), tmp_path))
     assert [len(part) for part in parts] == [360, 20, 20]
     assert sorted(line for part in parts for line in part) == sorted(by_length)
@@ -214,7 +214,9 @@ def test_a_held_out_part_of_nothing_new_is_refused(tmp_path):
 
 def test_too_few_different_sources_are_refused(tmp_path):
     data = write_tsv(tmp_path / "a.tsv", [("ja", f"yes {i}") for i in range(20)] + [("nein", "no"), ("", "x")])
-    with pytest.raises(DataError, match=r"a.tsv: got 2 different sources .*, expected 3 or more for train, valid, test"):
+    with pytest.raises(
+        DataError, match=r"a.tsv: got 2 different sources .*, expected 3 or more for train, valid, test"
+    ):
         load(data, tmp_path)
     assert len(load(data, tmp_path, valid=data, test=data).train) == 21
 
@@ -228,7 +230,7 @@ def test_empty_and_long_pairs_are_left_out_of_training_alone(tmp_path, capsys):
     assert [len(pairs.train), len(pairs.valid)] == [58, 3]
     assert lines_of(pairs.test) == lines
     assert [len(pairs.test.source(0)), len(pairs.test.target(0)), len(pairs.test.target(1))] == [0, 1, 0]
-    own = {part: f"{tmp_path}/a.tsv" for part in ("valid", "test")}
+    own = dict.fromkeys(("valid", "test"), f"{tmp_path}/a.tsv")
     pairs = load(f"{tmp_path}/a.tsv", tmp_path, tokenizer="space", limit=4, **own)
     said = capsys.readouterr().err
     assert "train: 1 pair left out, longer than 4 symbols" in said
