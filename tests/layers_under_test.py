@@ -92,6 +92,8 @@ LAYERS: list[tuple[str, Factory]] = [
     ("TTTLinear whole sequence", lambda: TTTLinear(8, 2, mini_batch=None)),
     ("TTTLinear plain", lambda: TTTLinear(8, 2, mini_batch=3, rate=0.05, **PLAIN)),
     ("TTTMLP", lambda: TTTMLP(8, 2, mini_batch=4)),
+    ("TTTLinear as its authors'", lambda: TTTLinear(8, 2, mini_batch=4, **AUTHORS)),
+    ("TTTMLP as its authors'", lambda: TTTMLP(8, 2, mini_batch=3, **AUTHORS)),
     ("TTTMLP whole sequence", lambda: TTTMLP(8, 2, mini_batch=None, rate=0.01, average=False)),
     ("Block pre-norm", lambda: Block(SelfAttention(8, 2))),
     ("Block post-norm, rms", lambda: Block(LSTM(8, 8), norm="post", kind="rms", dropout=0.5)),
@@ -122,6 +124,7 @@ LAYERS: list[tuple[str, Factory]] = [
 GROUPED = {"kv_heads": 2, "positions": "rotary", "rotary_base": 500.0, "bias": False}
 BERT = {"width": 8, "heads": 2, "max_length": 200, "pooled": True}
 PLAIN = {"norm": False, "residual": False, "learned_start": False, "average": False}
+AUTHORS = {"rotary": True, "learned_share": True, "inner_bias": True, "post_norm": True, "gate": True}
 
 
 def counted(markov: Markov) -> Markov:

@@ -118,7 +118,8 @@ from recollect.layers.recurrent.recurrence import Hidden as Hidden, HiddenCell a
 from recollect.layers.recurrent.rnn import RNN as RNN
 from recollect.layers.recurrent.torch_bridge import RecurrentStack as RecurrentStack
 from recollect.layers.spelling import SpelledEmbedding as SpelledEmbedding
-from recollect.layers.ttt.layer import TTTMLP as TTTMLP, FastWeights as FastWeights, TTTLinear as TTTLinear
+from recollect.layers.ttt.fast_weights import FastWeights as FastWeights
+from recollect.layers.ttt.layer import TTTMLP as TTTMLP, TTTLinear as TTTLinear
 from recollect.models.captioning import CaptionConfig as CaptionConfig, Captioner as Captioner
 from recollect.models.classification import Classifier as Classifier, ClassifierConfig as ClassifierConfig
 from recollect.models.context_free import BagOfWords as BagOfWords, Majority as Majority

@@ -52,6 +52,10 @@ USED_BY: dict[str, tuple[str, ...]] = {  # the settings that a user may choose, 
     "window": ("transformer",),
     "mini_batch": ("ttt-linear", "ttt-mlp"),
     "convolution": ("linear-attention", "ttt-linear", "ttt-mlp"),
+    "gate": ("ttt-linear", "ttt-mlp"),
+    "post_norm": ("ttt-linear", "ttt-mlp"),
+    "learned_share": ("ttt-linear", "ttt-mlp"),
+    "inner_bias": ("ttt-linear", "ttt-mlp"),
     "dropout": LEARNED,
     "bias": LEARNED,
     "tied": LEARNED,
@@ -86,6 +90,10 @@ class LanguageConfig:
     window: int | None = setting(None, least=1, help="transformer: attend to the nearest so many steps")
     mini_batch: int = setting(16, least=1, help="ttt: steps between two inner updates")
     convolution: int = setting(4, least=1, help="linear attention, ttt: steps of the convolution before the mixer")
+    gate: bool = setting(False, help="ttt: multiply the answers by gelu(θ x) before the output")
+    post_norm: bool = setting(False, help="ttt: normalise the answers before the output")
+    learned_share: bool = setting(False, help="ttt: learn the weight of an inner update by its place in a mini-batch")
+    inner_bias: bool = setting(False, help="ttt: biases in the inner model")
     dropout: float = setting(0.0, least=0.0, below=1.0)
     bias: bool = setting(True, help="of matrix products, norms and the map to the vocabulary")
     tied: bool = setting(False, help="embedding and output share their weights")
@@ -253,7 +261,8 @@ def _mixer(config: LanguageConfig, causal: bool = True) -> AnyLayer:
     if config.family == "linear-attention":
         return Stack(neighbours, LinearAttention(width, heads, decay=True))
     kind = TTTLinear if config.family == "ttt-linear" else TTTMLP
-    return Stack(neighbours, kind(width, heads, mini_batch=config.mini_batch, rotary=True))
+    switches = {name: getattr(config, name) for name in ("gate", "post_norm", "learned_share", "inner_bias")}
+    return Stack(neighbours, kind(width, heads, mini_batch=config.mini_batch, rotary=True, **switches))
 
 
 def initialise(body: nn.Module, layers: int) -> None:

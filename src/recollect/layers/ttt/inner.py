@@ -33,3 +33,8 @@ def standardised(z: Tensor) -> tuple[Tensor, Tensor]:
 def standardised_gradient(z_hat: Tensor, spread: Tensor, g: Tensor) -> Tensor:
     """Return ∂L/∂z from g = ∂L/∂ẑ: (g − mean g − ẑ · mean(g ẑ)) / √(variance + ε)."""
     return (g - g.mean(-1, keepdim=True) - z_hat * (g * z_hat).mean(-1, keepdim=True)) / spread
+
+
+def with_one(u: Tensor) -> Tensor:
+    """Return u with a last column of ones: the input of a bias."""
+    return F.pad(u, (0, 1), value=1.0)

@@ -8,68 +8,22 @@ attention, and no W_t is computed.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple
+from dataclasses import replace
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 from typing_extensions import Unpack
 
 from recollect.core.layer import SequenceLayer
-from recollect.core.memory import Memory, hint
 from recollect.core.record import note
 from recollect.core.types import TensorOptions
 from recollect.core.validate import fill_invalid
 from recollect.layers.positions import positions_from, rotate
-from recollect.layers.ttt.inner import gelu, gelu_slope, standardised, standardised_gradient
+from recollect.layers.ttt.fast_weights import FastWeights, Lesson, Views, add, choose, shifted
+from recollect.layers.ttt.inner import EPSILON, gelu, gelu_slope, standardised, standardised_gradient, with_one
 
 CHUNK = 64  # steps read in parallel where the whole sequence is one mini-batch
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class FastWeights(Memory):
-    """The inner model's weights at the last mini-batch border, and the inner gradient accumulated since.
-
-    The unfinished mini-batch needs nothing else: its gradients are all taken at the border's weights.
-
-    >>> _, memory = rc.TTTLinear(8, 2, mini_batch=4)(torch.randn(1, 10, 8))
-    >>> tuple(memory.weights[0].shape), memory.length.tolist()  # a 4 × 4 matrix for each head
-    ((1, 2, 4, 4), [10])
-    """
-
-    weights: tuple[Tensor, ...]  # each (B, N, in, out)
-    gathered: tuple[Tensor, ...]  # the same shapes: Σ η_s ∇ℓ(W; x_s)
-    length: Tensor  # (B,)
-    at_border: bool = hint()  # every row is at a mini-batch border: known without reading `length`
-
-
-class Views(NamedTuple):
-    """Inputs k, targets v and queries q of the inner model, per head (B, N, T, H), and the rate (B, N, T, 1)."""
-
-    k: Tensor
-    v: Tensor
-    q: Tensor
-    rate: Tensor
-
-    def steps(self, part: slice) -> Views:
-        """Return a slice of the steps."""
-        return Views(*(t[:, :, part] for t in self))
-
-    def split(self, size: int) -> Iterator[Views]:
-        """Return all steps in chunks of `size`: cheaper to differentiate than slicing."""
-        return (Views(*parts) for parts in zip(*(t.split(size, dim=2) for t in self), strict=True))
-
-
-class Lesson(NamedTuple):
-    """The gradient of the inner loss in factors: ∇_{W_i} ℓ = Σ_s inputs_iᵀ errors_i, times the rate."""
-
-    inputs: tuple[Tensor, ...]  # each (B, N, T, in)
-    errors: tuple[Tensor, ...]  # each (B, N, T, out), times η_s
-
-    def gradients(self) -> tuple[Tensor, ...]:
-        """Return the gradients, summed over the steps."""
-        return tuple(a.transpose(-1, -2) @ g for a, g in zip(self.inputs, self.errors, strict=True))
 
 
 class TTT(SequenceLayer[FastWeights]):
@@ -83,9 +37,13 @@ class TTT(SequenceLayer[FastWeights]):
 
     with t′ the last border of mini-batches of `mini_batch` steps (None: the whole sequence is one). Switches: `norm`
     and `residual` of f; `rate` η fixed as a number, or "learned": η_s = base_rate · σ(θ_lr · x_s) / H; `learned_start`
-    for W_0, else zeros; `average` divides the sum by t − t′, as the authors' code does and their equations do not;
-    `rotary` rotates k and q by their position in the mini-batch, as that code does. Where we differ from it: no biases
-    in f, no norm before W_o; its convolution is a separate layer, `Convolution`.
+    for W_0, else zeros; `average` divides the sum by t − t′, as the authors' code does and their equations do not.
+
+    More switches, all from the authors' code and off by default: `rotary` rotates k and q by their position in the
+    mini-batch; `learned_share` adds a learned number to each 1/(t − t′), not below zero; `inner_bias` gives each layer
+    of f_res a bias, an extra row of W; `post_norm` normalises the heads' answers together before W_o; `gate` multiplies
+    them by gelu(θ_G x). With these on and half their base rate, whose gradient is f(k) − v, this is their layer
+    without shared θ_K and θ_Q (`benchmarks/ttt_authors.py`); their convolution is a separate layer, `Convolution`.
     """
 
     def __init__(
@@ -101,6 +59,10 @@ class TTT(SequenceLayer[FastWeights]):
         average: bool = True,
         learned_start: bool = True,
         rotary: bool = False,
+        learned_share: bool = False,
+        inner_bias: bool = False,
+        post_norm: bool = False,
+        gate: bool = False,
         **factory: Unpack[TensorOptions],
     ) -> None:
         super().__init__()
@@ -108,6 +70,8 @@ class TTT(SequenceLayer[FastWeights]):
             raise ValueError(f"heads: got {heads}, expected a divisor of the width {width}")
         if mini_batch is not None and mini_batch < 1:
             raise ValueError(f"mini_batch: got {mini_batch}, expected at least 1, or None for the whole sequence")
+        if learned_share and (mini_batch is None or not average):
+            raise ValueError("learned_share: got True, expected False without average or without a mini_batch")
         self.width = self.width_out = width
         self.heads = heads
         self.head_width = width // heads
@@ -118,30 +82,39 @@ class TTT(SequenceLayer[FastWeights]):
         self.residual = residual
         self.average = average
         self.rotary = rotary
+        self.inner_bias = inner_bias
         self.kvq = nn.Linear(width, 3 * width, bias=False, **factory)
         self.out = nn.Linear(width, width, bias=False, **factory)
         self.rate_gate = nn.Linear(width, heads, **factory) if rate == "learned" else None
+        self.share = nn.Parameter(torch.zeros(mini_batch or 0, **factory)) if learned_share else None
+        self.gate = nn.Linear(width, width, bias=False, **factory) if gate else None
+        self.post_norm = nn.LayerNorm(width, eps=EPSILON, **factory) if post_norm else None
         norm_shape = (2, heads, 1, self.head_width)  # γ and β
         self.norm = nn.Parameter(torch.empty(norm_shape, **factory)) if norm else None
-        start = [torch.empty(heads, *shape, **factory) for shape in self._shapes()]
+        start = [torch.empty(heads, *shape, **factory) for shape in self._weight_shapes()]
         self.start = nn.ParameterList(start if learned_start else [])
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
         """Draw a small W_0 (std 0.02 for heads of 64, as the authors' code, scaled for others); LN is the identity."""
         with torch.no_grad():
-            for weight in self.start:
-                nn.init.normal_(weight, std=0.16 * weight.shape[1] ** -0.5)
+            for weight, (inputs, _) in zip(self.start, self._shapes(), strict=False):
+                nn.init.normal_(weight, std=0.16 * inputs**-0.5)
+                weight[:, inputs:] = 0  # the bias
             if self.norm is not None:
                 self.norm[0], self.norm[1] = 1, 0
 
     def _shapes(self) -> list[tuple[int, int]]:
         raise NotImplementedError
 
+    def _weight_shapes(self) -> list[tuple[int, int]]:
+        """Return the shapes of W, whose last row is the bias where there is one."""
+        return [(inputs + self.inner_bias, outputs) for inputs, outputs in self._shapes()]
+
     def initial_memory(self, batch_size: int, like: Tensor | None = None) -> FastWeights:
         """Return W_0, and accumulated gradients of zero."""
         options = self._like(like)
-        zeros = [torch.zeros(batch_size, self.heads, *shape, **options) for shape in self._shapes()]
+        zeros = [torch.zeros(batch_size, self.heads, *shape, **options) for shape in self._weight_shapes()]
         weights = [zero.clone() for zero in zeros]
         if len(self.start):
             weights = [w.to(**options).expand(batch_size, *w.shape).contiguous() for w in self.start]
@@ -159,18 +132,20 @@ class TTT(SequenceLayer[FastWeights]):
         for t in range(x.shape[1]):
             moves = torch.ones_like(length, dtype=torch.bool) if valid is None else valid[:, t]
             step = views.steps(slice(t, t + 1))
-            gathered = _add(gathered, self._learn(step, weights).gradients())
-            share = self._inverse(self._place(length) + 1)[:, None, None, None] if self.average else 1.0
+            gathered = add(gathered, self._learn(step, weights).gradients())
+            share = self._share_at(self._place(length))[:, None, None, None] if self.average else 1.0
             now = self._take(weights, gathered, share)
             answers.append(self.f(step.q, now))
             inner["loss_before"].append(self._loss(step, weights))
             inner["loss_after"].append(self._loss(step, now))
             length = length + moves
             done = moves & (self._place(length) == 0) if self.mini_batch else torch.zeros_like(moves)
-            weights = _choose(done, now, weights)
-            gathered = _choose(done, None, gathered)
+            weights = choose(done, now, weights)
+            gathered = choose(done, None, gathered)
         note(self, rate=views.rate[..., 0].transpose(1, 2), **{n: torch.cat(v, dim=1) for n, v in inner.items()})
-        return self._output(torch.cat(answers, dim=2)), FastWeights(weights=weights, gathered=gathered, length=length)
+        return self._output(x, torch.cat(answers, dim=2)), FastWeights(
+            weights=weights, gathered=gathered, length=length
+        )
 
     def _loss(self, step: Views, weights: tuple[Tensor, ...]) -> Tensor:
         return (self.f(step.k, weights) - step.v).square().sum(-1).transpose(1, 2)  # (B, 1, N)
@@ -185,17 +160,17 @@ class TTT(SequenceLayer[FastWeights]):
         steps = x.shape[1]
         if self.mini_batch and memory.at_border and valid is None and steps % self.mini_batch == 0:
             answers, memory = self._aligned(views, memory, self.mini_batch)
-            return self._output(answers), memory
+            return self._output(x, answers), memory
         count = torch.full_like(memory.length, steps) if valid is None else valid.sum(1)
         if self.mini_batch is None or memory.at_border:
             answers, memory = self._dual(views, memory, count, torch.zeros_like(count))
         else:
             place = self._place(memory.length)  # (B,)
             slots = -(-(self.mini_batch - 1 + steps) // self.mini_batch) * self.mini_batch
-            answers, memory = self._dual(_shifted(views, place, slots, count), memory, count, place)
+            answers, memory = self._dual(shifted(views, place, slots, count), memory, count, place)
             index = (place[:, None] + torch.arange(steps, device=x.device))[:, None, :, None]
             answers = answers.gather(2, index.expand(-1, self.heads, -1, self.head_width))
-        return self._output(answers), memory
+        return self._output(x, answers), memory
 
     def _aligned(self, views: Views, memory: FastWeights, size: int) -> tuple[Tensor, FastWeights]:
         """Read full mini-batches at whose borders all rows are: only the weights pass from one to the next."""
@@ -206,8 +181,8 @@ class TTT(SequenceLayer[FastWeights]):
         for chunk in views.split(size):
             lesson = self._learn(chunk, weights)
             asked.append(self._ask(chunk.q, weights, gathered, lesson, share))
-            gradients = lesson.gradients() if gathered is None else _add(gathered, lesson.gradients())
-            weights = self._take(weights, gradients, 1 / size if self.average else 1.0)
+            gradients = lesson.gradients() if gathered is None else add(gathered, lesson.gradients())
+            weights = self._take(weights, gradients, self._border_share(size))
             gathered = None  # zero after the first mini-batch
         after = replace(memory, weights=weights, length=memory.length + views.q.shape[2])
         after = replace(after, gathered=tuple(torch.zeros_like(g) for g in memory.gathered))
@@ -224,12 +199,12 @@ class TTT(SequenceLayer[FastWeights]):
             lesson = self._learn(chunk, weights)
             share = self._shares(memory.length, begin, chunk.q.shape[2])
             answers.append(self._finish(chunk.q, self._ask(chunk.q, weights, gathered, lesson, share)))
-            gathered = _add(gathered, lesson.gradients())
+            gathered = add(gathered, lesson.gradients())
             if self.mini_batch is not None:
                 done = place + count >= begin + size  # (B,)
-                now = self._take(weights, gathered, 1 / size if self.average else 1.0)
-                weights = _choose(done, now, weights)
-                gathered = _choose(done, None, gathered)
+                now = self._take(weights, gathered, self._border_share(size))
+                weights = choose(done, now, weights)
+                gathered = choose(done, None, gathered)
         at_border = memory.at_border and self.mini_batch is not None and steps % size == 0
         after = FastWeights(weights=weights, gathered=gathered, length=memory.length + count, at_border=at_border)
         return torch.cat(answers, dim=2), after
@@ -244,7 +219,7 @@ class TTT(SequenceLayer[FastWeights]):
     ) -> Tensor:
         """Return f_res(q_t; W_t) for all t: q W_t = q W − share · (q · gathered + Σ_{s≤t} (q · input_s) error_s)."""
         for i, (w, a, e) in enumerate(zip(weights, *lesson, strict=True)):
-            q = gelu(q) if i else q
+            q = self._inputs(gelu(q) if i else q)
             learnt = (q @ a.transpose(-1, -2)).tril() @ e  # (B, N, T, out)
             learnt = learnt if gathered is None else learnt + q @ gathered[i]
             q = q @ w - share * learnt
@@ -256,7 +231,7 @@ class TTT(SequenceLayer[FastWeights]):
         """Return f(u) = u + LN(f_res(u)), without what is switched off. u is (B, N, T, H)."""
         z = u
         for i, w in enumerate(weights):
-            z = (gelu(z) if i else z) @ w
+            z = self._inputs(gelu(z) if i else z) @ w
         return self._finish(u, z)
 
     def _finish(self, u: Tensor, z: Tensor) -> Tensor:
@@ -265,11 +240,11 @@ class TTT(SequenceLayer[FastWeights]):
 
     def _learn(self, views: Views, weights: tuple[Tensor, ...]) -> Lesson:
         """Compute the gradient of ℓ(W; x_s) = ‖f(k_s; W) − v_s‖² explicitly, back through f_res."""
-        inputs = [views.k]
+        inputs = [self._inputs(views.k)]
         before: list[Tensor] = []
         for w in weights:
             before.append(inputs[-1] @ w)
-            inputs.append(gelu(before[-1]))
+            inputs.append(self._inputs(gelu(before[-1])))
         target = views.v - views.k if self.residual else views.v
         z = before[-1]
         if self.norm is None:
@@ -279,7 +254,7 @@ class TTT(SequenceLayer[FastWeights]):
             z_hat, spread = standardised(z)
             errors = [standardised_gradient(z_hat, spread, 2 * gamma * (gamma * z_hat + beta - target))]
         for w, pre in zip(weights[:0:-1], before[-2::-1], strict=True):
-            errors.insert(0, errors[0] @ w.transpose(-1, -2) * gelu_slope(pre))
+            errors.insert(0, errors[0] @ w[..., : pre.shape[-1], :].transpose(-1, -2) * gelu_slope(pre))
         return Lesson(tuple(inputs[:-1]), tuple(views.rate * e for e in errors))
 
     # ---- small parts -------------------------------------------------------------------------------------
@@ -296,8 +271,13 @@ class TTT(SequenceLayer[FastWeights]):
             rate = x.new_full((*x.shape[:2], self.heads), float(self.rate))
         return Views(*(t.transpose(1, 2) for t in (k, v, q, fill_invalid(rate, valid)[..., None])))
 
-    def _output(self, answers: Tensor) -> Tensor:
-        return self.out(answers.transpose(1, 2).flatten(2))
+    def _inputs(self, u: Tensor) -> Tensor:
+        return with_one(u) if self.inner_bias else u
+
+    def _output(self, x: Tensor, answers: Tensor) -> Tensor:
+        y = answers.transpose(1, 2).flatten(2)  # (B, T, D)
+        y = y if self.post_norm is None else self.post_norm(y)
+        return self.out(y if self.gate is None else gelu(self.gate(x)) * y)
 
     def _place(self, length: Tensor) -> Tensor:
         """Return each row's position within its mini-batch (B,)."""
@@ -312,11 +292,19 @@ class TTT(SequenceLayer[FastWeights]):
             return 1.0
         place = torch.arange(begin, begin + steps, device=length.device)[None]
         place = length[:, None] + place if self.mini_batch is None else place - begin
-        return self._inverse(place + 1)[:, None, :, None]
+        return self._share_at(place)[:, None, :, None]
 
-    def _inverse(self, count: Tensor) -> Tensor:
+    def _share_at(self, place: Tensor) -> Tensor:
+        """Return the factor of the accumulated gradient at positions of a mini-batch."""
         # Integers divide to the default dtype, which may have less precision than the layer's.
-        return count.to(self.out.weight.dtype).reciprocal()
+        share = (place + 1).to(self.out.weight.dtype).reciprocal()
+        return share if self.share is None else (share + self.share[place]).clamp(min=0)
+
+    def _border_share(self, size: int) -> Tensor | float:
+        """Return the factor at the end of a mini-batch."""
+        if self.share is not None:
+            return (1 / size + self.share[-1]).clamp(min=0)
+        return 1 / size if self.average else 1.0
 
     def _take(
         self, weights: tuple[Tensor, ...], gathered: tuple[Tensor, ...], share: Tensor | float
@@ -354,25 +342,3 @@ class TTTMLP(TTT):
 
     def _shapes(self) -> list[tuple[int, int]]:
         return [(self.head_width, 4 * self.head_width), (4 * self.head_width, self.head_width)]
-
-
-def _add(a: tuple[Tensor, ...], b: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    return tuple(x + y for x, y in zip(a, b, strict=True))
-
-
-def _choose(rows: Tensor, new: tuple[Tensor, ...] | None, old: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    """Return the new weights (None: zeros) in some rows, the old ones in the others."""
-    where = rows[:, None, None, None]
-    if new is None:
-        return tuple(o.masked_fill(where, 0) for o in old)
-    return tuple(torch.where(where, n, o) for n, o in zip(new, old, strict=True))
-
-
-def _shifted(views: Views, place: Tensor, slots: int, count: Tensor) -> Views:
-    """Shift each row's steps to begin at slot `place`; the slots around them are blank, with a rate of zero."""
-    step = torch.arange(slots, device=place.device) - place[:, None]  # (B, slots)
-    is_blank = (step < 0) | (step >= count[:, None])
-    index = step.clamp(0, views.q.shape[2] - 1)[:, None, :, None]
-    moved = [t.gather(2, index.expand(-1, t.shape[1], -1, t.shape[3])) for t in views]
-    moved[3] = moved[3].masked_fill(is_blank[:, None, :, None], 0)
-    return Views(*moved)
