@@ -223,6 +223,17 @@ def test_schemes_are_found_checked_and_converted(tmp_path):
         load_tags(span_file(tmp_path / "b.conll", "O I-PER"), Vocabulary(), scheme="bio")
 
 
+def test_tags_that_no_scheme_allows_are_refused_unless_asked_for(tmp_path):
+    data = span_file(tmp_path / "a.conll", "O I-PER O B-PER I-LOC")
+    with pytest.raises(DataError, match=r"a\.conll, line 1, word 2: tag 'I-PER' after 'O' .* --set scheme=any"):
+        load_tags(data, Vocabulary())
+    found = load_tags(data, Vocabulary(), scheme="any")
+    assert found.labels.scheme == "bio"
+    assert load_tags(data, Vocabulary(), scheme="any", convert="bioes").labels.names == ("O", "S-LOC", "S-PER")
+    with pytest.raises(DataError, match=r"b\.conll, line 1, word 2: tag 'VERB' is not one of a span"):
+        load_tags(span_file(tmp_path / "b.conll", "B-PER VERB"), Vocabulary(), convert="bio")
+
+
 # ---- words as ids --------------------------------------------------------------------------------
 
 

@@ -130,11 +130,22 @@ def test_a_plan_is_made(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("data", "model"), [("kindness:count=400", "bilstm"), ("verbs:count=400", "bigru")])
-def test_killed_and_resumed_it_ends_bit_equal(data, model, tmp_path):
+@pytest.mark.parametrize(
+    ("data", "model", "own", "text"),
+    [
+        ("kindness:count=400", "bilstm", ["average=0.9"], "the film was good ."),
+        ("verbs:count=400", "bigru", [], "the duck swims ."),
+        ("films.csv", "bert", ["text=review", "label=mood", "pooling=class-token"], "the dull film 99"),
+        ("names.conll", "bilstm", ["crf=true", "letters=true", "least=2", "average=0.9"], "Ann99 sees Bo Lee"),
+    ],
+)
+def test_killed_and_resumed_it_ends_bit_equal_and_predicts(data, model, own, text, tmp_path):
     whole, killed = str(tmp_path / "whole"), str(tmp_path / "killed")
-    settings = ("evaluate_every=4", "dropout=0.2", "word_dropout=0.1", "width=16")
+    if data.endswith(("csv", "conll")):
+        data = write(tmp_path / data, CSV if data.endswith("csv") else CONLL)
+    settings = ("evaluate_every=4", "dropout=0.2", "word_dropout=0.1", "width=16", *own)
     options = ["-m", model, "--budget", "40steps", *(word for one in settings for word in ("--set", one))]
+    options += ["--task", "classify"] if data.endswith("csv") else []
     run("train", data, *options, "--out", whole)
     command = [sys.executable, "-m", "recollect", "train", data, *options, "--out", killed, "--json"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
@@ -143,8 +154,13 @@ def test_killed_and_resumed_it_ends_bit_equal(data, model, tmp_path):
                 os.kill(process.pid, signal.SIGKILL)
                 break
     run("resume", killed)
-    ours, theirs = (load_file(Path(folder) / "model.safetensors") for folder in (whole, killed))
-    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+    for name in ("model.safetensors", "checkpoints/step-00000040/model.safetensors"):
+        ours, theirs = (load_file(Path(folder) / name) for folder in (whole, killed))
+        assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+    typed = json.loads(run("predict", killed, text, "--json").stdout)
+    found = rc.load(whole).predict(text)[0]
+    assert typed["targets"][0]["text"] == found.targets[0].text
+    assert typed["targets"][0]["score"] == pytest.approx(found.targets[0].score)
 
 
 def test_stopped_and_resumed_in_one_process_it_is_bit_equal(tmp_path):
@@ -169,6 +185,12 @@ def test_stopped_and_resumed_in_one_process_it_is_bit_equal(tmp_path):
         ("b.txt", "good a\n" * 20, ["--task", "classify"], "every label is 'good'"),
         ("c.txt", "good a\nbad \n", ["--task", "classify"], "c.txt, line 2: the text is empty"),
         ("d.conll", "a O\nb I-X\n", ["--set", "scheme=bio"], "d.conll, line 1, word 2: tag 'I-X' after 'O'"),
+        ("d.conll", "a O\nb I-X\n\nc B-Y\n", [], "d.conll, line 1, word 2: tag 'I-X' after 'O'"),
+        ("d.conll", "a NOUN\n" * 20, ["--set", "convert=bio"], "d.conll, line 1, word 1: tag 'NOUN' is not one of a"),
+        ("d.conll", "a X\n\n" * 20, [], "d.conll: every label is 'X'; expected at least two"),
+        ("d.conll", "a X\nb Y\n\n" * 20, ["--set", "label=3"], "d.conll, line 1: no column '3'; there are: 1, 2"),
+        ("d.jsonl", '{"words": ["a", "b"], "tags": ["X"]}', ["--task", "tag"], "d.jsonl, line 1: got 2 words and 1"),
+        ("d.jsonl", '{"words": [], "tags": []}', ["--task", "tag"], "d.jsonl, line 1: no words; remove the line"),
         ("e.conll", "word\n", [], "e.conll, line 1: 1 cells, expected a word and its tag"),
         ("f.conll", CONLL, ["-m", "bag-of-words"], "model: got 'bag-of-words', expected one of per-word"),
         ("g.conll", CONLL, ["--set", "pooling=max"], "pooling: no such setting"),
@@ -189,6 +211,13 @@ def test_labels_unseen_in_training_and_empty_inputs_are_refused(tmp_path):
     done = ask("evaluate", str(made.folder), other, code=2)
     assert "other.csv, line 3: label 'great' does not occur in the training part, which has bad, good" in done.stderr
     assert "the text is empty" in ask("predict", str(made.folder), " ", code=2).stderr
+    names = write(tmp_path / "names.conll", CONLL)
+    tagger = str(rc.train(names, model="gru", width=8, budget="2steps", out=tmp_path / "tagger").folder)
+    other = write(tmp_path / "other.conll", "Ann B-PER\n\nOslo B-LOC\n")
+    error = "other.conll, line 3, word 1: label 'B-LOC' does not occur in the training part, which has B-PER, I-PER, O"
+    assert error in ask("evaluate", tagger, other, code=2).stderr
+    unseen = ["train", names, "-m", "gru", "--set", f"valid={other}", "--out", str(tmp_path / "no")]
+    assert error in ask(*unseen, code=2).stderr
     assert "predict has no setting 'beam'" in ask("predict", str(made.folder), "fine", "--beam", "3", code=2).stderr
     page = str(tmp_path / "page.html")
     assert "pooling=attention" in ask("predict", str(made.folder), "fine", "--maps", page, code=2).stderr

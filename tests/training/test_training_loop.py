@@ -21,6 +21,8 @@ from recollect.layers.recurrent.gru import GRU
 from recollect.models.language import FAMILIES, LanguageConfig, LanguageModel
 from recollect.tasks.language import count_symbols
 from recollect.training.checkpoint import Progress
+from recollect.training.average import average_of
+from recollect.training.checkpoint import load_result
 from recollect.training.loop import restore, train, update
 from recollect.training.objective import NextSymbol
 from recollect.training.optimizer import Optimizer
@@ -135,6 +137,52 @@ def test_a_run_that_was_stopped_ends_bit_equal(family, tmp_path):
         assert torch.equal(a, b)
     if whole.memory is not None:
         assert whole.memory.equals(again.memory)
+
+
+def averaged(**options) -> TrainingState:
+    state = learner(**options)
+    state.average = average_of(state.model)
+    return state
+
+
+def test_the_average_of_the_weights_is_what_is_evaluated(tmp_path):
+    state, seen, measured = averaged(), [], []
+    expected = [p.detach().clone() for p in state.model.parameters()]
+
+    def note(row):
+        if "train_loss" in row:
+            share = 1 - min(0.9, (1 + row["step"]) / (10 + row["step"]))
+            for old, new in zip(expected, state.model.parameters(), strict=True):
+                old.lerp_(new.detach(), share)
+            seen.append(row["step"])
+
+    def validate(model):
+        measured.append(model is state.average)
+        return on(TEXT[:60])(model)
+
+    train(state, plan(20, average=0.9), validate, tmp_path, note)
+    assert seen == list(range(1, 21))
+    assert measured == [True] * 3
+    for ours, theirs in zip(state.average.parameters(), expected, strict=True):
+        torch.testing.assert_close(ours, theirs)
+    assert not torch.equal(expected[0], next(state.model.parameters()))
+    kept = averaged(seed=7).model
+    load_result(tmp_path / "step-00000020", kept)
+    assert torch.equal(next(kept.parameters()), next(state.average.parameters()))
+
+
+def test_a_stopped_average_ends_bit_equal(tmp_path):
+    whole = averaged(dropout=0.2)
+    train(whole, plan(20, average=0.95), on(TEXT[:60]), tmp_path / "whole")
+    first = averaged(dropout=0.2)
+    asked = iter([False] * 7 + [True])
+    train(first, plan(20, average=0.95), on(TEXT[:60]), tmp_path / "parts", is_stopped=lambda: next(asked))
+    again = averaged(seed=7, dropout=0.2)
+    restore(again, tmp_path / "parts")
+    train(again, plan(20, average=0.95), on(TEXT[:60]), tmp_path / "parts")
+    assert replace(again.progress, seconds=0) == replace(whole.progress, seconds=0)
+    for a, b in zip(whole.average.parameters(), again.average.parameters(), strict=True):
+        assert torch.equal(a, b)
 
 
 def test_accumulation_equals_the_large_batch():

@@ -71,6 +71,9 @@ class TrainingOptions(CheckedSettings):
     weight_decay: float = setting(0.1, least=0.0, help="AdamW's, for matrices")
     clip_norm: float | None = setting(1.0, above=0.0, help="largest norm of the gradient")
     clip_value: float | None = setting(None, above=0.0, help="largest entry of the gradient")
+    average: float = setting(
+        0.0, least=0.0, below=1.0, help="decay of the running average of weights that is evaluated and saved; 0: none"
+    )
     precision: str = setting("fp32", choices=PRECISIONS, help="bf16: matmuls in bfloat16")
     compile: bool = setting(False, help="torch.compile the model for updates")
     capture: bool = setting(True, help="on a GPU: replay CUDA graphs where batches have equal shapes")
@@ -96,6 +99,7 @@ class TrainingOptions(CheckedSettings):
             self.budget(epoch),
             self.optimizer(),
             accumulate=self.accumulate,
+            average=self.average,
             patience=self.patience,
             capture=self.capture,
             evaluate_every=self.evaluate_every,

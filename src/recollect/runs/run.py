@@ -39,7 +39,7 @@ from recollect.models.own import MakeLayer, code_option, register_layer
 from recollect.runs.config import RunConfig, check_number
 from recollect.runs.saved_config import VERSION, build_saved, config_of, read_saved
 from recollect.tasks.register import register_task
-from recollect.training.checkpoint import load_checkpoint, newest_checkpoint, read_state
+from recollect.training.checkpoint import load_result, newest_checkpoint, read_state
 
 
 class Run:
@@ -118,7 +118,7 @@ class Run:
             raise problem from None
         best = self.checkpoints / f"step-{read_state(newest)['progress']['best_step'] or 0:08d}"
         used = best if best.exists() else newest
-        load_checkpoint(used, model)
+        load_result(used, model)
         is_damaged = (self.folder / "model.safetensors").exists()
         if is_damaged:
             self.finish(model)

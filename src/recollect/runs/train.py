@@ -31,7 +31,8 @@ from recollect.runs.config import RunConfig
 from recollect.runs.log import RunLog, check_tensorboard, open_tensorboard
 from recollect.runs.run import Run
 from recollect.tasks.register import guess_task, register_task, task_named
-from recollect.training.checkpoint import load_checkpoint, newest_checkpoint, what_is_left
+from recollect.training.average import average_of
+from recollect.training.checkpoint import load_result, newest_checkpoint, what_is_left
 from recollect.training.loop import restore, train as run_loop
 from recollect.training.state import Diverged, TrainingState
 
@@ -175,7 +176,9 @@ def start(config: RunConfig, task: Task, model: nn.Module, dataset: Dataset) -> 
     """Return the state of a training before its first update."""
     batches = task.batches(dataset, model, config.training.seed)
     compiled = torch.compile(model) if config.training.compile else None
-    return TrainingState(model, batches, config.training.optimizer().build(model), task.loss, compiled=compiled)
+    average = average_of(model) if config.training.average else None
+    optimizer = config.training.optimizer().build(model)
+    return TrainingState(model, batches, optimizer, task.loss, average=average, compiled=compiled)
 
 
 def _count(run: Run, model: nn.Module, dataset: Dataset, report: Report) -> bool:
@@ -201,7 +204,7 @@ def _learn(config: RunConfig, run: Run, state: TrainingState, dataset: Dataset, 
         pace()
         done = state.progress
         carried = None if state.memory is None else state.memory.nbytes
-        log.add(row, model, share=plan.budget.spent(done), best=done.best, memory_bytes=carried)
+        log.add(row, state.result, share=plan.budget.spent(done), best=done.best, memory_bytes=carried)
 
     with closing(log), _asked_to_stop() as is_stopped:
         try:
@@ -228,7 +231,7 @@ def _learn(config: RunConfig, run: Run, state: TrainingState, dataset: Dataset, 
 def keep_best(state: TrainingState, run: Run) -> None:
     """Save the weights of the best validation score as the run's result."""
     best = run.build()
-    load_checkpoint(run.checkpoints / f"step-{state.progress.best_step:08d}", best)
+    load_result(run.checkpoints / f"step-{state.progress.best_step:08d}", best)
     run.finish(best)
 
 

@@ -18,7 +18,7 @@ from recollect.data.error import DataError
 from recollect.data.labels.label_batches import LabelBatch, in_order
 from recollect.data.labels.labelled import Labelled, LabelNames, LabelPart, encode_tagged, load_tags
 from recollect.data.labels.tag_files import UNTAGGED, TaggedWords, read_tagged
-from recollect.data.labels.tag_schemes import SCHEMES
+from recollect.data.labels.tag_schemes import ANY, SCHEMES
 from recollect.data.text.line_tokenizer import is_mostly_han
 from recollect.evaluation.label_metrics import MEASURES, confusion, f1_by_label, macro_f1, span_counts, span_scores
 from recollect.models.context_free import Majority
@@ -31,7 +31,9 @@ from recollect.tasks.translate import lines_of
 class TagOptions(LabelOptions):
     """Settings of a tagging run."""
 
-    scheme: str | None = setting(None, choices=SCHEMES, help="the scheme of span tags, checked; by default found")
+    scheme: str | None = setting(
+        None, choices=(*SCHEMES, ANY), help="the scheme of span tags, checked; by default found; any: unchecked"
+    )
     convert: str | None = setting(None, choices=SCHEMES, help="train on span tags in this scheme")
 
 

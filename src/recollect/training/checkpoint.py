@@ -1,6 +1,6 @@
 """A checkpoint: everything that a run needs to resume as if it had never stopped.
 
-A folder with the weights, the optimizer's tensors, the state of the random number generator, the carried memory, and
+A folder with the weights, their running average where one is kept, the optimizer's tensors, the state of the random number generator, the carried memory, and
 `state.json`, which holds the rest and the checksums of the others. It is written under a temporary name and renamed
 when complete; a run resumes from the newest intact one.
 """
@@ -58,6 +58,7 @@ def save_checkpoint(
     data_state: JsonObject,
     *,
     keep: int = 2,
+    average: nn.Module | None = None,
 ) -> Path:
     """Write a checkpoint, then delete the oldest beyond `keep`; the best one is kept."""
     final = folder / f"{PREFIX}{progress.step:08d}"
@@ -68,6 +69,8 @@ def save_checkpoint(
         save_weights(model, beside / "model.safetensors")
         write_tensors(optimizer_tensors(optimizer), beside / "optimizer.safetensors", {})
         write_tensors({"torch": torch.get_rng_state()}, beside / "random.safetensors", {})
+        if average is not None:
+            save_weights(average, beside / "average.safetensors")
         if memory is not None:
             save_memory(memory, beside / "memory.safetensors")
         state = {"version": VERSION, "progress": vars(progress), "data": data_state, "files": _checksums(beside)}
@@ -111,6 +114,13 @@ def load_checkpoint(
     carried = path / "memory.safetensors"
     memory = load_memory(carried) if carried.exists() else None
     return Progress(**state["progress"]), state["data"], memory
+
+
+def load_result(path: Path, model: nn.Module) -> None:
+    """Read the weights that a checkpoint was measured with: their running average where one was kept."""
+    read_state(path)
+    average = path / "average.safetensors"
+    load_weights(model, average if average.exists() else path / "model.safetensors")
 
 
 def newest_checkpoint(folder: Path) -> tuple[Path, list[str]]:

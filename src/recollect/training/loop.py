@@ -16,7 +16,8 @@ from typing import Any
 
 from recollect.core.task import Scores
 from recollect.core.types import AnyLayer, JsonObject
-from recollect.training.checkpoint import load_checkpoint, newest_checkpoint, save_checkpoint
+from recollect.training.average import update_average
+from recollect.training.checkpoint import load_checkpoint, load_result, newest_checkpoint, save_checkpoint
 from recollect.training.state import Diverged, Plan, TrainingState
 from recollect.training.step import gradients
 
@@ -64,13 +65,15 @@ def update(state: TrainingState, source: Iterator[Any], plan: Plan, share: float
         raise Diverged(f"a gradient is not finite at step {state.progress.step}; lower the rate or clip harder")
     state.optimizer.step()
     done = state.progress
+    if state.average is not None:
+        update_average(state.average, state.model, plan.average, done.step + 1)
     state.progress = replace(done, step=done.step + 1, tokens=done.tokens + sum(batch.count for batch in batches))
     return {"train_loss": total, "rate": rate, "gradient_norm": norm}
 
 
 def evaluate(state: TrainingState, validate: Callable[[AnyLayer], Scores]) -> dict[str, float]:
     """Return the validation figures by name, the deciding one first, and record whether it is the best so far."""
-    scores = validate(state.model)
+    scores = validate(state.result)
     done = state.progress
     is_best = done.best is None or (scores.value < done.best if scores.lower_is_better else scores.value > done.best)
     if is_best:
@@ -84,13 +87,16 @@ def evaluate(state: TrainingState, validate: Callable[[AnyLayer], Scores]) -> di
 def save(state: TrainingState, checkpoints: Path, keep: int) -> Path:
     """Write a checkpoint of the training state."""
     position = state.batches.state()
-    return save_checkpoint(checkpoints, state.model, state.optimizer, state.memory, state.progress, position, keep=keep)
+    parts = (state.model, state.optimizer, state.memory, state.progress, position)
+    return save_checkpoint(checkpoints, *parts, keep=keep, average=state.average)
 
 
 def restore(state: TrainingState, checkpoints: Path) -> list[str]:
     """Restore a state from its newest intact checkpoint; return a notice for each damaged one."""
     path, notices = newest_checkpoint(checkpoints)
     state.progress, position, memory = load_checkpoint(path, state.model, state.optimizer)
+    if state.average is not None:
+        load_result(path, state.average)
     state.memory = None if memory is None else memory.to(next(state.model.parameters()).device)
     state.batches.load_state(position)
     return notices

@@ -41,6 +41,7 @@ class Plan:
     accumulate: int = 1  # batches to one update, weighted by their symbols
     evaluate_every: int = 200  # updates
     save_every: int = 200  # updates
+    average: float = 0.0  # decay of the running average of the weights; 0: none is kept
     patience: int | None = None  # stop after so many evaluations without a better one
     capture: bool = True  # on a GPU: replay CUDA graphs where batches are alike
     precision: Literal["fp32", "bf16"] = "fp32"  # bf16: matmuls in bfloat16, weights and their updates in float32
@@ -65,5 +66,11 @@ class TrainingState:
     memory: Memory | None = None  # carried from batch to batch
     captured: dict[Layout, Captured] = field(default_factory=dict)  # CUDA graphs, the most recently used last
     seen: set[Layout] = field(default_factory=set)  # layouts that occurred once: the second time they are captured
+    average: Any = None  # a copy of the model with the running average of its weights; it is evaluated and kept
     compiled: Any = None  # the result of torch.compile, for updates only
     progress: Progress = field(default_factory=Progress)
+
+    @property
+    def result(self) -> Any:
+        """The model to measure and keep: with averaged weights where an average is kept."""
+        return self.model if self.average is None else self.average

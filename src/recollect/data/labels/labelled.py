@@ -17,7 +17,7 @@ from recollect.core.serialize import write_file
 from recollect.data.error import DataError
 from recollect.data.labels.label_files import Column, LabelledText, read_texts
 from recollect.data.labels.tag_files import UNTAGGED, TaggedWords, read_tagged
-from recollect.data.labels.tag_schemes import fault_in, find_scheme, spans_of, with_scheme
+from recollect.data.labels.tag_schemes import ANY, fault_in, find_scheme, is_of_span, spans_of, with_scheme
 from recollect.data.labels.word_coder import WordCoder
 from recollect.data.text.line_tokenizer import is_mostly_han
 from recollect.data.text.source import to_stderr
@@ -150,13 +150,15 @@ def load_tags(
     scheme: str | None = None,
     convert: str | None = None,
 ) -> Labelled:
-    """Return words with tags; `scheme` is checked, `convert` is the scheme to train in."""
+    """Return words with tags; their scheme, given or found, is checked, `convert` is the scheme to train in."""
     given = {part: list(read_tagged(name, text, label)) for part, name in _given(data, valid, test).items()}
-    found = scheme or find_scheme(one.tags for rows in given.values() for one in rows)
-    if scheme is not None:
-        for one in (one for rows in given.values() for one in rows):
-            _check_scheme(one, scheme)
-    if convert is not None and found is not None:
+    every = [one for rows in given.values() for one in rows]
+    found = find_scheme(one.tags for one in every) if scheme in (None, ANY) else scheme
+    if found is not None and scheme != ANY:
+        for one in every:
+            _check_scheme(one, found)
+    if convert is not None:
+        _check_spans(every, found)
         given = {part: [_converted(one, convert) for one in rows] for part, rows in given.items()}
     parts = _divided(given, data, lambda one: " ".join(one.words))
     names = _names((tag for one in parts["train"] for tag in one.tags), data)
@@ -239,8 +241,19 @@ def _check_scheme(one: TaggedWords, scheme: str) -> None:
         before = one.tags[place - 1] if place else "the beginning"
         raise DataError(
             f"{one.where}, word {place + 1}: tag {one.tags[place]!r} after {before!r} is not legal in {scheme}; "
-            "correct it, or leave --set scheme out"
+            "correct it, or read it as it is with --set scheme=any"
         )
+
+
+def _check_spans(every: Sequence[TaggedWords], found: str | None) -> None:
+    """Raise a DataError with the first tag that is not one of a span, where tags have no scheme to convert from."""
+    if found is not None:
+        return
+    for one in every:
+        for place, tag in enumerate(one.tags, 1):
+            if not is_of_span(tag):
+                got = f"{one.where}, word {place}: tag {tag!r} is not one of a span, as B-PER is"
+                raise DataError(f"{got}; correct it, or leave --set convert out")
 
 
 def _converted(one: TaggedWords, scheme: str) -> TaggedWords:

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 SCHEMES = ("iob1", "bio", "bioes", "bmes")
+ANY = "any"  # tags of spans that need not be legal, read as the CoNLL shared tasks' evaluation reads them
 MARKS = {"iob1": "BI", "bio": "BI", "bioes": "BIES", "bmes": "BMES"}
 OUTSIDE = "O"
 
@@ -28,6 +29,12 @@ def divide(tag: str) -> tuple[str, str]:
     """Return a tag's mark and type: B-PER as B, PER; O as O and nothing."""
     mark, _, kind = tag.partition("-")
     return mark, kind
+
+
+def is_of_span(tag: str) -> bool:
+    """Return whether a tag can be one of a span's, or says that there is none: O, or _ for a word without a tag."""
+    mark, kind = divide(tag)
+    return tag in (OUTSIDE, "_") or (mark in ("B", "I", "M", "E", "S", "L", "U") and kind != "")
 
 
 def spans_of(tags: Sequence[str]) -> list[Span]:
@@ -85,10 +92,9 @@ def find_scheme(sequences: Iterable[Sequence[str]]) -> str | None:
     marks: set[str] = set()
     for tags in sequences:
         for tag in tags:
-            mark, kind = divide(tag)
-            if tag not in (OUTSIDE, "_") and (mark not in ("B", "I", "M", "E", "S", "L", "U") or not kind):
+            if not is_of_span(tag):
                 return None
-            marks.add(mark)
+            marks.add(divide(tag)[0])
         possible = [scheme for scheme in possible if fault_in(tags, scheme) is None]
     if marks <= {OUTSIDE, "_"}:
         return None
