@@ -20,9 +20,8 @@ from recollect.layers.pointwise import Embedding, Linear
 from recollect.layers.recurrent.gru import GRU
 from recollect.models.language import FAMILIES, LanguageConfig, LanguageModel
 from recollect.tasks.language import count_symbols
-from recollect.training.checkpoint import Progress
 from recollect.training.average import average_of
-from recollect.training.checkpoint import load_result
+from recollect.training.checkpoint import Progress, load_result
 from recollect.training.loop import restore, train, update
 from recollect.training.objective import NextSymbol
 from recollect.training.optimizer import Optimizer

@@ -1,8 +1,8 @@
 """A checkpoint: everything that a run needs to resume as if it had never stopped.
 
-A folder with the weights, their running average where one is kept, the optimizer's tensors, the state of the random number generator, the carried memory, and
-`state.json`, which holds the rest and the checksums of the others. It is written under a temporary name and renamed
-when complete; a run resumes from the newest intact one.
+A folder with the weights, their running average where one is kept, the optimizer's tensors, the state of the random
+number generator, the carried memory, and `state.json`, which holds the rest and the checksums of the others. It is
+written under a temporary name and renamed when complete; a run resumes from the newest intact one.
 """
 
 from __future__ import annotations
