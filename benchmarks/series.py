@@ -1,11 +1,11 @@
-"""Forecasting: the sine, ETT, the classic series, parity with the authors' code, and the cost of an update.
+"""Forecasting: the sine, the classic series, parity with the authors' code, and the cost of an update.
 
-    python benchmarks/series.py sine|ett|classics|parity|streaming [--only TEXT]
+    python benchmarks/series.py sine|classics|parity|streaming [--only TEXT]
 
-sine needs nothing. ett and classics read ett/ and classic_ts/ of the folder that RECOLLECT_DATA names. parity runs the
-authors' code where peers/LTSF-Linear (github.com/cure-lab/LTSF-Linear) and peers/RevIN (github.com/ts-kim/RevIN) are,
-and says so where they are not. Writes benchmarks/results/series-TABLE.json; ett is saved after every row, and rows that
-are not run again are kept. streaming also draws docs/forecast-cost.svg.
+sine needs nothing. classics reads classic_ts/ of the folder that RECOLLECT_DATA names. parity runs the authors' code
+where peers/LTSF-Linear (github.com/cure-lab/LTSF-Linear) and peers/RevIN (github.com/ts-kim/RevIN) are, and says so
+where they are not. Writes benchmarks/results/series-TABLE.json. streaming also draws docs/forecast-cost.svg. ETT is
+series_ett.py.
 """
 
 from __future__ import annotations
@@ -14,8 +14,6 @@ import argparse
 import importlib.util
 import sys
 import tempfile
-import time
-from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -25,12 +23,8 @@ from torch import Tensor
 import recollect as rc
 from common import ROOT, data_folder, earlier, save_result
 from recollect.bench.timing import interleave, summary
-from recollect.data.series.series_data import load_series
-from recollect.data.series.series_table import read_series
 from recollect.data.series.windows import Rows, WindowBatches, Windows
 from recollect.data.synthetic.series_generators import generate_series
-from recollect.evaluation.linear_forecasts import ROWS, fitted
-from recollect.evaluation.rolling_origin import predictor, roll
 from recollect.tasks.forecast import ForecastTask
 from series_picture import draw
 
@@ -138,93 +132,6 @@ def descend(model: rc.Forecaster, values: Tensor, seed: int) -> None:
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         schedule.step()
-
-
-# ---- ETT ----------------------------------------------------------------------------------------------
-
-SPLIT = "8640,2880,2880"  # 12, 4 and 4 months of 30 days
-PUBLISHED = {  # by the authors of LTSF-Linear: batch 32, Adam at 0.005 halved every epoch, patience 3
-    "batch_size": 32,
-    "rate": 0.005,
-    "schedule": "step",
-    "stages": 10,
-    "first_stages": 1,
-    "decay": 0.5,
-    "warmup": 0.0,
-    "weight_decay": 0.0,
-    "patience": 3,
-    "budget": "10epochs",
-}
-SEGMENTS = {
-    "batch_size": 32,
-    "rate": 0.002,
-    "weight_decay": 0.01,
-    "budget": "3epochs",
-    "normalise": "instance",
-    "segment": 24,
-    "width": 64,
-}
-TRAINED_MODELS: dict[str, dict[str, Any]] = {
-    "dlinear": PUBLISHED,
-    "nlinear": PUBLISHED,
-    "gru": SEGMENTS | {"dropout": 0.2},
-    "transformer": SEGMENTS | {"dropout": 0.3},
-    "lstm": SEGMENTS | {"dropout": 0.2},
-    "linear-attention": SEGMENTS | {"dropout": 0.2},
-    "ttt-linear": SEGMENTS | {"dropout": 0.2},
-}
-CELLS = [
-    (name, horizon, lookback)
-    for name in ("ETTh1", "ETTh2")
-    for lookback in (336, 96)
-    for horizon in (96, 192, 336, 720)
-]
-
-
-def ett(only: str) -> None:
-    """All test windows, scaled by the training part: baselines in closed form, and models trained by gradient."""
-    for name, horizon, lookback in CELLS:
-        jobs: dict[str, Callable[[], Row]] = {}
-        for family in ROWS:
-            jobs[f"{name} {horizon} {lookback} {family} closed"] = lambda c=(name, horizon, lookback, family): closed(
-                *c
-            )
-        for family in TRAINED_MODELS:
-            jobs[f"{name} {horizon} {lookback} {family} trained"] = lambda c=(name, horizon, lookback, family): learned(
-                *c
-            )
-        for key, job in jobs.items():
-            if only in key:
-                words = key.split()
-                row = {"key": key, "data": name, "horizon": horizon, "lookback": lookback, "model": words[3], **job()}
-                print(key, row["mse"], row["mae"], flush=True)
-                kept = [old for old in earlier("series-ett") if old["key"] != key]
-                save_result("series-ett", [*kept, row], split=SPLIT, published=PUBLISHED, segments=SEGMENTS)
-
-
-def closed(name: str, horizon: int, lookback: int, family: str) -> Row:
-    table = read_series(str(data_folder() / "ett" / f"{name}.csv.gz"))
-    data = load_series(table, lookback=lookback, horizon=horizon, split=SPLIT)
-    begun = time.perf_counter()
-    model = fitted(family, data)
-    minutes = (time.perf_counter() - begun) / 60
-    count = sum(p.numel() for p in model.parameters())
-    return {"fit": "closed", "minutes": minutes, "parameters": count, "windows": len(data.test)} | roll(
-        predictor(model), data, "test"
-    )
-
-
-def learned(name: str, horizon: int, lookback: int, family: str) -> Row:
-    source = str(data_folder() / "ett" / f"{name}.csv.gz")
-    settings = dict(TRAINED_MODELS[family])
-    with tempfile.TemporaryDirectory() as folder:
-        shape = {"horizon": horizon, "lookback": lookback, "split": SPLIT, "evaluate_every": 257}
-        run = rc.train(source, task="forecast", model=family, out=f"{folder}/run", **shape, **settings)
-        seconds = [row["seconds"] for row in run.metrics() if "seconds" in row][-1]
-        data = run.dataset()
-        found = roll(predictor(run.model), data, "test")
-        count = sum(p.numel() for p in run.model.parameters())
-    return {"fit": "trained", "minutes": seconds / 60, "parameters": count, "windows": len(data.test)} | found
 
 
 # ---- the classic series -------------------------------------------------------------------------------
@@ -348,7 +255,7 @@ def streaming(only: str) -> None:
         print(f"{row['model']:18}{row['read']:6}{1e6 * row['seconds']:10.0f} µs")
 
 
-TABLES = {"sine": sine, "ett": ett, "classics": classics, "parity": parity, "streaming": streaming}
+TABLES = {"sine": sine, "classics": classics, "parity": parity, "streaming": streaming}
 
 if __name__ == "__main__":
     sys.exit(main())

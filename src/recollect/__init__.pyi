@@ -123,7 +123,8 @@ from recollect.layers.ttt.layer import TTTMLP as TTTMLP, TTTLinear as TTTLinear
 from recollect.models.captioning import CaptionConfig as CaptionConfig, Captioner as Captioner
 from recollect.models.classification import Classifier as Classifier, ClassifierConfig as ClassifierConfig
 from recollect.models.context_free import BagOfWords as BagOfWords, Majority as Majority
-from recollect.models.forecasting import ForecastConfig as ForecastConfig, Forecaster as Forecaster
+from recollect.models.forecast_config import ForecastConfig as ForecastConfig
+from recollect.models.forecasting import Forecaster as Forecaster
 from recollect.models.gap_filling import GapFiller as GapFiller
 from recollect.models.language import LanguageConfig as LanguageConfig, LanguageModel as LanguageModel
 from recollect.models.masked import MaskedConfig as MaskedConfig, MaskedModel as MaskedModel

@@ -13,7 +13,7 @@ import pytest
 import recollect as rc
 from command_line import ask, run
 from going_on import check_goes_on_bit_equal
-from recollect.models.forecasting import FORECASTERS
+from recollect.models.forecast_config import FORECASTERS
 from recollect.runs.config import RunConfig
 from recollect.runs.run import Run
 from recollect.runs.train import begin

@@ -11,7 +11,7 @@ import recollect as rc
 from recollect.core.errors import ContractError
 from recollect.laws.check import check_layer
 from recollect.models import forecast_outputs as outputs
-from recollect.models.forecasting import FORECASTERS, STEPS
+from recollect.models.forecast_config import FORECASTERS, STEPS
 from recollect.models.reversible_norm import ReversibleNorm
 from recollect.models.window_maps import moving_average
 from tiers import slow_after
@@ -88,7 +88,11 @@ def test_free_running_reads_its_own_predictions(family):
 
 @pytest.mark.parametrize(
     ("options", "reason"),
-    [({"normalise": "instance"}, "normalise=instance needs the whole window"), ({"segment": 6}, "segment=6 needs")],
+    [
+        ({"normalise": "instance"}, "normalise=instance needs the whole window"),
+        ({"segment": 6}, "segment=6 needs"),
+        ({"head": "all"}, "head=all needs the whole window"),
+    ],
 )
 def test_streaming_is_refused_where_the_window_is_needed(options, reason):
     model = model_of("gru", **options)
@@ -110,6 +114,25 @@ def test_instance_normalisation_makes_level_and_scale_irrelevant():
     x = torch.randn(2, 30, 2).double()
     raw, moved = model.forecast(x)[0], model.forecast(1000 + 10 * x)[0]
     torch.testing.assert_close(moved, 1000 + 10 * raw, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("mixing", ["independent", "joint"])
+def test_a_head_of_all_states_reads_each_of_them(mixing):
+    model = model_of("transformer", head="all", segment=7, mixing=mixing)  # 4 segments of the newest 28 rows
+    x = torch.randn(2, 30, 2).double().requires_grad_()
+    raw, _ = model.forecast(x)
+    assert raw.shape == (2, 3, 2, 1)
+    states = []
+    model.body.register_forward_hook(lambda layer, given, found: states.append(found[0]))
+    model.forecast(x)[0].sum().backward()
+    folded = states[0].flatten(1)  # (rows, 4 · 8)
+    expected = model.head(folded)
+    found = raw.flatten(1) if mixing == "joint" else raw[..., 0].permute(2, 0, 1).flatten(0, 1)
+    torch.testing.assert_close(found, expected)
+    assert (x.grad[:, :2] == 0).all()
+    assert (x.grad[:, 2:] != 0).all()
+    with pytest.raises(ContractError, match="got 29 rows, expected 30 where head=all"):
+        model.forecast(x[:, 1:])
 
 
 def test_normalisation_is_undone():
@@ -173,6 +196,7 @@ def test_a_mask_channel_lets_missing_values_matter():
         ({"segment": 31}, "segment: got 31, expected at most the lookback"),
         ({"segment": 2, "ahead": "free"}, "segment: got 2, expected 1 where ahead=free"),
         ({"normalise": "last", "ahead": "free"}, "normalise: got last, expected none where ahead=free"),
+        ({"head": "all", "ahead": "free"}, "head: got all, expected last where ahead=free"),
         ({"horizon": 0}, "horizon: got 0, expected at least 1"),
     ],
 )

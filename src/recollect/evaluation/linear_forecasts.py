@@ -13,7 +13,8 @@ from torch import Tensor
 
 from recollect.data.series.series_data import SeriesData
 from recollect.evaluation.rolling_origin import calibrate, predictor, roll
-from recollect.models.forecasting import ForecastConfig, Forecaster
+from recollect.models.forecast_config import ForecastConfig
+from recollect.models.forecasting import Forecaster
 from recollect.models.window_maps import NAIVE, DecompositionMap, LinearMap, moving_average
 
 RIDGE = 1e-3  # of the mean diagonal of XᵀX

@@ -106,34 +106,58 @@ def forecast_batch(model: Forecaster, batch: WindowBatch, device: torch.device) 
 
 
 @torch.no_grad()
+def deciding_error(model: Forecaster, data: SeriesData, split: str, limit: int | None = None) -> float:
+    """Return what selects weights over all windows of a part: the MSE of points, the CRPS of distributions."""
+    kind = model.config.kind
+    predict = predictor(model)
+    total, count = 0.0, 0
+    for batch in getattr(data, split).in_order(BATCH, limit):
+        if kind == "point":
+            error = metrics.squared_error(batch.y, forecast_batch(model, batch, model.offsets.device)[..., 0].cpu())
+        else:
+            error = metrics.ranked_probability(batch.y, predict(batch)[1], LEVELS)
+        known = error if batch.known is None else error.masked_fill(~batch.known, 0.0)
+        total += float(known.double().sum())
+        count += batch.count
+    return total / max(count, 1)
+
+
+@torch.no_grad()
 def calibrate(model: Forecaster, data: SeriesData, limit: int | None = None) -> None:
     """Set the offsets that the quantiles need to hold on the validation part, for each step ahead and channel.
 
     The offset at level q is the q-quantile of y − ẑ_q over the windows, counted in `unit_of` (Romano et al. 2019,
     conformalised quantile regression, one-sided at each level). With few windows neighbouring steps are pooled.
     """
+    model.offsets.copy_(level_quantiles(scaled_errors(model, data, "valid", limit)))
+
+
+def scaled_errors(model: Forecaster, data: SeriesData, split: str, limit: int | None = None) -> Tensor:
+    """Return y − ẑ_q of a part in `unit_of`, (N, H, C, 9), NaN where y is missing; (N, H, C, 1) of points."""
     kind = model.config.kind
     device = model.offsets.device
     errors = []
-    for batch in data.valid.in_order(BATCH, limit):
+    for batch in getattr(data, split).in_order(BATCH, limit):
         raw = forecast_batch(model, batch, device)
         unit = outputs.unit_of(kind, raw, batch.x.to(device))
-        scaled = (batch.y.to(device)[..., None] - outputs.quantiles(kind, raw)) / unit  # (B, H, C, 9)
+        found = raw if kind == "point" else outputs.quantiles(kind, raw)
+        scaled = (batch.y.to(device)[..., None] - found) / unit  # (B, H, C, 9 or 1)
         known = batch.known
         errors.append(scaled if known is None else scaled.masked_fill(~known.to(device)[..., None], torch.nan))
-    model.offsets.copy_(level_quantiles(torch.cat(errors)))
+    return torch.cat(errors)
 
 
 FEW = 100  # values that a quantile of errors needs
 
 
 def level_quantiles(errors: Tensor) -> Tensor:
-    """Return the q-quantile of errors (N, H, C, 9) at each level q, (H, C, 9); steps are pooled where N is small."""
+    """Return the quantile of errors (N, H, C, 9 or 1) at each level, (H, C, 9); steps are pooled where N is small."""
     count, horizon = errors.shape[:2]
     reach = 0 if count >= FEW else -(-FEW // max(count, 1))  # neighbours on each side
-    found = torch.zeros_like(errors[0])
+    levels = torch.tensor(LEVELS, dtype=errors.dtype, device=errors.device)
+    found = []
     for step in range(horizon):
-        near = errors[:, max(step - reach, 0) : step + reach + 1].flatten(0, 1)  # (n, C, 9)
-        for number, level in enumerate(LEVELS):
-            found[step, :, number] = torch.nanquantile(near[..., number], level, dim=0)
-    return found.nan_to_num(0.0)
+        near = errors[:, max(step - reach, 0) : step + reach + 1].flatten(0, 1)  # (n, C, 9 or 1)
+        every = torch.nanquantile(near, levels, dim=0)  # (9, C, 9 or 1)
+        found.append(every[..., 0].T if near.shape[2] == 1 else every.diagonal(dim1=0, dim2=2))
+    return torch.stack(found).nan_to_num(0.0)

@@ -5,130 +5,30 @@
 
 Two kinds of families. Those of a window (naive ones, linear maps, a network) remember the last `lookback` rows and map
 them. Those of steps (recurrent, attention, TTT) read row by row, or segment by segment, and a linear head maps the
-last state. Normalisation by the window and segments need the whole window, so a model of steps with either cannot be
-read in chunks, and `why_whole` says why.
+last state, or (head=all) the states of all steps (Nie et al. 2023). Normalisation by the window, segments and such a
+head need the whole window, so a model of steps with one of them cannot be read in chunks, and `why_whole` says why.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from recollect.core.compose import Stack
-from recollect.core.errors import ContractError, check_choice, is_own
+from recollect.core.errors import ContractError
 from recollect.core.layer import SequenceLayer
 from recollect.core.memory import Layers, Memory
-from recollect.core.settings import setting
 from recollect.core.types import AnyLayer
 from recollect.layers.ngram.recent import Recent
 from recollect.layers.pointwise import Linear
 from recollect.models import forecast_outputs as outputs
-from recollect.models.language import BLOCKS, RECURRENT, LanguageConfig, hidden_layers
+from recollect.models.forecast_config import ForecastConfig
+from recollect.models.language import LanguageConfig, hidden_layers
 from recollect.models.reversible_norm import ReversibleNorm
 from recollect.models.window_maps import NAIVE, DecompositionMap, LinearMap, NetworkMap
-
-WINDOWS = (*NAIVE, "linear", "nlinear", "dlinear", "window")
-STEPS = (*RECURRENT, *BLOCKS)
-FORECASTERS = (*WINDOWS, *STEPS)
-KINDS = ("point", "gaussian", "quantile")
-USED_BY: dict[str, tuple[str, ...]] = {  # the settings that a user may choose, and the families that use them
-    "width": STEPS,
-    "layers": STEPS,
-    "heads": BLOCKS,
-    "hidden": ("window", *BLOCKS),
-    "order": ("linear", "nlinear", "window"),
-    "window": ("transformer",),
-    "mini_batch": ("ttt-linear", "ttt-mlp"),
-    "convolution": ("linear-attention", "ttt-linear", "ttt-mlp"),
-    "dropout": ("window", *STEPS),
-    "normalise": ("linear", "dlinear", "window", *STEPS),
-    "segment": STEPS,
-    "mixing": ("linear", "nlinear", "window", *STEPS),
-}
-OWN_USES = ("width", "layers", "dropout", "normalise", "segment", "mixing")
-
-
-@dataclass(frozen=True)
-class ForecastConfig:
-    """The config of a forecaster; each family uses some of the settings.
-
-    >>> config = rc.ForecastConfig("gru", channels=7, lookback=96, horizon=24, width=32)
-    >>> rc.Forecaster(config).width_out  # 24 steps of 7 channels
-    168
-    """
-
-    family: str
-    channels: int
-    lookback: int
-    horizon: int
-    ahead: str = "direct"  # direct: one output for each step ahead; free: one step, fed back
-    output: str = "point"
-    season: int = 1
-    masked: bool = False  # inputs have a channel that tells values from filling, beside each channel
-    marks: int = 0  # calendar features of a step
-    width: int = setting(64, least=1)
-    layers: int = setting(1, least=1)
-    heads: int = setting(4, least=1)
-    hidden: int | None = setting(None, least=1, help="of the networks; None: 4 widths, window: 64")
-    order: int | None = setting(None, least=1, help="linear, nlinear, window: rows that are read; None: the lookback")
-    window: int | None = setting(None, least=1, help="transformer: attend to the nearest so many steps")
-    mini_batch: int = setting(16, least=1, help="ttt: steps between two inner updates")
-    convolution: int = setting(4, least=1, help="linear attention, ttt: steps of the convolution before the mixer")
-    dropout: float = setting(0.0, least=0.0, below=1.0)
-    normalise: str = setting(
-        "none",
-        choices=("none", "last", "instance"),
-        help="of each window: subtract its last value, or mean and deviation",
-    )
-    segment: int = setting(1, least=1, help="rows that are read as one step")
-    mixing: str = setting(
-        "independent", choices=("independent", "joint"), help="each channel alone, with shared weights, or all at once"
-    )
-
-    def __post_init__(self) -> None:
-        if not is_own(self.family):
-            check_choice("family", self.family, FORECASTERS)
-        check_choice("output", self.output, KINDS)
-        check_choice("ahead", self.ahead, ("direct", "free"))
-        for name in ("channels", "lookback", "horizon"):
-            if getattr(self, name) < 1:
-                raise ContractError(name, getattr(self, name), "at least 1")
-        if self.segment > self.lookback:
-            raise ContractError("segment", self.segment, f"at most the lookback, {self.lookback}")
-        if self.ahead == "free" and self.segment > 1:
-            raise ContractError("segment", self.segment, "1 where ahead=free: predictions are fed back one by one")
-        if self.ahead == "free" and not self.is_window and self.normalise != "none":
-            raise ContractError(
-                "normalise", self.normalise, "none where ahead=free: the window changes with each prediction"
-            )
-
-    @property
-    def is_window(self) -> bool:
-        """Whether the family maps a window."""
-        return self.family in WINDOWS
-
-    @property
-    def kind(self) -> outputs.Kind:
-        """What is stated about each value; naive families state a point."""
-        return "point" if self.family in NAIVE else self.output  # type: ignore[return-value]
-
-    @property
-    def norm(self) -> str:
-        """The normalisation; nlinear's is its own."""
-        return "last" if self.family == "nlinear" else self.normalise
-
-    @property
-    def reach(self) -> int:
-        """The number of rows that a window family remembers."""
-        return self.lookback if self.family in NAIVE or self.family == "dlinear" else self.order or self.lookback
-
-
-def forecast_settings(family: str) -> tuple[str, ...]:
-    """Return the names of the settings that a family uses."""
-    return OWN_USES if is_own(family) else tuple(name for name, families in USED_BY.items() if family in families)
 
 
 class Forecaster(SequenceLayer[Memory]):
@@ -161,7 +61,8 @@ class Forecaster(SequenceLayer[Memory]):
         self.norm = None if config.norm == "none" else ReversibleNorm(config.channels, config.norm)
         self.map: nn.Module | None = _window_map(config, features, out) if config.is_window else None
         self.body: AnyLayer | None = None if config.is_window else _body(config, features * config.segment)
-        self.head = None if config.is_window else nn.Linear(config.width, out)
+        states = config.lookback // config.segment if config.head == "all" else 1  # that the head reads
+        self.head = None if config.is_window else nn.Linear(states * config.width, out)
         self.growth = "constant" if self.body is None else self.body.growth
         offsets = torch.zeros(config.horizon, config.channels, len(outputs.LEVELS))
         self.register_buffer("offsets", offsets)  # what calibration adds to the quantiles
@@ -176,6 +77,8 @@ class Forecaster(SequenceLayer[Memory]):
             return f"normalise={self.config.norm} needs the whole window: its mean changes with every new value"
         if self.config.segment > 1:
             return f"segment={self.config.segment} needs the whole window: segments are counted from its end"
+        if self.config.head == "all":
+            return "head=all needs the whole window: it reads the states of all its steps"
         assert self.body is not None
         return None if self.body.streams else "the layer reads in both directions"
 
@@ -307,11 +210,15 @@ class Forecaster(SequenceLayer[Memory]):
         x, shift, scale = self._normal(x)
         rows = x if self.is_joint else self._fold(x)
         length = self.config.segment
+        if self.config.head == "all" and x.shape[1] != self.config.lookback:
+            raise ContractError("values", f"{x.shape[1]} rows", f"{self.config.lookback} where head=all, the lookback")
         rows = rows[:, rows.shape[1] % length :]  # segments are counted from the newest row
         y, _ = self.body(rows.unflatten(1, (-1, length)).flatten(2))  # (B or C·B, L / segment, D)
-        last = y[:, -1]
-        parts = last[:, None, None] if self.is_joint else last.unflatten(0, (self.config.channels, len(x)))
-        features = parts if self.is_joint else parts.transpose(0, 1)[:, None]  # (B, 1, C′, D)
+        found = y[:, -1]
+        if self.config.head == "all":
+            found = F.dropout(y.flatten(1), self.config.dropout, self.training)  # (B or C·B, L / segment · D)
+        parts = found[:, None, None] if self.is_joint else found.unflatten(0, (self.config.channels, len(x)))
+        features = parts if self.is_joint else parts.transpose(0, 1)[:, None]  # (B, 1, C′, D or all states)
         raw = self._headed(features)[:, 0]
         return raw if self.norm is None else outputs.place(self.config.kind, raw, shift, scale)
 

@@ -21,10 +21,11 @@ from recollect.data.series.windows import WindowBatch, WindowBatches
 from recollect.data.synthetic.series_generators import generate_series, is_generated_series
 from recollect.evaluation.forecast_metrics import FORECAST_MEASURES, binomial_interval
 from recollect.evaluation.linear_forecasts import baseline_rows
-from recollect.evaluation.rolling_origin import calibrate, predictor, roll, window_items
+from recollect.evaluation.rolling_origin import calibrate, deciding_error, predictor, roll, window_items
 from recollect.generation.forecasts import Forecast, forecast_after
 from recollect.models import forecast_outputs as outputs
-from recollect.models.forecasting import FORECASTERS, KINDS, ForecastConfig, Forecaster, forecast_settings
+from recollect.models.forecast_config import FORECASTERS, KINDS, ForecastConfig, forecast_settings
+from recollect.models.forecasting import Forecaster
 from recollect.models.language import BLOCKS
 from recollect.views.forecast_plot import forecast_page, forecast_svg
 
@@ -136,10 +137,10 @@ class ForecastTask:
         model.eval()
         if split == "valid":
             calibrate(model, dataset, limit)
-        found = roll(predictor(model), dataset, split, limit)
+        found = deciding_error(model, dataset, split, limit)
         model.train(was_training)
         decisive = deciding(model)
-        return Scores({decisive: FORECAST_MEASURES[decisive]}, {"rolling origin": {decisive: found[decisive]}})
+        return Scores({decisive: FORECAST_MEASURES[decisive]}, {"rolling origin": {decisive: found}})
 
     def item_scores(self, model: Forecaster, dataset: SeriesData, split: str) -> ItemScores:
         """Return the error of `measure` by neighbouring windows, and by steps ahead."""
