@@ -18,7 +18,7 @@ FLOORS = [
     ["training"],
     ["tasks", "views"],
     ["runs"],
-    ["exporting", "bench"],
+    ["inspection", "exporting", "bench"],
     ["story"],
     ["cli"],
     ["__main__"],
