@@ -8,11 +8,17 @@ from typing import Any
 
 import typer
 
-from recollect.cli import line_verbs, machine_verbs, train_verbs, use_verbs
+from recollect.cli import claim_verbs, line_verbs, machine_verbs, train_verbs, use_verbs
 from recollect.cli.app import app
 from recollect.core.threads import note_start
 
-VERBS = (line_verbs, train_verbs, use_verbs, machine_verbs)  # importing them registers their commands, in this order
+VERBS = (
+    line_verbs,
+    train_verbs,
+    use_verbs,
+    claim_verbs,
+    machine_verbs,
+)  # importing them registers their commands, in this order
 
 
 def _as_settings(words: list[str]) -> list[str]:

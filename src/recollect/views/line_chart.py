@@ -139,7 +139,7 @@ def _names(frame: _Frame, lines: Sequence[Line]) -> Markup:
     ends = [min(max(frame.place(line.points[-1])[1], TOP), frame.bottom) for line in lines]
     highest = frame.bottom + LABEL_GAP / 2
     places = spread(ends, LABEL_GAP)
-    over = max(0.0, max(places) - highest)
+    over = max(0.0, max(places, default=0.0) - highest)
     for line, end, place in zip(lines, ends, [p - over for p in places], strict=True):
         parts.append(path([(frame.right + 2, end), (frame.right + 12, place)], class_=f"leader c{line.colour}"))
         parts.append(text(frame.right + 16, place + 4, line.name, class_=f"name c{line.colour}"))

@@ -1,0 +1,35 @@
+"""Write docs/claims.md and docs/claims.zh-CN.md from benchmarks/results/claims.
+
+`--check` changes nothing and exits 1 where a document differs from the results. The results are measured by
+`recollect claims`, `recollect claims --all` and, on a GPU, `recollect claims --gpu`.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from recollect.story.pages import document
+
+ROOT = Path(__file__).resolve().parent.parent
+RESULTS = ROOT / "benchmarks" / "results" / "claims"
+PAGES = {"docs/claims.md": "en", "docs/claims.zh-CN.md": "zh"}
+
+
+def main() -> int:
+    check = "--check" in sys.argv[1:]
+    stale = [name for name, language in PAGES.items() if not is_current(name, language)]
+    for name in stale:
+        print(f"{name}: {'differs from the results; run python benchmarks/claims.py' if check else 'rewritten'}")
+        if not check:
+            (ROOT / name).write_text(document(PAGES[name], RESULTS), encoding="utf-8")
+    return 1 if check and stale else 0
+
+
+def is_current(name: str, language: str) -> bool:
+    path = ROOT / name
+    return path.is_file() and path.read_text(encoding="utf-8") == document(language, RESULTS)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

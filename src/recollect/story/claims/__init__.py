@@ -1,0 +1,1 @@
+"""The claims, one file each: `story/claim.py` says how a file declares one."""
