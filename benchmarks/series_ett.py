@@ -54,6 +54,7 @@ SHARED: Row = {  # of every candidate: each channel alone, as one instance
     "batch_size": 128,
     "weight_decay": 0.01,
     "normalise": "instance",
+    "dropout": 0.3,
     "average": 0.99,
     "patience": 3,
     "budget": "10epochs",
@@ -64,7 +65,6 @@ GRID: dict[str, list[Any]] = {
     "head": ["last", "all"],
     "width": [32, 64],
     "rate": [0.0005, 0.002],
-    "dropout": [0.2, 0.4],
 }
 WINDOWS = 8209  # of the training part, at horizon 96 and look-back 336: about as many at the others
 HORIZONS, LOOKBACKS = (96, 192, 336, 720), (336, 96)
