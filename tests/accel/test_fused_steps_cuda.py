@@ -21,7 +21,7 @@ def test_a_fused_step_equals_the_readable_one(kind: type, bias: bool) -> None:
     memory = layer.initial_memory(3, like=from_x)
     memory = type(memory)(**{name: torch.randn_like(t) for name, t in memory.tensors().items()})
     found = []
-    for renewed in (layer.reset_rows(from_x, memory), layer.step(from_x, memory)[0]):
+    for renewed in (layer.renew(from_x, memory), layer.step(from_x, memory)[0]):
         values = list(renewed.tensors().values())
         loss = sum((v * v).sum() for v in values)
         found.append([*values, *torch.autograd.grad(loss, [from_x, layer.weight_hh])])
@@ -35,6 +35,6 @@ def test_under_autocast_the_state_stays_wide(kind: type) -> None:
     layer = kind(5, 8).cuda()
     memory, from_x = layer.initial_memory(2), torch.randn(2, layer.gates * 8, device="cuda")
     with torch.autocast("cuda", torch.bfloat16):
-        renewed = layer.reset_rows(from_x.bfloat16(), memory)
+        renewed = layer.renew(from_x.bfloat16(), memory)
     assert all(t.dtype == torch.float32 for t in renewed.tensors().values())
     torch.testing.assert_close(renewed.hidden, layer.step(from_x, memory)[0].hidden, atol=2e-2, rtol=0)
