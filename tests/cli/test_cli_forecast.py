@@ -155,7 +155,7 @@ def test_python_and_command_line_have_the_same_words(tmp_path):
         (("", ""), ["--target", "profit"], "there is no column 'profit'"),
         (("", ""), ["--horizon", "5000", "--gaps", "mask"], "horizon 5000 and lookback 24 need 5024 rows"),
         (("", ""), [], "a gap: 3 rows are missing after 2023-01-28"),
-        (("", ""), ["--horizont", "3"], "horizont: no such setting of the task forecast with the model gru"),
+        (("", ""), ["--horizont", "3"], "horizont: no such setting of the task forecast; did you mean horizon"),
         (("", ""), ["--normalise", "mean"], 'normalise: got "mean", expected one of none, last, instance'),
     ],
 )

@@ -183,7 +183,7 @@ def test_a_run_of_another_version_is_refused(tmp_path):
         (["train", "recall", "--size", "huge"], "expected one of tiny, small, base"),
         (["train", "recall", "--budget", "soon"], "--budget: got 'soon', expected 30s, 5m"),
         (["train", "recall", "--tokenizer", "letters"], "expected one of char, byte, word, space, bpe"),
-        (["train", "recall", "--set", "speed=9"], "width; did you mean seed?"),
+        (["train", "recall", "--set", "speed=9"], "speed: no such setting of the task language; did you mean seed"),
         (["train", "recall", "--device", "gpu"], "--device: got 'gpu', expected auto, cpu, cuda or cuda:N"),
         (["train", "recall", "--set", "dropout=much"], 'dropout: got "much", expected a number, at least 0'),
         (["generate", "nowhere", "a"], "nowhere: not a run"),

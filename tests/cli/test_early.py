@@ -5,12 +5,17 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import MISSING, fields
+from typing import get_type_hints
 
 import pytest
 
 from command_line import ask
+from recollect.cli.declared import _declared, _owners
 from recollect.cli.early import SIZES
 from recollect.models.sizes import TARGETS
+from recollect.runs.config import TrainingOptions
+from recollect.tasks.register import HOMES, task_named
 
 REFUSED = [
     (["train", "nosuch.txt"], "nosuch.txt: no such file"),
@@ -33,6 +38,31 @@ REFUSED = [
     (["generate", ".", "a", "--tokens", "-1"], "--tokens: got -1"),
     (["generate", ".", "a", "--beam", "0"], "--beam: got 0, expected at least 1"),
     (["generate", ".", "a", "--set", "speed=9"], "--set speed: no such setting of generate"),
+]
+TASKS = ("language", "translate", "caption", "classify", "tag", "recommend", "forecast")
+REFUSED += [
+    (["train", "nosuch", "--task", task, "--set", *bad], words)
+    for task in TASKS
+    for bad, words in (
+        (["rate=-1"], "rate: got -1, expected a number, more than 0"),
+        (["ratee=1"], f"ratee: no such setting of the task {task}; did you mean rate"),
+        (["batch_size=many"], 'batch_size: got "many", expected a whole number'),
+        (["width=0"], "width: got 0, expected a whole number, at least 1"),
+        (["rate=0.1"], "nosuch: no such file"),
+    )
+]
+REFUSED += [
+    (["train", "verbs", "--task", "tag", "--set", "scheme=IOBX"], "scheme: got"),
+    (["train", "kindness", "--set", "least=0"], "least: got 0"),
+    (["train", "kindness", "--set", "valid=nosuch.tsv"], "nosuch.tsv: no such file"),
+    (["train", "sine", "--set", "horizon=0"], "horizon: got 0, expected a whole number, at least 1"),
+    (["train", "sine", "--horizon", "0"], "horizon: got 0, expected a whole number, at least 1"),
+    (["train", ".", "--task", "forecast"], ".: a folder, expected a table of numbers"),
+    (["train", "shapes", "--set", "grid=0"], "grid: got 0"),
+    (["train", "a.csv,b.csv", "--task", "caption"], "a.csv: no such file"),
+    (["predict", "nowhere", "a"], "nowhere: not a run"),
+    (["embed", "nowhere", "a"], "nowhere: not a run"),
+    (["export", "nowhere"], "nowhere: not a run"),
 ]
 IN_ITS_OWN_PROCESS = """
 import json, sys
@@ -59,6 +89,22 @@ def test_mistakes_do_not_wait_for_torch(tmp_path):
     found, is_imported = json.loads(done.stdout)
     assert all(error in line for (_, error), line in zip(REFUSED, found, strict=True))
     assert not is_imported
+
+
+@pytest.mark.parametrize("task", HOMES)
+def test_what_is_read_from_the_source_is_what_the_classes_declare(task):
+    kind = task_named(task)
+    for place, real in zip(_owners(task), (TrainingOptions, kind.Options, kind.Config), strict=True):
+        found = _declared(*place)
+        with_default = {f.name: f for f in fields(real) if f.default is not MISSING}
+        assert {name for name, own in found.items() if own is not None} <= with_default.keys() <= found.keys()
+        assert sum(found[name] is None for name in with_default) <= 1  # read by other code: a table of functions
+        for name, own in found.items():
+            if own is not None:
+                assert [(f.default, f.metadata) for f in fields(own)] == [
+                    (with_default[name].default, with_default[name].metadata)
+                ]
+                assert get_type_hints(own)[name] == get_type_hints(real)[name]
 
 
 def test_the_sizes_that_are_checked_early_are_those_that_exist():

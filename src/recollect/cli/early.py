@@ -5,15 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import fields
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from recollect.cli.app import NO_SETTINGS
+from recollect.cli.declared import check_settings
 from recollect.core.errors import ContractError, check_choice, is_own, nearest
 from recollect.core.settings import SettingError, parse
 from recollect.data.error import DataError
-from recollect.data.names import join_names
-from recollect.data.pairs.pair_files import find_pairs
-from recollect.data.text.source import find_text
+from recollect.data.names import join_names, split_names
 from recollect.generation.settings import Settings
 from recollect.models.line import LINE
 from recollect.runs.budget import parse_budget
@@ -22,7 +23,17 @@ from recollect.tasks.register import guess_task, task_named
 SIZES = ("tiny", "small", "base")
 KINDS = ("char", "byte", "word", "space", "bpe")
 DEVICES = ("auto", "cpu", "cuda")
-FINDERS = {"language": find_text, "translate": find_pairs, "summarise": find_pairs}  # of the others, `open` refuses
+FINDERS = {  # by task: what raises for data that are not there; imported when it is needed
+    "language": ("recollect.data.text.source", "find_text"),
+    "translate": ("recollect.data.pairs.pair_files", "find_pairs"),
+    "summarise": ("recollect.data.pairs.pair_files", "find_pairs"),
+    "caption": ("recollect.data.images.caption_files", "find_captions"),
+    "classify": ("recollect.data.labels.label_files", "find_texts"),
+    "tag": ("recollect.data.labels.label_files", "find_texts"),
+    "recommend": ("recollect.data.ratings.rating_files", "find_ratings"),
+    "forecast": ("recollect.data.synthetic.series_generators", "find_series"),
+}
+TAKE_SEVERAL = ("language", "translate", "summarise")
 
 
 def check_training(
@@ -44,15 +55,24 @@ def check_training(
         check_choice("--tokenizer", tokenizer, KINDS)
     check_device(device)
     check_numbers(**numbers)
-    for text in settings or []:
-        parse(text)
+    given = dict(parse(text) for text in settings or [])
     if task is not None and not is_own(task):
         check_task(task)
     named = join_names(list(data))
     kind = task or guess_task(named)
     check_model(kind, model)
-    if kind in FINDERS and not settings:  # else the settings are checked first, by whoever declares them
-        FINDERS[kind](named)
+    if not is_own(kind):
+        check_settings(kind, {name: value for name, value in given.items() if name not in NO_SETTINGS})
+        for data_of_a_part in (named, given.get("valid"), given.get("test")):
+            check_data(kind, data_of_a_part)
+
+
+def check_data(task: str, named: object) -> None:
+    """Raise a DataError for data that are not there, where the task knows how they are named."""
+    is_one = isinstance(named, str) and (task in TAKE_SEVERAL or len(split_names(named)) == 1)
+    if task in FINDERS and is_one:  # several names of a task that reads one are refused by their number
+        module, find = FINDERS[task]
+        getattr(import_module(module), find)(named)
 
 
 def check_task(name: str) -> None:
@@ -97,8 +117,8 @@ def check_run(folder: str, data: Sequence[str] | None = None, device: str | None
         task = json.loads(path.read_text(encoding="utf-8"))["run"]["task"]
     except (ValueError, KeyError, TypeError):  # damaged, or not ours: refused when it is opened, with the reason
         return
-    if data and task in FINDERS:
-        FINDERS[task](join_names(list(data)))
+    if data:
+        check_data(task, join_names(list(data)))
 
 
 def check_folder(folder: str) -> None:

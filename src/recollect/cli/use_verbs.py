@@ -130,6 +130,10 @@ def predict(
     as_json: AsJson = False,
 ) -> None:
     """Predict translations, captions, labels, tags, ratings or forecasts with a run. 用训练好的模型做预测。"""
+    from recollect.cli.early import check_numbers, check_run
+
+    check_run(run, device=device)
+    check_numbers(beam=beam, nbest=nbest)
     opened = open_run(run, device, model, task)
     if maps is not None and not hasattr(opened.task, "attention"):
         refuse(
@@ -166,6 +170,10 @@ def embed(
     as_json: AsJson = False,
 ) -> None:
     """Print a vector for each line of INPUT. 为每一行文字输出一个向量。"""
+    from recollect.cli.early import check_device, check_folder
+
+    check_folder(run)
+    check_device(device)
     from recollect.runs.embed import open_model
     from recollect.tasks.translate import lines_of
 
@@ -189,6 +197,9 @@ def export(
     """Write a run in the format of another program. 导出为其他程序可读取的格式。"""
     if to != "hf":
         refuse(f"--to: got {to!r}, expected hf", f"recollect export {shlex.quote(run)} --to hf")
+    from recollect.cli.early import check_run
+
+    check_run(run)
     from recollect.exporting.hugging_face import export_run
 
     folder = export_run(open_run(run, "cpu", None, None), out)

@@ -82,6 +82,12 @@ def open_captions(data: str, field: str | None = None) -> CaptionSource:
     return _source(data, pictures, [line._replace(picture=number[line.picture]) for line in lines])
 
 
+def find_captions(data: str) -> None:
+    """Raise a DataError where a name of DATA stands for nothing; files are not opened."""
+    if not is_generated(data) or Path(data).exists():
+        _find(data)
+
+
 def _source(data: str, pictures: Pictures, lines: list[_Line]) -> CaptionSource:
     source = CaptionSource(data, pictures, [])
     digests = source.digests() if any(line.group is None for line in lines) else []

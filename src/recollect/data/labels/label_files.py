@@ -57,6 +57,13 @@ def read_texts(data: str, text: Column = None, label: Column = None) -> Iterator
         yield LabelledText(one.text, one.label.strip(), one.where)
 
 
+def find_texts(data: str) -> None:
+    """Raise a DataError where a name of DATA stands for nothing; files are not opened."""
+    if data.partition(":")[0] not in LABEL_TASKS and not Path(data).is_dir():
+        for name in data.split(",") if not Path(data).is_file() and data.count(",") == 1 else [data]:
+            existing(name)
+
+
 def existing(name: str) -> Path:
     """Return a file's path; raise a DataError where there is none, with the nearest name."""
     path = Path(name)

@@ -36,9 +36,8 @@ def read_ratings(data: str, field: str | None = None) -> Iterator[RatingRow]:
     if is_tastes(data):
         yield from (RatingRow(*one, where=f"{data}, {i}") for i, one in enumerate(generated_ratings(data), 1))
         return
+    find_ratings(data)
     path = Path(data)
-    if not path.is_file():
-        raise DataError(f"{data}: no such file{did_you_mean(path, ['tastes'])}; ratings are {FORMS}")
     rows = table_rows(path)
     first = next(rows, None)
     if first is None:
@@ -48,6 +47,13 @@ def read_ratings(data: str, field: str | None = None) -> Iterator[RatingRow]:
         yield _rating(first, places)
     for row in rows:
         yield _rating(row, places)
+
+
+def find_ratings(data: str) -> None:
+    """Raise a DataError where DATA is neither a file nor the built-in; a file is not opened."""
+    path = Path(data)
+    if not is_tastes(data) and not path.is_file():
+        raise DataError(f"{data}: no such file{did_you_mean(path, ['tastes'])}; ratings are {FORMS}")
 
 
 class TableRow(NamedTuple):

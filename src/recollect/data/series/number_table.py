@@ -78,16 +78,22 @@ def read_number_table(source: str) -> NumberTable:
     """Read a table from a file or from standard input (-)."""
     if source == "-":
         return _parse(sys.stdin.read(), "standard input")
+    find_numbers(source)
     path = Path(source)
-    if not path.is_file():
-        problem = "a folder, expected a table of numbers" if path.is_dir() else "no such file"
-        raise DataError(f"{source}: {problem}{did_you_mean(path)}; give a .csv file with a header")
     encoding = find_encoding(path)
     try:
         with open_text(path, encoding) as file:
             return _parse(file.read(), source)
     except UNREADABLE as error:
         raise DataError(f"{source}: cannot be read to its end ({error}); take another copy") from error
+
+
+def find_numbers(source: str) -> None:
+    """Raise a DataError where a name is neither a file nor standard input (-); a file is not opened."""
+    path = Path(source)
+    if source != "-" and not path.is_file():
+        problem = "a folder, expected a table of numbers" if path.is_dir() else "no such file"
+        raise DataError(f"{source}: {problem}{did_you_mean(path)}; give a .csv file with a header")
 
 
 def _parse(text: str, source: str) -> NumberTable:

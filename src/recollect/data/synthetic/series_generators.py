@@ -13,6 +13,7 @@ import numpy as np
 
 from recollect.core.errors import nearest
 from recollect.data.error import DataError
+from recollect.data.series.number_table import find_numbers
 from recollect.data.series.series_table import SeriesTable, TimeSeries
 from recollect.data.series.time_stamps import Frequency
 from recollect.data.synthetic.draw import arguments, check_size
@@ -70,6 +71,12 @@ GENERATORS: dict[str, tuple[Callable[..., Iterator[float]], Frequency, str]] = {
 def is_generated_series(data: str) -> bool:
     """Return whether DATA names a generated series, with or without arguments."""
     return data.partition(":")[0] in GENERATORS
+
+
+def find_series(data: str) -> None:
+    """Raise a DataError where DATA is neither a file, standard input nor a generated series; no file is opened."""
+    if not is_generated_series(data):
+        find_numbers(data)
 
 
 def generate_series(data: str) -> SeriesTable:
