@@ -1,0 +1,81 @@
+"""C47: A decoder generates symbol by symbol, until the end symbol or the greatest length.
+
+中文：解码器逐个生成符号，直到序列末端标记或最大长度为止。
+Seed: 003_d30a3ba1164faeec.txt:182, 004_87792308dac9c34b.txt:37
+Budget: seconds
+Expected: greedy is beam search of width 1; its scores are those of one teacher-forced pass; all end at the end symbol or the limit; in the textbook's table greedy finds a string of 0.048 and misses one of 0.054
+Rule: holds if all errors are at most 1e-9, else does not hold
+Exact: holds
+"""
+
+from __future__ import annotations
+
+import torch
+
+from recollect.core.padding import pad
+from recollect.generation.beam import Hypothesis, beam
+from recollect.generation.log_probability import score
+from recollect.generation.sampling import generate
+from recollect.generation.settings import Search, Settings
+from recollect.layers.ngram.markov import Markov
+from recollect.models.language import LanguageModel
+from recollect.story.claim import Budget, Control, Result
+from recollect.story.judging import identity
+from recollect.views.bilingual import Bilingual
+
+END, LIMIT = 0, 8
+A, B, C, BEGIN = 1, 2, 3, 4
+TABLE = {  # how often each continuation followed each prefix, of 1,000 strings
+    (): {A: 500, B: 200, C: 200, END: 100},
+    (A,): {A: 50, B: 200, C: 150, END: 100},
+    (A, B): {A: 40, B: 40, C: 80, END: 40},
+    (A, B, C): {B: 16, C: 16, END: 48},
+    (A, C): {A: 15, B: 90, C: 30, END: 15},
+    (A, C, B): {A: 9, B: 18, C: 9, END: 54},
+}
+
+
+def run(budget: Budget) -> Result:
+    model = LanguageModel("gru", 6, width=16, layers=1).double().eval()
+    prompts = [[1], [2], [4]]
+    greedy = generate(model, prompts, Settings(tokens=LIMIT, greedy=True, stop=[END]))
+    single = [found[0] for found in beam(model, prompts, Search(width=1, tokens=LIMIT, end=[END], alpha=0.0))]
+    sums = [sum(h.logprobs) for h in single]
+    forced = [
+        float(score(model, torch.tensor([h.ids]), begin=prompt[0]).sum())
+        for h, prompt in zip(single, prompts, strict=True)
+    ]
+    table = _table()
+    first = generate(table, [[BEGIN]], Settings(tokens=LIMIT, greedy=True, stop=[END]))[0].ids
+    likely = {tuple(ids): _probability(table, ids) for ids in (first, [A, C, B, END])}
+    errors = {
+        "greedy - beam 1": float(sum(a.ids != b.ids for a, b in zip(greedy, single, strict=True))),
+        "steps - one pass": max(abs(a - b) for a, b in zip(sums, forced, strict=True)),
+        "ends elsewhere": float(sum(not _ends_rightly(h) for h in single)),
+        "greedy string - 0.048": abs(likely[tuple(first)] - 0.048),
+        "missed string - 0.054": abs(likely[A, C, B, END] - 0.054),
+    }
+    wrong = Control(Bilingual("if greedy found the likelier one", "假如贪心找到了更可能的串"), 0.054 - 0.048)
+    return identity(errors, 1e-9, wrong)
+
+
+def _ends_rightly(hypothesis: Hypothesis) -> bool:
+    ids = hypothesis.ids
+    return END not in ids[:-1] and (ids[-1] == END or len(ids) == LIMIT)
+
+
+def _table() -> Markov:
+    """Return the chain that counted the table."""
+    rows = [
+        torch.tensor([BEGIN, *prefix, symbol])
+        for prefix, counts in TABLE.items()
+        for symbol, count in counts.items()
+        for _ in range(count if (*prefix, symbol) not in TABLE else 0)
+    ]
+    model = Markov(BEGIN + 1, order=4, smoothing="maximum-likelihood")
+    model.count(*pad(rows))
+    return model
+
+
+def _probability(model: Markov, ids: list[int]) -> float:
+    return float(score(model, torch.tensor([ids]), begin=BEGIN).sum().exp())
