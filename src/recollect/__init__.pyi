@@ -44,6 +44,7 @@ from recollect.data.text.pretrained_tokenizer import PretrainedTokenizer as Pret
 from recollect.data.text.tokenizer import Tokenizer as Tokenizer
 from recollect.generation.beam import beam as beam
 from recollect.generation.continuation import generate_text as generate_text, stream_text as stream_text
+from recollect.generation.fills import Filled as Filled
 from recollect.generation.forecast_stream import ForecastStream as ForecastStream
 from recollect.generation.forecasts import Forecast as Forecast
 from recollect.generation.sampling import generate as generate, stream as stream
@@ -126,7 +127,7 @@ from recollect.models.classification import Classifier as Classifier, Classifier
 from recollect.models.context_free import BagOfWords as BagOfWords, Majority as Majority
 from recollect.models.forecast_config import ForecastConfig as ForecastConfig
 from recollect.models.forecasting import Forecaster as Forecaster
-from recollect.models.gap_filling import GapFiller as GapFiller
+from recollect.models.gap_filling import FillConfig as FillConfig, GapFiller as GapFiller
 from recollect.models.language import LanguageConfig as LanguageConfig, LanguageModel as LanguageModel
 from recollect.models.masked import MaskedConfig as MaskedConfig, MaskedModel as MaskedModel
 from recollect.models.recommendation import Recommender as Recommender, RecommenderConfig as RecommenderConfig

@@ -27,6 +27,7 @@ HOMES = {  # imported when first used: the command line lists the names without 
     "tag": ("recollect.tasks.tag", "TagTask"),
     "recommend": ("recollect.tasks.recommend", "RecommendTask"),
     "forecast": ("recollect.tasks.forecast", "ForecastTask"),
+    "fill": ("recollect.tasks.fill", "FillTask"),
 }
 _own: dict[str, type[Task]] = {}
 

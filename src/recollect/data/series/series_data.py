@@ -26,6 +26,14 @@ from recollect.data.series.windows import Rows, Windows
 PARTS = ("train", "valid", "test")
 
 
+class PartTooShort(DataError):
+    """A part of the data has too few rows for one window."""
+
+    def __init__(self, message: str, part: str, rows: int) -> None:
+        super().__init__(message)
+        self.part, self.rows = part, rows
+
+
 @dataclass(frozen=True)
 class SeriesFacts:
     """What a run keeps of its data: channels, frequency, season, and each series' mean and deviation."""
@@ -208,9 +216,11 @@ def _cut(
     if not len(found):
         longest = max(ends[part + 1] - ends[part] for ends in borders)
         needed = horizon + (lookback if part == 0 else 0)
-        raise DataError(
+        raise PartTooShort(
             f"{table.source}: horizon {horizon} and lookback {lookback} need {needed} rows of values in the "
             f"{PARTS[part]} part, which has {longest}; shorten them (--set horizon={max(longest // 4, 1)}), change "
-            "--set split=0.7,0.1,0.2, or give more data"
+            "--set split=0.7,0.1,0.2, or give more data",
+            PARTS[part],
+            longest,
         )
     return Windows(rows, found, lookback, horizon)
