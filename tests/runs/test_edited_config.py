@@ -65,7 +65,7 @@ def refused_or_used(words, folder, config):
         said = ask(*command, code=2).stderr
         assert said.startswith("recollect: ")
         # the file, the setting as it is typed, or the data that the edited model cannot read
-        names = (str(folder), "--device", "--batch", "pictures: got shape", DATA["language"][0])
+        names = (str(folder), "--device", "--batch", DATA["language"][0])
         assert any(name in said for name in names), said
 
 
@@ -128,6 +128,18 @@ def test_what_is_wrong_is_named_with_its_file(path, value, words, run_and_config
 def run_and_config(tmp_path_factory):
     folder = tmp_path_factory.mktemp("edited") / "run"
     return folder, trained("language", folder)
+
+
+@pytest.mark.parametrize(("name", "value"), [("height", 31), ("breadth", 64), ("channels", 1)])
+def test_the_size_of_the_pictures_is_named_with_its_file(name, value, tmp_path):
+    folder = tmp_path / "run"
+    saved = trained("caption", folder)
+    (folder / "config.json").write_text(json.dumps(changed(saved, ["model", name], value)), encoding="utf-8")
+    refused = ask("predict", str(folder), "shapes#0", code=2).stderr
+    expected = (
+        f"config.json: model.{name}: got {value}, but the run's data have {saved['model'][name]}; undo the change"
+    )
+    assert expected in refused
 
 
 def test_a_log_that_was_edited_is_named(tmp_path):

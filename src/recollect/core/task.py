@@ -224,10 +224,11 @@ class Task(Protocol):
 
     A task may also have `usual(family, size)`, the settings whose default depends on these two; and `predict(model,
     assets, inputs, **settings) -> Iterator[Prediction]`, `generate(model, assets, prompt, stop, **settings) ->
-    Iterator[str]`, `attention(model, assets, source, target)` and `plot(predictions, title, is_page)`; for a command
-    that it lacks the error names one that it has. `takes_several = True`: `open` and `read` accept several names, one
-    a line. For comparisons it may have `item_scores(model, dataset, split) -> ItemScores`, whose value is that of
-    `measure`, and `reference_models`, the families that stand in every comparison.
+    Iterator[str]`, `attention(model, assets, source, target)` and `plot(predictions, title, is_page)`; for a
+    command that it lacks the error names one that it has. `takes_several = True`: `open` and `read` accept several
+    names, one a line. `fixed(assets)`: entries of the model's config that the assets decide. For comparisons it may
+    have `item_scores(model, dataset, split) -> ItemScores`, whose value is that of `measure`, and
+    `reference_models`, the families that stand in every comparison.
 
     >>> class Sums(rc.TaskDefaults):  # what is left out of the protocol here has a default
     ...     name, families, default_model = "sums", ("gru",), "gru"

@@ -41,6 +41,7 @@ class RunLog:
         self.sample = sample
         self.report = report
         self.scalars = scalars
+        self.is_heard = True  # False: whoever reads the reports has gone, as `| head` does
 
     def add(self, row: JsonObject, model: nn.Module, **seen: object) -> None:
         """Write a row of metrics; the values in `seen` are reported and not written."""
@@ -54,7 +55,11 @@ class RunLog:
                 self.scalars.add_scalar(name, row[name], row["step"])
             if is_evaluation(row):
                 self.scalars.flush()
-        self.report(row | seen)
+        try:
+            if self.is_heard:
+                self.report(row | seen)
+        except BrokenPipeError:
+            self.is_heard = False
 
     def close(self) -> None:
         """Close the writer of scalars."""

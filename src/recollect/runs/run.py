@@ -37,7 +37,7 @@ from recollect.data.names import Named, in_short, join_names
 from recollect.data.text.tokenizer import Tokenizer
 from recollect.models.own import MakeLayer, code_option, register_layer
 from recollect.runs.config import RunConfig, check_number
-from recollect.runs.saved_config import VERSION, build_saved, config_of, read_saved
+from recollect.runs.saved_config import VERSION, build_saved, check_fixed, config_of, read_saved
 from recollect.tasks.register import register_task
 from recollect.training.checkpoint import load_result, newest_checkpoint, read_state
 
@@ -95,7 +95,11 @@ class Run:
         """Return the run's model with new weights."""
         known = (self.folder / "model.safetensors", *sorted(self.checkpoints.glob("step-????????/model.safetensors")))
         weights = next((path for path in known if path.is_file()), None)
-        return build_saved(self._config, self.task, self.saved()["model"], weights)
+        saved = self.saved()["model"]
+        fixed = getattr(self.task, "fixed", None)
+        if fixed is not None:
+            check_fixed(self._config, saved, fixed(self.assets))
+        return build_saved(self._config, self.task, saved, weights)
 
     def load_model(self, device: str = "cpu") -> Any:
         """Return the trained model, in eval mode on a device."""

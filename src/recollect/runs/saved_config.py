@@ -90,6 +90,13 @@ def _check_model(kind: type[Task], model: JsonMapping, family: str) -> None:
         raise SettingError(f"model.family: got {model['family']!r}, but run.family is {family!r}")
 
 
+def check_fixed(path: Path, model: JsonMapping, fixed: JsonMapping) -> None:
+    """Raise a `FileError` for an entry of the model that the run's other files decide, and that differs from them."""
+    for name, value in fixed.items():
+        if model[name] != value:
+            raise FileError(f"{path}: model.{name}: got {model[name]}, but the run's data have {value}; {AGAIN}")
+
+
 def build_saved(path: Path, task: Task, model: JsonObject, weights: Path | None) -> Any:
     """Return a model with new weights; raise a `FileError` where none can be built, or another than was saved.
 

@@ -61,7 +61,8 @@ def train(
     files are pairs of a source and a target. task: by default the one that the data are for.
     model: a family's name (see `recollect models`), or a user-defined layer: a class or function from a width to a
     SequenceLayer, which must pass `check_layer`. budget: 30s, 5m, 2000steps, 1000000tokens or 3epochs. settings: as
-    those of `--set`; one that nothing uses raises an error. report: called with every row of metrics.
+    those of `--set`; one that nothing uses raises an error. report: called with every row of metrics; where it raises
+    BrokenPipeError, training stops as at Ctrl-C, and the run can be resumed.
 
     >>> import tempfile
     >>> folder = tempfile.mkdtemp() + "/run"
@@ -209,7 +210,7 @@ def _learn(config: RunConfig, run: Run, state: TrainingState, dataset: Dataset, 
     with closing(log), _asked_to_stop() as is_stopped:
         try:
             validate = partial(task.measure, dataset=dataset, split="valid")
-            is_spent = run_loop(state, plan, validate, run.checkpoints, note, is_stopped)
+            is_spent = run_loop(state, plan, validate, run.checkpoints, note, lambda: is_stopped() or not log.is_heard)
             keep_best(state, run)
             device = next(model.parameters()).device
             write_card(run, model, task.about(dataset, model), device, state.progress.best_step or 0)

@@ -116,6 +116,11 @@ class CaptionTask:
         tokenizer = LineTokenizer.load(folder / "target_tokenizer.json")
         return {"target_tokenizer": tokenizer, "picture_size": PictureSize.load(folder / "picture_size.json")}
 
+    @staticmethod
+    def fixed(assets: Assets) -> JsonMapping:
+        """Return the entries of the model's config that are the size of the run's pictures."""
+        return dict(zip(("height", "breadth", "channels"), assets["picture_size"].size, strict=True))
+
     def batches(self, dataset: Captions, model: Captioner, seed: int) -> Batches:
         """Return batches of `batch_size` captions of similar length, with their pictures."""
         ends = {"begin": dataset.begin, "end": dataset.end}

@@ -1,0 +1,74 @@
+"""Commands as processes of their own: one whose output nobody reads any more, and one beside a training."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from command_line import ask, run
+
+COMMAND = [sys.executable, "-m", "recollect"]
+TRAIN = [*COMMAND, "train", "recall:count=200", "-m", "gru", "--batch", "2"]
+TRAIN += ["--set", "width=8", "--set", "evaluate_every=1"]
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, tmp_path_factory, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.getbasetemp() / "cache"))
+    monkeypatch.chdir(tmp_path)
+
+
+@contextmanager
+def begun(*more: str, budget: str):
+    """A training that has shown its first lines, and is ended with the block."""
+    words = [*TRAIN, "--budget", budget, "--out", "run", *more]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout.readline()
+            yield process
+        finally:
+            process.kill()
+
+
+def last_step() -> int:
+    return json.loads(Path("run/metrics.jsonl").read_text(encoding="utf-8").splitlines()[-1])["step"]
+
+
+@pytest.mark.parametrize(
+    "more", [pytest.param([], id="lines"), pytest.param(["--json"], id="json", marks=pytest.mark.slow)]
+)
+def test_a_training_whose_output_is_no_longer_read_stops_and_can_be_resumed(more):
+    with begun(*more, budget="1000000steps") as process:
+        process.stdout.close()  # as `| head -1` does
+        said = process.stderr.read()
+        assert process.wait() == 130
+    assert "stopped, everything is saved. Resume with: recollect resume run" in said
+    assert "cannot be written" not in said
+    assert "Traceback" not in said
+    before = last_step()
+    ask("resume", "run", "--budget", "2steps")
+    assert last_step() == before + 2
+
+
+def test_a_counted_model_whose_output_is_not_read_is_whole():
+    reading, writing = os.pipe()
+    os.close(reading)
+    words = [*COMMAND, "train", "recall:count=200", "-m", "markov", "--out", "run"]
+    subprocess.run(words, stdout=writing, capture_output=False, check=True)
+    os.close(writing)
+    assert ask("generate", "run", "a", "--tokens", "5").stdout.startswith("a")
+
+
+def test_a_run_generates_while_it_is_trained():
+    with begun(budget="1000000steps") as process:
+        found = run("generate", "run", "a", "--tokens", "5", "--seed", "1")
+        assert process.poll() is None  # it is still being trained
+    assert found.stdout.startswith("a")
+    assert "run: not finished, these are the weights of step-" in found.stderr
+    assert "Resume with: recollect resume run" in found.stderr
