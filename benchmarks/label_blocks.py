@@ -5,9 +5,9 @@ from __future__ import annotations
 from tables import Result, Say, join, table
 
 LABELS_NOTE = (
-    "{name}: from scratch, {epochs:g} epochs, weights selected on the validation part, mean over the seeds; minutes of "
-    "one run on one thread of a machine with other work. Majority: the most frequent label, or the most frequent tag "
-    "of each word."
+    "{name}: from scratch, about {epochs:g} epochs; weights, and settings where several were tried, selected on the "
+    "validation part; mean over the seeds; minutes of one run on one thread of a machine with other work. Majority: "
+    "the most frequent label, or the most frequent tag of each word."
 )
 NAMES = {
     "sst2": "SST-2, 1,821 test sentences",
@@ -16,6 +16,8 @@ NAMES = {
     "snips-slots": "SNIPS, slots, 700 test sentences",
     "chnsenticorp": "ChnSentiCorp, development texts that do not occur in training",
     "wnut17": "WNUT-17, entities, test part",
+    "spoken-digits": "Spoken digits, 180 recordings",
+    "digit-strings": "Strings of three to five spoken digits",
 }
 CHINESE_NAMES = {
     "sst2": "SST-2，1,821 条测试句",
@@ -24,14 +26,17 @@ CHINESE_NAMES = {
     "snips-slots": "SNIPS，槽位，700 条测试句",
     "chnsenticorp": "ChnSentiCorp，未出现在训练集中的开发集文本",
     "wnut17": "WNUT-17，实体，测试集",
+    "spoken-digits": "语音数字，180 条录音",
+    "digit-strings": "三到五个语音数字组成的串",
 }
-MEASURES = {"accuracy": "accuracy, %", "span_f1": "span F1, %"}
+MEASURES = {"accuracy": "accuracy, %", "span_f1": "span F1, %", "symbols": "symbol accuracy, %"}
 CHINESE = {
     "accuracy, %": "准确率，%",
     "span F1, %": "整段 F1，%",
+    "symbol accuracy, %": "符号准确率，%",
     "seeds": "种子数",
     "minutes": "分钟",
-    LABELS_NOTE: "{name}：从头训练 {epochs:g} 轮，权重按验证集选取，取各种子的均值；"
+    LABELS_NOTE: "{name}：从头训练约 {epochs:g} 轮，权重（试过多组设置时还有设置）按验证集选取，取各种子的均值；"
     "分钟数为单次训练、单线程、机器上另有负载时的用时。"
     "majority：最常见的标签，或每个词最常见的标签。",
     **{NAMES[name]: CHINESE_NAMES[name] for name in NAMES},

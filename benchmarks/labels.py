@@ -1,20 +1,28 @@
 """Labels of texts and tags of words on real data, from scratch: the line beside baselines without context.
 
-    RECOLLECT_DATA=FOLDER python benchmarks/labels.py sst2 [--seeds 5]
+    RECOLLECT_DATA=FOLDER python benchmarks/labels.py sst2,ud [--tries 16] [--seeds 5] [--jobs 16]
 
-One of sst2, ud, snips-intents, snips-slots, chnsenticorp, wnut17. Every model is trained through `rc.train`; its best
-weights on the validation part are measured once on the test part. ChnSentiCorp's own test part has no labels: the
-development texts that do not also occur in its training part are the test, a tenth of the training part validates.
+Every model is trained through `rc.train`; its best weights on the validation part are measured once on the test part.
+With `--tries N` its settings are those of N variants that are best on the validation part: all are trained with one
+seed, the best KEPT of them with two more, and the one with the best mean is trained anew for the table, with `--seeds`
+seeds where it is a headline row, else with one. Runs are independent, `--jobs` of them at a time.
+
+ChnSentiCorp's own test part has no labels: the development texts that do not also occur in its training part are the
+test, a tenth of the training part validates.
 """
 
 from __future__ import annotations
 
 import argparse
-import gzip
+import math
 import statistics
 import tempfile
 import time
-from dataclasses import dataclass, field
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -22,155 +30,191 @@ import torch
 
 import recollect as rc
 from common import data_folder, earlier, save_result
+from label_data import CONTEXT_FREE, DATA, LETTERS, Settings, places
 
-RECURRENT = {"dropout": 0.4, "rate": 2e-3}
-ATTENTION = {"dropout": 0.3, "rate": 1e-3, "layers": 2, "heads": 4}
+KEPT = 4  # variants that are tried with more than one seed
+AGAIN = (1, 2)  # those seeds
 
 
 @dataclass(frozen=True)
-class Labels:
-    """A data set: its parts, the task, its settings, and the models with theirs."""
+class Cell:
+    """One training: a data set, a model, the number of its variant, and a seed."""
 
-    task: str
-    parts: tuple[str, str, str]
-    settings: dict[str, Any]
-    epochs: float
-    models: dict[str, dict[str, Any]] = field(default_factory=dict)
+    data: str
+    model: str
+    variant: int
+    settings: Settings
+    seed: int
+    device: str
+    is_measured: bool = False  # on the test part
+
+    @property
+    def row(self) -> tuple[str, str]:
+        """The row of the table that it belongs to."""
+        return self.data, self.model
 
 
-TEXTS = {
-    "majority": {},
-    "bag-of-words": {"rate": 1e-2},
-    "per-word": {"width": 96, "pooling": "mean", "dropout": 0.4, "rate": 2e-3},
-    "cnn": {"width": 96, "dropout": 0.5, "rate": 1e-3},
-    "gru": {"width": 96, "layers": 1, **RECURRENT},
-    "lstm": {"width": 96, "layers": 1, **RECURRENT},
-    "bilstm": {"width": 96, "layers": 1, **RECURRENT},
-    "transformer": {"width": 64, "pooling": "mean", **ATTENTION},
-    "bert": {"width": 64, "pooling": "mean", **ATTENTION},
-}
-TAGS = {
-    "majority": {},
-    "per-word": {"width": 128, "dropout": 0.3, "rate": 3e-3},
-    "gru": {"width": 128, "layers": 1, "dropout": 0.3, "rate": 3e-3},
-    "bilstm": {"width": 128, "layers": 1, "dropout": 0.3, "rate": 3e-3},
-    "bert": {"width": 96, **ATTENTION},
-}
-LETTERS = {"letters": True, "lowercase": True, "least": 2}
-UD = "ud_english_ewt/en_ewt-ud-{}.conllu.gz"
-SNIPS_WORDS = ("snips/train/seq.in.gz", "snips/valid/seq.in", "snips/test/seq.in")
-SNIPS_LABELS = ("snips/train/label", "snips/valid/label", "snips/test/label")
-SNIPS_TAGS = ("snips/train/seq.out.gz", "snips/valid/seq.out", "snips/test/seq.out")
-CRF = {name: {**own, "crf": True} if name == "bilstm" else own for name, own in TAGS.items()}
-DATA = {
-    "sst2": Labels(
-        "classify",
-        ("sst/stsa.binary.train.gz", "sst/stsa.binary.dev", "sst/stsa.binary.test"),
-        {"tokenizer": "space"},
-        epochs=5,
-        models=TEXTS,
-    ),
-    "ud": Labels("tag", (UD.format("train"), UD.format("dev"), UD.format("test")), LETTERS, epochs=5, models=TAGS),
-    "snips-intents": Labels(
-        "classify",
-        tuple(f"{words},{labels}" for words, labels in zip(SNIPS_WORDS, SNIPS_LABELS, strict=True)),
-        {"tokenizer": "space"},
-        epochs=4,
-        models={name: TEXTS[name] for name in ("majority", "bag-of-words", "cnn", "bilstm", "bert")},
-    ),
-    "snips-slots": Labels(
-        "tag",
-        tuple(f"{words},{tags}" for words, tags in zip(SNIPS_WORDS, SNIPS_TAGS, strict=True)),
-        {**LETTERS, "convert": "bioes"},
-        epochs=6,
-        models=CRF,
-    ),
-    "chnsenticorp": Labels(
-        "classify",
-        ("chnsenticorp/train.tsv.gz", "", "chnsenticorp/dev.tsv.gz"),
-        {"tokenizer": "char"},
-        epochs=4,
-        models={name: TEXTS[name] for name in ("majority", "bag-of-words", "cnn", "gru")}
-        | {"cnn": {"width": 192, "dropout": 0.5, "rate": 1e-3}},
-    ),
-    "wnut17": Labels(
-        "tag",
-        ("wnut17/wnut17train.conll.gz", "wnut17/emerging.dev.conll", "wnut17/emerging.test.annotated"),
-        {**LETTERS, "convert": "bioes"},
-        epochs=8,
-        models=CRF,
-    ),
-}
+class Runner:
+    """Trains cells side by side, each in a process with one thread."""
+
+    def __init__(self, jobs: int, folder: Path) -> None:
+        self.pool = ProcessPoolExecutor(jobs, get_context("spawn"), torch.set_num_threads, (1,))
+        self.folder = folder
+        self.home = data_folder()
+        self.parts: dict[str, dict[str, str]] = {}
+
+    def run(self, cells: Iterable[Cell], until: float = math.inf) -> Iterator[tuple[Cell, dict[str, Any]]]:
+        """Yield each cell with its figures, as soon as it is done; those not begun by `until` are left out."""
+        waiting = {}
+        for cell in cells:
+            if cell.data not in self.parts:
+                self.parts[cell.data] = places(cell.data, self.home, self.folder)
+            waiting[self.pool.submit(learn, cell, self.parts[cell.data])] = cell
+        for done in as_completed(waiting):
+            if time.perf_counter() > until:
+                for other in waiting:
+                    other.cancel()
+            if done.cancelled():
+                continue
+            cell, found = waiting[done], done.result()
+            figures = " ".join(f"{name} {found[name]:.4f}" for name in ("valid", "value") if name in found)
+            print(
+                cell.data,
+                cell.model,
+                f"variant {cell.variant} seed {cell.seed}:",
+                figures,
+                f"{found['seconds']:.0f} s",
+                flush=True,
+            )
+            yield cell, found
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("name", choices=DATA)
-    parser.add_argument("--seeds", type=int, default=1)
-    parser.add_argument("--models", default="", help="only these, divided by commas")
-    asked = parser.parse_args()
-    chosen = DATA[asked.name]
-    torch.set_num_threads(1)
-    wanted = asked.models.split(",") if asked.models else list(chosen.models)
-    rows = [row for row in earlier(f"labels-{asked.name}") if row["model"] not in wanted]
+    asked = arguments()
+    rows = [
+        (name, model)
+        for name in asked.names.split(",")
+        for model in DATA[name].models
+        if not asked.models or model in asked.models.split(",")
+    ]
+    variants = {row: DATA[row[0]].models[row[1]].variants(row[0], asked.tries) for row in rows}
     with tempfile.TemporaryDirectory() as folder:
-        parts = places(chosen, Path(folder))
-        for model, own in chosen.models.items():
-            if model not in wanted:
-                continue
-            runs = [learn(chosen, parts, model, own, seed, Path(folder)) for seed in range(asked.seeds)]
-            figures = [run["value"] for run in runs]
-            rows.append({"model": model, "seeds": len(runs), "values": figures, **runs[0]})
-            rows[-1]["value"] = statistics.mean(figures)
-            print(
-                asked.name, model, *(f"{figure:.4f}" for figure in figures), f"{runs[0]['seconds']:.0f} s", flush=True
-            )
-            rows.sort(key=lambda row: list(chosen.models).index(row["model"]))
-            save_result(f"labels-{asked.name}", rows, threads=1, epochs=chosen.epochs, settings=chosen.settings)
+        runner = Runner(asked.jobs, Path(folder))
+        chosen = choose(runner, variants, asked)
+        cells = []
+        for (name, model), number in chosen.items():
+            seeds = asked.seeds if DATA[name].models[model].is_headline else 1
+            own = variants[name, model][number]
+            cells += [Cell(name, model, number, own, seed, asked.device, is_measured=True) for seed in range(seeds)]
+        found: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
+        for cell, figures in runner.run(cells):
+            found[cell.row].append({"seed": cell.seed, **figures})
+            if len(found[cell.row]) == sum(other.row == cell.row for other in cells):
+                save(cell.row, found[cell.row], chosen[cell.row], len(variants[cell.row]), asked.jobs)
 
 
-def places(chosen: Labels, folder: Path) -> dict[str, str]:
-    """Return the parts' places; of ChnSentiCorp the development texts that do not occur in training are written."""
-    home = data_folder()
-    train, valid, test = (",".join(str(home / one) for one in part.split(",")) if part else "" for part in chosen.parts)
-    if valid:
-        return {"train": train, "valid": valid, "test": test}
-    with gzip.open(train, "rt", encoding="utf-8") as file:
-        seen = {line.rpartition("\t")[0] for line in file}
-    with gzip.open(test, "rt", encoding="utf-8") as file:
-        kept = [line for line in file if line.rpartition("\t")[0] not in seen]
-    own = folder / "dev.tsv"
-    own.write_text("".join(kept), encoding="utf-8")
-    print(f"{len(kept)} development texts do not occur in training")
-    return {"train": train, "test": str(own)}
-
-
-def learn(
-    chosen: Labels, parts: dict[str, str], model: str, own: dict[str, Any], seed: int, folder: Path
-) -> dict[str, Any]:
-    """Train one model and return its figures on the test part."""
-    given = {name: place for name, place in parts.items() if name != "train"}
-    settings = {**chosen.settings, **own}
-    if model in ("majority", "bag-of-words"):
-        settings = {name: value for name, value in settings.items() if name not in LETTERS}
-    begun = time.perf_counter()
-    run = rc.train(
-        parts["train"],
-        task=chosen.task,
-        model=model,
-        budget=f"{chosen.epochs}epochs",
-        out=folder / f"{model}-{seed}",
-        seed=seed,
-        device="cpu",
-        evaluate_every=200,
-        **given,
-        **settings,
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("names", help=f"of {', '.join(DATA)}, divided by commas")
+    parser.add_argument("--models", default="", help="only these, divided by commas")
+    parser.add_argument("--seeds", type=int, default=1, help="of the headline rows")
+    parser.add_argument("--tries", type=int, default=1, help="variants of the settings")
+    parser.add_argument(
+        "--until",
+        type=float,
+        default=math.inf,
+        help="seconds after which no variant is begun, 1.4 times as many with more seeds",
     )
-    seconds = time.perf_counter() - begun
-    scores = run.evaluate()
-    found = dict(next(iter(scores.rows.values())))
-    count = sum(p.numel() for p in run.model.parameters())
-    return {"value": scores.value, "measure": scores.decisive, "parameters": count, "seconds": seconds, "scores": found}
+    parser.add_argument("--jobs", type=int, default=1, help="trainings at a time")
+    parser.add_argument("--device", default="cpu")
+    return parser.parse_args()
+
+
+def choose(
+    runner: Runner, variants: dict[tuple[str, str], list[Settings]], asked: argparse.Namespace
+) -> dict[tuple[str, str], int]:
+    """Return each row's variant with the best mean on the validation part."""
+    begun = time.perf_counter()
+    figures: dict[tuple[str, str], dict[int, list[float]]] = {row: {0: []} for row in variants}
+
+    def rank(row: tuple[str, str]) -> list[int]:
+        mean = {
+            number: (len(values), statistics.mean(values or [-math.inf])) for number, values in figures[row].items()
+        }
+        return sorted(mean, key=lambda number: mean[number], reverse=True)  # those with more seeds come first
+
+    def tried(numbers: dict[tuple[str, str], list[int]], seeds: Iterable[int], seconds: float) -> None:
+        cells = [
+            Cell(*row, chosen[place], variants[row][chosen[place]], seed, asked.device)
+            for place in range(asked.tries)  # of every row, so that all have as many where time runs out
+            for row, chosen in numbers.items()
+            for seed in seeds
+            if place < len(chosen)
+        ]
+        for cell, found in runner.run(cells, begun + seconds):
+            figures[cell.row].setdefault(cell.variant, []).append(found["valid"])
+
+    several = {row: list(range(len(own))) for row, own in variants.items() if len(own) > 1}
+    tried(several, (0,), asked.until)
+    tried({row: rank(row)[:KEPT] for row in several}, AGAIN, 1.4 * asked.until)
+    return {row: rank(row)[0] for row in variants}
+
+
+def learn(cell: Cell, parts: dict[str, str]) -> dict[str, Any]:
+    """Train one model and return its figures on the validation part, and where asked on the test part."""
+    data = DATA[cell.data]
+    settings = {**data.settings, **cell.settings}
+    epochs = data.epochs * settings.pop("epochs", 1)
+    if cell.model in CONTEXT_FREE:
+        settings = {name: value for name, value in settings.items() if name not in LETTERS}
+    given = {name: place for name, place in parts.items() if name != "train"}
+    begun = time.perf_counter()
+    with tempfile.TemporaryDirectory() as folder:
+        run = rc.train(
+            parts["train"],
+            task=data.task,
+            model=cell.model,
+            budget=f"{epochs:g}epochs",
+            out=Path(folder) / "run",
+            seed=cell.seed,
+            device=cell.device,
+            **{"evaluate_every": 200, **given, **settings},
+        )
+        seconds = time.perf_counter() - begun
+        count = sum(p.numel() for p in run.model.parameters())
+        found = {
+            "valid": best_valid(run),
+            "seconds": seconds,
+            "parameters": count,
+            "settings": settings,
+            "epochs": epochs,
+        }
+        if cell.is_measured:
+            scores = run.evaluate()
+            row, measure = data.figure or (next(iter(scores.rows)), scores.decisive)
+            found |= {"value": scores.rows[row][measure], "measure": measure, "scores": dict(scores.rows[row])}
+    return found
+
+
+def best_valid(run: rc.Run) -> float:
+    """Return the best figure on the validation part, with the sign that makes higher better."""
+    name = next(name for row in run.metrics() for name in row if name.startswith("valid_"))
+    values = [row[name] for row in run.metrics() if name in row]
+    return -min(values) if name == "valid_loss" else max(values)
+
+
+def save(row: tuple[str, str], runs: list[dict[str, Any]], variant: int, tries: int, jobs: int) -> None:
+    """Write a row of a data set's table; the others stay as they were."""
+    name, model = row
+    rows = [other for other in earlier(f"labels-{name}") if other["model"] != model]
+    runs.sort(key=lambda run: run["seed"])
+    values = [run["value"] for run in runs]
+    mean = {key: statistics.mean(run[key] for run in runs) for key in ("value", "valid")}
+    rows.append({"model": model, "seeds": len(runs), "values": values, **runs[0], **mean})
+    rows[-1] |= {"tries": tries, "variant": variant}
+    print(name, model, *(f"{value:.4f}" for value in values), f"mean {mean['value']:.4f}", flush=True)
+    rows.sort(key=lambda other: list(DATA[name].models).index(other["model"]))
+    save_result(f"labels-{name}", rows, threads=1, jobs=jobs, epochs=DATA[name].epochs)
 
 
 if __name__ == "__main__":

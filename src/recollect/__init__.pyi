@@ -39,6 +39,9 @@ from recollect.core.task import (
     TaskDefaults as TaskDefaults,
 )
 from recollect.core.validate import check_ids as check_ids, check_prefix as check_prefix
+from recollect.data.audio.frame_coder import FrameCoder as FrameCoder
+from recollect.data.audio.log_mel import log_mel as log_mel
+from recollect.data.audio.wav_files import read_wav as read_wav
 from recollect.data.text.line_tokenizer import LineTokenizer as LineTokenizer
 from recollect.data.text.pretrained_tokenizer import PretrainedTokenizer as PretrainedTokenizer
 from recollect.data.text.tokenizer import Tokenizer as Tokenizer

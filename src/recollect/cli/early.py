@@ -13,6 +13,7 @@ from recollect.cli.app import NO_SETTINGS
 from recollect.cli.declared import check_settings
 from recollect.core.errors import ContractError, check_choice, is_own, nearest
 from recollect.core.settings import SettingError, parse
+from recollect.data.audio.wav_files import is_audio
 from recollect.data.error import DataError
 from recollect.data.names import join_names, split_names
 from recollect.generation.settings import Settings
@@ -70,7 +71,7 @@ def check_training(
 def check_data(task: str, named: object) -> None:
     """Raise a DataError for data that are not there, where the task knows how they are named."""
     is_one = isinstance(named, str) and (task in TAKE_SEVERAL or len(split_names(named)) == 1)
-    if task in FINDERS and is_one:  # several names of a task that reads one are refused by their number
+    if task in FINDERS and is_one and not is_audio(named):  # several names of a task that reads one are refused by their number
         module, find = FINDERS[task]
         getattr(import_module(module), find)(named)
 

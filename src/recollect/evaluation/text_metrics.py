@@ -57,6 +57,28 @@ def _scored(metric: Metric, hypotheses: Sequence[str], references: Sequence[str]
     return {"score": float(score), "signature": metric.get_signature().format()}
 
 
+def symbol_accuracy(hypotheses: Sequence[str], references: Sequence[str]) -> float:
+    """Return 1 − (substitutions + deletions + insertions) / characters of the references, without blanks.
+
+    The edits are the fewest that turn each hypothesis into its reference (Levenshtein 1966): 1 − the character error
+    rate. It is negative where there are more edits than characters.
+    """
+    _check(hypotheses, references)
+    pairs = [("".join(one.split()), "".join(other.split())) for one, other in zip(hypotheses, references, strict=True)]
+    size = sum(len(reference) for _, reference in pairs)
+    return 1 - sum(edits(*pair) for pair in pairs) / size if size else float("nan")
+
+
+def edits(one: str, other: str) -> int:
+    """Return the fewest insertions, deletions and substitutions of a character that turn one text into the other."""
+    row = list(range(len(other) + 1))
+    for i, symbol in enumerate(one, 1):
+        before, row[0] = row[0], i
+        for j, wanted in enumerate(other, 1):
+            before, row[j] = row[j], min(row[j] + 1, row[j - 1] + 1, before + (symbol != wanted))
+    return row[-1]
+
+
 def exact_match(hypotheses: Sequence[str], references: Sequence[str]) -> float:
     """Compute the share of hypotheses that equal their reference, white space aside."""
     _check(hypotheses, references)

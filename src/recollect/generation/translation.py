@@ -8,11 +8,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from recollect.core.observer import tell
 from recollect.core.padding import pad
 from recollect.core.record import record
+from recollect.data.audio.frame_coder import FrameCoder, Frames
 from recollect.data.text.line_tokenizer import LineTokenizer
+from recollect.data.text.tokenizer import Ids
 from recollect.generation.beam import Hypothesis, beam
 from recollect.generation.sampling import ids_by_row, stream
 from recollect.generation.settings import Search, Settings
@@ -30,7 +33,7 @@ class TokenizerPair:
     'word'
     """
 
-    source: LineTokenizer
+    source: LineTokenizer | FrameCoder
     target: LineTokenizer
 
 
@@ -60,22 +63,36 @@ def translate(
     >>> [len(best) for best in found]  # two targets for each line
     [2, 2]
     """
+    return translate_encoded(
+        model, tokenizers.target, [tokenizers.source.encode(line) for line in lines], search, batch_size
+    )
+
+
+def translate_encoded(
+    model: Translator,
+    target: LineTokenizer,
+    sources: Sequence[Ids | Frames],
+    search: Search | None = None,
+    batch_size: int = 32,
+) -> list[list[Translation]]:
+    """Return the best targets of sources that are ids (S,) or frames (S, D), as `translate` does."""
     search = search or Search(tokens=200)
-    target = tokenizers.target
     prohibited = [*search.prohibited, target.begin, *target.unseen]
     search = replace(search, end=[target.end], begin=target.begin, prohibited=prohibited)
     found: dict[int, list[Translation]] = {}
-    ids = [tokenizers.source.encode(line).tolist() for line in lines]
-    by_length = sorted(range(len(ids)), key=lambda i: -len(ids[i]))
-    for first in range(0, len(ids), batch_size):
+    encoded = [torch.from_numpy(source) for source in sources]
+    by_length = sorted(range(len(encoded)), key=lambda i: -len(encoded[i]))
+    for first in range(0, len(encoded), batch_size):
         numbers = by_length[first : first + batch_size]
-        for i, hypotheses in zip(numbers, search_targets(model, [ids[i] for i in numbers], search), strict=True):
+        for i, hypotheses in zip(numbers, search_targets(model, [encoded[i] for i in numbers], search), strict=True):
             found[i] = [decode_hypothesis(one, target) for one in hypotheses]
-        tell("greedy" if search.width == 1 else f"beam {search.width}", len(found), len(ids))
-    return [found[i] for i in range(len(lines))]
+        tell("greedy" if search.width == 1 else f"beam {search.width}", len(found), len(encoded))
+    return [found[i] for i in range(len(encoded))]
 
 
-def search_targets(model: Translator, sources: Sequence[Sequence[int]], search: Search) -> list[list[Hypothesis]]:
+def search_targets(
+    model: Translator, sources: Sequence[Sequence[int] | Tensor], search: Search
+) -> list[list[Hypothesis]]:
     """Encode sources in one batch and return the best targets of each."""
     device = next(model.parameters()).device
     source, valid = pad(sources)
@@ -99,10 +116,10 @@ def attention_map(model: Translator, tokenizers: TokenizerPair, source: str, tar
     They are the mean over all heads and layers that attend to the source.
     """
     device = next(model.parameters()).device
-    ids = torch.from_numpy(tokenizers.source.encode(source))[None]  # (1, S)
+    read_from = torch.from_numpy(tokenizers.source.encode(source))[None]  # (1, S) or (1, S, D)
     read = torch.tensor([[tokenizers.target.begin, *tokenizers.target.encode(target).tolist()]])  # (1, T + 1)
     with record(model) as recorded:
-        model(read.to(device), model.remember(ids.to(device)))
+        model(read.to(device), model.remember(read_from.to(device)))
     weights = [values for name, values in recorded.items() if name.endswith(ATTENTION)]
     if not weights:
         expected = "a model that attends to its source; try bahdanau or transformer"

@@ -12,7 +12,7 @@ from recollect.core.errors import check_choice
 from recollect.core.layer import SequenceLayer
 from recollect.core.memory import Both, Layers
 from recollect.layers.attention.pooling import SelfAttentive
-from recollect.layers.pointwise import Embedding
+from recollect.layers.pointwise import Embedding, Linear
 from recollect.layers.recurrent.recurrence import Hidden
 from recollect.layers.recurrent.torch_bridge import RecurrentStack
 
@@ -20,19 +20,20 @@ CONTEXTS = ("last", "projected", "mean", "max", "attention")
 
 
 class RecurrentEncoder(SequenceLayer[Layers]):
-    """Embedding, then recurrent layers: source ids (B, S) to features (B, S, D), and the layers' final states.
+    """Embedding, then recurrent layers: source ids (B, S), or frames (B, S, E), to features and the final states.
 
     `backwards` reads every row from its own end (Sutskever et al. 2014, section 3.3); the features are reversed again,
     so that feature s still belongs to symbol s.
     """
 
     def __init__(
-        self, embedding: Embedding, cells: RecurrentStack, *, backwards: bool = False, dropout: float = 0.0
+        self, embedding: Embedding | Linear, cells: RecurrentStack, *, backwards: bool = False, dropout: float = 0.0
     ) -> None:
         super().__init__()
-        self.width = None
+        self.width = embedding.width
         self.width_out = cells.width_out
-        self.vocab_size = embedding.vocab_size
+        if isinstance(embedding, Embedding):
+            self.vocab_size = embedding.vocab_size
         self.embedding = embedding
         self.cells = cells
         self.backwards = backwards

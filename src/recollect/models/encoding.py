@@ -20,7 +20,7 @@ from recollect.core.types import AnyLayer
 from recollect.core.validate import ContractError
 from recollect.layers.filters import Filters
 from recollect.layers.ngram.window import Window
-from recollect.layers.pointwise import Dropout, Embedding, Pointwise
+from recollect.layers.pointwise import Dropout, Embedding, Linear, Pointwise
 from recollect.layers.spelling import SpelledEmbedding
 from recollect.models.language import (
     BLOCKS,
@@ -48,7 +48,10 @@ class EncoderConfig(LanguageConfig):
     labels: int = 2
     letters: int = 0  # that occur; 0: words are read without their letters
     unknown: int | None = None  # the id that hidden words are read as; None: the last
-    word_dropout: float = setting(0.0, least=0.0, below=1.0, help="share of words read as unknown in training")
+    frames: int = 0  # width of vectors that are read in place of ids; 0: ids
+    word_dropout: float = setting(
+        0.0, least=0.0, below=1.0, help="share of words read as unknown in training, or of frames read as zero"
+    )
     families: ClassVar[tuple[str, ...]] = ("majority", "per-word", *ENCODERS)
 
     def __post_init__(self) -> None:
@@ -109,6 +112,8 @@ def _two_sided(config: EncoderConfig, width: int) -> AnyLayer:
 
 
 def _embedding(config: EncoderConfig) -> Pointwise:
+    if config.frames:
+        return Linear(config.frames, config.width)
     words: Embedding | SpelledEmbedding = Embedding(config.vocab_size, config.width)
     if config.letters:
         spelled = max(config.width // SPELLED, 1)

@@ -29,14 +29,15 @@ class LabelModel(SequenceLayer[Memory]):
         made = build_encoder(encoder) if isinstance(encoder, EncoderConfig) else encoder_of(encoder)
         self.embedding: Pointwise | None = made[0]
         self.encoder: AnyLayer = made[1]
-        self.width = self.encoder.width if self.embedding is None else None
-        if self.embedding is not None:
+        self.width = self.encoder.width if self.embedding is None else self.embedding.width
+        if self.width is None:
+            assert self.embedding is not None  # what reads ids begins with one
             self.vocab_size = self.embedding.vocab_size
         self.width_out = labels
         self.growth = self.encoder.growth
         self.dropout = dropout
         self.word_dropout = 0.0 if self.config is None else self.config.word_dropout
-        self.unknown = self.vocab_size - 1 if self.embedding is not None else 0
+        self.unknown = self.vocab_size - 1 if self.width is None else 0
         if self.config is not None and self.config.unknown is not None:
             self.unknown = self.config.unknown
         self.out = nn.Linear(self.encoder.width_out, labels)
@@ -61,11 +62,13 @@ class LabelModel(SequenceLayer[Memory]):
         return super().enter(x, valid) if self.embedding is None else self.embedding.enter(x, valid)
 
     def embed(self, x: Tensor, valid: Tensor | None) -> Tensor:
-        """Return the vectors of the inputs (B, T, D); in training some words are read as unknown."""
+        """Return the vectors of the inputs (B, T, D); in training some are read as unknown, or as zero."""
         if self.embedding is None:
             return x
         if self.training and self.word_dropout:
             is_hidden = torch.rand(x.shape[:2], device=x.device) < self.word_dropout
+            if self.width is not None:
+                return fill_invalid(self.embedding.map(x.masked_fill(is_hidden[..., None], 0.0)), valid)
             words = (x if x.dim() == 2 else x[..., 0]).masked_fill(is_hidden, self.unknown)
             x = words if x.dim() == 2 else torch.cat([words[..., None], x[..., 1:]], dim=-1)
         return fill_invalid(self.embedding.map(x), valid)

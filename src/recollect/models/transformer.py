@@ -16,7 +16,7 @@ from recollect.layers.attention.cross_attention import CrossAttention
 from recollect.layers.attention.self_attention import SelfAttention
 from recollect.layers.block import Block
 from recollect.layers.decoder_block import DecoderBlock
-from recollect.layers.pointwise import Dropout, Embedding, FeedForward, LayerNorm
+from recollect.layers.pointwise import Dropout, Embedding, FeedForward, LayerNorm, Linear
 from recollect.layers.positions import Positions
 from recollect.models.decoders import Decoder
 
@@ -33,16 +33,17 @@ class ScaledEmbedding(Embedding):
 
 
 class TransformerEncoder(SequenceLayer[Layers]):
-    """Embedding, sinusoidal positions, bidirectional blocks: source ids (B, S) to features (B, S, D).
+    """Embedding, sinusoidal positions, bidirectional blocks: source ids (B, S), or frames (B, S, E), to features.
 
     With pre-norm a last norm follows, as in Xiong et al. 2020; post-norm, as published, ends with one anyway.
     """
 
-    def __init__(self, embedding: Embedding, blocks: Sequence[Block[Memory]], dropout: float) -> None:
+    def __init__(self, embedding: Embedding | Linear, blocks: Sequence[Block[Memory]], dropout: float) -> None:
         super().__init__()
-        self.width = None
+        self.width = embedding.width
         self.width_out = embedding.width_out
-        self.vocab_size = embedding.vocab_size
+        if isinstance(embedding, Embedding):
+            self.vocab_size = embedding.vocab_size
         self.embedding = embedding
         self.body = _body(blocks, dropout)
 
@@ -98,7 +99,7 @@ def _body(blocks: Sequence[Block[Memory]] | Sequence[DecoderBlock], dropout: flo
 
 
 def build_transformer(
-    config: TranslationConfig, embeddings: tuple[Embedding, Embedding]
+    config: TranslationConfig, embeddings: tuple[Embedding | Linear, Embedding]
 ) -> tuple[TransformerEncoder, TransformerDecoder]:
     """Return a Transformer's encoder and decoder, initialised."""
     if config.layers < 1:

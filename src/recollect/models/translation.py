@@ -24,7 +24,7 @@ from recollect.core.validate import ContractError
 from recollect.layers.attention.alignment import make_alignment
 from recollect.layers.attention.attend import Attend
 from recollect.layers.attention.score import SCORES, make_score
-from recollect.layers.pointwise import Embedding
+from recollect.layers.pointwise import Embedding, Linear
 from recollect.layers.recurrent.gru import GRU
 from recollect.layers.recurrent.lstm import LSTM
 from recollect.layers.recurrent.recurrence import AnyRecurrence
@@ -103,6 +103,7 @@ class TranslationConfig:
     activation: Literal["relu", "gelu", "gelu_tanh", "swiglu"] = setting("relu", help="transformer")
     tied: bool = setting(False, help="target embedding and output share their weights")
     shared: bool = setting(False, help="source and target have one vocabulary, and one embedding")
+    frames: int = 0  # width of vectors that sources consist of in place of ids; 0: ids
 
     def __post_init__(self) -> None:
         check_choice("family", self.family, FAMILIES)
@@ -155,10 +156,10 @@ class Translator(ConditionalModel):
         out.weight = table.weight
 
     def remember(self, source: Tensor, valid: Tensor | None = None) -> Memory:
-        """Return the decoder's first memory of source ids (B, S), of which `valid` (B, S) are real."""
+        """Return the decoder's first memory of source ids (B, S), or frames (B, S, E); `valid` (B, S) are real."""
         features, states = self.encoder(source, valid=valid)
         if valid is None:
-            valid = torch.ones(source.shape, dtype=torch.bool, device=source.device)
+            valid = torch.ones(source.shape[:2], dtype=torch.bool, device=source.device)
         return self.decoder.begin(features, states, valid)
 
 
@@ -168,8 +169,10 @@ AnyDecoder: TypeAlias = Decoder[Any]  # a decoder, whatever its memory
 def build_parts(config: TranslationConfig) -> tuple[AnyLayer, AnyDecoder]:
     """Return a family's encoder and decoder."""
     kind = ScaledEmbedding if config.family == "transformer" else Embedding
-    source = kind(config.source_vocab, config.width)
-    target = source if config.shared else kind(config.target_vocab, config.width)
+    source = Linear(config.frames, config.width) if config.frames else kind(config.source_vocab, config.width)
+    is_shared = config.shared and isinstance(source, Embedding)
+    target = source if is_shared else kind(config.target_vocab, config.width)
+    assert isinstance(target, Embedding)
     if config.family == "transformer":
         return build_transformer(config, (source, target))
     is_bidirectional = config.family == "bahdanau"

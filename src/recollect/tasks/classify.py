@@ -1,4 +1,4 @@
-"""Classification: one label for a text."""
+"""Classification: one label for a text or a recording."""
 
 from __future__ import annotations
 
@@ -16,6 +16,9 @@ from recollect.core.record import record
 from recollect.core.settings import setting
 from recollect.core.task import Answer, Assets, Baseline, ItemScores, Loss, Prediction, Scores
 from recollect.core.types import JsonMapping, JsonObject
+from recollect.data.audio.frame_coder import FrameCoder
+from recollect.data.audio.recordings import label_part, load_spoken_labels
+from recollect.data.audio.wav_files import find_recordings, is_audio, read_recordings
 from recollect.data.error import DataError
 from recollect.data.labels.label_batches import LabelBatch, in_order
 from recollect.data.labels.label_files import LabelledText, read_texts
@@ -57,12 +60,15 @@ class ClassifyOptions(LabelOptions):
     tokenizer: str | None = setting(
         None, choices=("char", "byte", "word", "space", "bpe"), help="how text is split; by default word, for Han char"
     )
+    bands: int = setting(40, least=2, help="of the log-mel frames of recordings")
+    stack: int = setting(1, least=1, help="frames of recordings in one vector")
 
 
 class ClassifyTask(LabelledTask):
-    """Predict the label of a text."""
+    """Predict the label of a text or of a recording."""
 
     name: ClassVar[str] = "classify"
+    options: ClassifyOptions
     Options: ClassVar[type[LabelOptions]] = ClassifyOptions
     families: ClassVar[tuple[str, ...]] = CLASSIFIERS
     Config: ClassVar[type[ClassifierConfig]] = ClassifierConfig
@@ -75,15 +81,20 @@ class ClassifyTask(LabelledTask):
     def open(self, source: str) -> Labelled:
         """Read the texts and labels."""
         own = self.options
+        if is_audio(source):
+            return load_spoken_labels(source, own.valid, own.test, own.bands, own.stack)
         return load_texts(source, self.vocabulary(), text=own.text, label=own.label, valid=own.valid, test=own.test)
 
     def read(self, source: str, assets: Assets) -> Labelled:
         """Read other texts with the run's tokenizer and labels, as a test part."""
-        rows = read_texts(source, self.options.text, self.options.label)
-        part = encode_texts(rows, assets["tokenizer"], assets["labels"])
+        coder = assets["tokenizer"]
+        if isinstance(coder, FrameCoder):
+            part = label_part(read_recordings(source), coder, assets["labels"])
+        else:
+            part = encode_texts(read_texts(source, self.options.text, self.options.label), coder, assets["labels"])
         if not len(part):
             raise DataError(f"{source}: no examples in it; give a file with at least one")
-        return Labelled(assets["tokenizer"], assets["labels"], part, part, part, source)
+        return Labelled(coder, assets["labels"], part, part, part, source)
 
     def build(self, config: JsonMapping) -> Model:
         """Return a model with new weights."""
@@ -156,18 +167,19 @@ class ClassifyTask(LabelledTask):
     def predict(
         self, model: Model, assets: Assets, inputs: str | Sequence[str], nbest: int | None = None
     ) -> Iterator[Prediction]:
-        """Label a text, the lines of a file or of standard input (`-`), or a list of texts; with probabilities."""
-        lines = lines_of(inputs) if isinstance(inputs, str) else list(inputs)
-        names = assets["labels"].names
-        rows = [LabelledText(line, names[0], f"input {number}") for number, line in enumerate(lines, 1)]
-        for row in rows:
-            if not row.text.strip():
-                raise DataError(f"{row.where}: the text is empty; give a text to label")
-        probabilities = self._classified(model, encode_texts(rows, assets["tokenizer"], assets["labels"]))[1]
-        for line, found in zip(lines, probabilities, strict=True):
+        """Label a text, the lines of a file or of standard input (`-`), or a list of texts; with probabilities.
+
+        Of a run on recordings: a .wav, a folder of them, a built-in, or a list of those.
+        """
+        return self._predicted(model, _unlabelled(inputs, assets), assets["labels"].names, nbest)
+
+    def _predicted(
+        self, model: Model, part: LabelPart, names: Sequence[str], nbest: int | None = None
+    ) -> Iterator[Prediction]:
+        for text, found in zip(part.texts, self._classified(model, part)[1], strict=True):
             best = np.argsort(-found, kind="stable")[: nbest or min(SHOWN, len(names))]
             logs = np.log(np.maximum(found, 1e-300))
-            yield Prediction(line, [Answer(names[i], float(found[i]), float(logs[i])) for i in best])
+            yield Prediction(text, [Answer(names[i], float(found[i]), float(logs[i])) for i in best])
 
     def attention(self, model: Model, assets: Assets, source: str, target: str) -> JsonObject:
         """Return the weight of each symbol of a text in the attention pool: which words matter."""
@@ -184,17 +196,18 @@ class ClassifyTask(LabelledTask):
         """Return the accuracy of the most frequent label, and of naive Bayes on the words."""
         truth = np.concatenate(dataset.test.targets)
         common = most_frequent(list(dataset.train.targets), len(dataset.labels))
+        rows = [Baseline("most frequent label", float((truth == common).mean()))]
+        if dataset.tokenizer.width:
+            nearest = nearest_mean(dataset.train, dataset.test, len(dataset.labels))
+            return [*rows, Baseline("nearest mean frame", float((truth == nearest).mean()))]
         bayes = naive_bayes(dataset.train, dataset.test, dataset.tokenizer.vocab_size, len(dataset.labels))
-        return [
-            Baseline("most frequent label", float((truth == common).mean())),
-            Baseline("naive Bayes on words", float((truth == bayes).mean())),
-        ]
+        return [*rows, Baseline("naive Bayes on words", float((truth == bayes).mean()))]
 
     def sample(self, model: Model, dataset: Labelled) -> tuple[str, str]:
         """Return the first text of the validation part, and its label."""
-        text = dataset.valid.texts[0]
-        best = next(self.predict(model, self.assets(dataset), [text])).targets[0]
-        return text, f" → {best.text} {best.score:.2f}"
+        found = next(self._predicted(model, _first(dataset.valid, 1), dataset.labels.names))
+        best = found.targets[0]
+        return found.source, f" → {best.text} {best.score:.2f}"
 
 
 def naive_bayes(train: LabelPart, test: LabelPart, vocab_size: int, labels: int) -> NDArray[np.int64]:
@@ -207,6 +220,28 @@ def naive_bayes(train: LabelPart, test: LabelPart, vocab_size: int, labels: int)
     weights = np.log(counts / counts.sum(1, keepdims=True))
     base = np.log(np.maximum(priors, 1e-300) / priors.sum())
     return np.array([(weights[:, _words(ids)].sum(1) + base).argmax() for ids in test.ids])
+
+
+def nearest_mean(train: LabelPart, test: LabelPart, labels: int) -> NDArray[np.int64]:
+    """Return the labels of the test part's recordings by the nearest of the labels' mean frames."""
+    means = np.stack([frames.mean(0) for frames in train.ids])  # (N, D)
+    numbers = np.concatenate(train.targets)
+    centres = np.stack([means[numbers == label].mean(0) for label in range(labels)])
+    found = np.stack([frames.mean(0) for frames in test.ids])
+    return np.asarray(np.square(found[:, None] - centres).sum(2).argmin(1))
+
+
+def _unlabelled(inputs: str | Sequence[str], assets: Assets) -> LabelPart:
+    """Return inputs as a part whose labels do not matter."""
+    coder, names = assets["tokenizer"], assets["labels"]
+    if isinstance(coder, FrameCoder):
+        return label_part((one._replace(label=names.names[0]) for one in find_recordings(inputs)), coder, names)
+    lines = lines_of(inputs) if isinstance(inputs, str) else list(inputs)
+    rows = [LabelledText(line, names.names[0], f"input {number}") for number, line in enumerate(lines, 1)]
+    for row in rows:
+        if not row.text.strip():
+            raise DataError(f"{row.where}: the text is empty; give a text to label")
+    return encode_texts(rows, coder, names)
 
 
 def _words(ids: NDArray[np.int64]) -> NDArray[np.int64]:

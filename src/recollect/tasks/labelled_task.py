@@ -14,6 +14,7 @@ from torch import Tensor
 from recollect.core.settings import CheckedSettings, SettingError, setting
 from recollect.core.task import About, Assets, Batches
 from recollect.core.types import JsonMapping
+from recollect.data.audio.frame_coder import FrameCoder
 from recollect.data.labels.label_batches import LabelBatches
 from recollect.data.labels.labelled import Labelled, LabelNames, Vocabulary
 from recollect.data.labels.word_coder import LETTERS, WordCoder
@@ -22,6 +23,8 @@ from recollect.models.sizes import sized_encoder
 
 READ = 20  # symbols after which the memory is measured
 ROWS = 128  # examples of a batch of an evaluation
+SPOKEN = {"en": "A classifier of recordings", "zh": "录音分类模型"}
+RECORDINGS = {"en": "recordings", "zh": "条录音"}
 
 
 @dataclass(frozen=True)
@@ -69,9 +72,12 @@ class LabelledTask:
     def config(self, family: str, size: str, dataset: Labelled, settings: JsonMapping) -> EncoderConfig:
         """Return a family's config at a size."""
         coder = dataset.tokenizer
-        if settings.get("word_dropout") and coder.unknown is None:
+        if settings.get("word_dropout") and coder.unknown is None and not coder.width:
             raise SettingError(f"word_dropout: got {coder.kind}, which has no unknown symbol; expected words")
-        given = {"labels": len(dataset.labels), "letters": coder.letter_count, "unknown": coder.unknown, **settings}
+        if coder.width and family == "bag-of-words":
+            raise SettingError("model: got bag-of-words, which reads words; for recordings choose another, as per-word")
+        of_inputs = {"letters": coder.letter_count, "unknown": coder.unknown, "frames": coder.width}
+        given = {"labels": len(dataset.labels), **of_inputs, **settings}
         return sized_encoder(self.Config, family, coder.vocab_size, size, **given)
 
     def assets(self, dataset: Labelled) -> Assets:
@@ -81,7 +87,7 @@ class LabelledTask:
     def load_assets(self, folder: Path) -> Assets:
         """Read the assets back."""
         return {
-            "tokenizer": WordCoder.load(folder / "tokenizer.json"),
+            "tokenizer": load_coder(folder / "tokenizer.json"),
             "labels": LabelNames.load(folder / "labels.json"),
         }
 
@@ -91,22 +97,33 @@ class LabelledTask:
 
     def about(self, dataset: Labelled, model: Any) -> About:
         """Return the contents of the model card."""
+        coder = dataset.tokenizer
+        is_spoken = isinstance(coder, FrameCoder)
         return About(
-            noun=self.noun,
-            symbols=dataset.tokenizer.kind,
-            vocabulary=dataset.tokenizer.vocab_size,
+            noun=SPOKEN if is_spoken else self.noun,
+            symbols=coder.kind,
+            vocabulary=coder.vocab_size,
             parts=(len(dataset.train), len(dataset.valid), len(dataset.test)),
-            unit=self.unit,
+            unit=RECORDINGS if is_spoken else self.unit,
             memory={READ: self._bytes(dataset, model)},
             use="predict",
+            data=coder.about() if isinstance(coder, FrameCoder) else None,
         )
 
     @torch.no_grad()
     def _bytes(self, dataset: Labelled, model: Any) -> int:
         """Return the bytes of one row's memory after some symbols."""
-        shape = (1, READ, 1 + LETTERS) if dataset.tokenizer.letter_count else (1, READ)
-        after: int = model(torch.zeros(shape, dtype=torch.long, device=device_of(model)))[1].nbytes
+        coder = dataset.tokenizer
+        width = coder.width or (1 + LETTERS if coder.letter_count else 0)
+        dtype = torch.float32 if coder.width else torch.long
+        x = torch.zeros((1, READ, width) if width else (1, READ), dtype=dtype, device=device_of(model))
+        after: int = model(x)[1].nbytes
         return after
+
+
+def load_coder(path: Path) -> WordCoder | FrameCoder:
+    """Read a tokenizer, or a coder of recordings."""
+    return FrameCoder.load(path) if FrameCoder.is_at(path) else WordCoder.load(path)
 
 
 def device_of(model: Any) -> torch.device:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from recollect.core.errors import is_own, nearest
+from recollect.data.audio.wav_files import is_audio, task_of_audio
 from recollect.data.error import Notify, silent
 from recollect.data.labels.tag_files import is_tag_file
 from recollect.data.names import in_short, split_names
@@ -66,6 +67,8 @@ def guess_task(data: str, notify: Notify = silent) -> str:
     What is decided by what files hold is told, with the way to decide otherwise.
     """
     name = data.partition(":")[0]
+    if is_audio(data):
+        return task_of_audio(data)
     if name in LABEL_TASKS:
         return LABEL_TASKS[name].task
     if is_tag_file(data):

@@ -7,23 +7,35 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
+import numpy as np
 import torch
 
 from recollect.core.settings import CheckedSettings, setting
 from recollect.core.task import About, Answer, Assets, Baseline, Batches, ItemScores, Measure, Prediction, Scores
 from recollect.core.types import JsonMapping, JsonObject
+from recollect.data.audio.frame_coder import FrameCoder, Frames
+from recollect.data.audio.recordings import SpokenPairs, load_spoken_pairs, pair_part
+from recollect.data.audio.wav_files import find_recordings, is_audio, read_recordings
 from recollect.data.error import DataError
 from recollect.data.pairs.pair_batches import PairBatches
+from recollect.data.pairs.pair_rows import PairPart
 from recollect.data.pairs.pairs import Pairs, load_pairs, read_part, reopen_pairs
 from recollect.data.text.line_tokenizer import LineTokenizer
 from recollect.data.text.source import read_text
+from recollect.data.text.tokenizer import Ids
 from recollect.data.text.vocabulary import SIZES
 from recollect.evaluation.baselines import unigram_loss
 from recollect.evaluation.item_losses import target_items
 from recollect.evaluation.likelihood import NATS, UNKNOWN, score_targets, scores_of
-from recollect.evaluation.text_metrics import bleu, chrf, exact_match, rouge_l
+from recollect.evaluation.text_metrics import bleu, chrf, exact_match, rouge_l, symbol_accuracy
 from recollect.generation.settings import Search
-from recollect.generation.translation import TokenizerPair, Translation, attention_map, translate
+from recollect.generation.translation import (
+    TokenizerPair,
+    Translation,
+    attention_map,
+    translate,
+    translate_encoded,
+)
 from recollect.models.sizes import sized_translator
 from recollect.models.translation import FAMILIES, TranslationConfig, Translator, settings_of
 from recollect.training.objective import NextSymbol
@@ -44,6 +56,7 @@ MEASURES = {
     "chrf": Measure("chrF", "sacrebleu's chrF2", lower_is_better=False),
     "rouge_l": Measure("ROUGE-L", "F1 of the longest common subsequence, mean over pairs", lower_is_better=False),
     "exact": Measure("exact", "share of outputs that equal their reference", lower_is_better=False),
+    "symbols": Measure("symbol accuracy", "1 − edits / symbols of the references", lower_is_better=False),
     "unknown": UNKNOWN,
 }
 
@@ -66,6 +79,8 @@ class PairOptions(CheckedSettings):
     lowercase: bool = setting(False, help="train on lower case")
     limit: int | None = setting(None, least=1, help="leave out pairs with more symbols than this on a side")
     smoothing: float = setting(0.0, least=0.0, below=1.0, help="label smoothing")
+    bands: int = setting(40, least=2, help="of the log-mel frames of recordings")
+    stack: int = setting(2, least=1, help="frames of recordings in one vector")
 
 
 class TranslateTask:
@@ -87,6 +102,9 @@ class TranslateTask:
 
     def open(self, source: str) -> Pairs:
         """Read the pairs."""
+        own = self.options
+        if is_audio(source):
+            return load_spoken_pairs(source, own.valid, own.test, own.bands, own.stack, own.tokenizer)
         names = ("tokenizer", "field", "valid", "test", "joint", "vocab_size", "vocab_for", "lowercase", "limit")
         return load_pairs(source, **{name: getattr(self.options, name) for name in names})
 
@@ -97,6 +115,9 @@ class TranslateTask:
     def read(self, source: str, assets: Assets) -> Pairs:
         """Read other pairs with the run's tokenizers, as a test part."""
         sides = assets["source_tokenizer"], assets["target_tokenizer"]
+        if isinstance(sides[0], FrameCoder):
+            part = pair_part(read_recordings(source), *sides)
+            return SpokenPairs(*sides, part, part, part, source)
         part = read_part(source, *sides, self.options.field)
         return Pairs(*sides, part, part, part, source)
 
@@ -115,7 +136,8 @@ class TranslateTask:
         """Return a family's config at a size; the vocabularies have two ids more than the tokenizers."""
         shared = bool(settings.get("tied")) and dataset.is_joint
         sizes = dataset.source_tokenizer.model_size, dataset.target_tokenizer.model_size
-        return sized_translator(family, *sizes, size, shared=shared, **settings)
+        frames = dataset.source_tokenizer.width if isinstance(dataset.source_tokenizer, FrameCoder) else 0
+        return sized_translator(family, *sizes, size, shared=shared, frames=frames, **settings)
 
     def build(self, config: JsonMapping) -> Translator:
         """Return a model with new weights."""
@@ -127,7 +149,9 @@ class TranslateTask:
 
     def load_assets(self, folder: Path) -> Assets:
         """Read the tokenizers back."""
-        return {f"{s}_tokenizer": LineTokenizer.load(folder / f"{s}_tokenizer.json") for s in ("source", "target")}
+        path = folder / "source_tokenizer.json"
+        source = FrameCoder.load(path) if FrameCoder.is_at(path) else LineTokenizer.load(path)
+        return {"source_tokenizer": source, "target_tokenizer": LineTokenizer.load(folder / "target_tokenizer.json")}
 
     def batches(self, dataset: Pairs, model: Translator, seed: int) -> Batches:
         """Return batches of pairs of similar length, of at most `batch_size` · `steps` symbols."""
@@ -158,21 +182,32 @@ class TranslateTask:
         rows: dict[str, Mapping[str, float]] = {"targets given": given}
         signatures: list[str] = []
         for width in (1, 5):
-            found = translate(
-                model, tokenizers_of(assets), part.source_lines, Search(width=width, tokens=steps or LONGEST)
-            )
+            search = Search(width=width, tokens=steps or LONGEST)
+            found = translate_encoded(model, dataset.target_tokenizer, _sources(part), search)
             lines = [best[0].text if best else "" for best in found]
-            rows["greedy" if width == 1 else f"beam {width}"], signatures = agreement(lines, part.target_lines)
+            figures, signatures = agreement(lines, part.target_lines)
+            if isinstance(dataset.source_tokenizer, FrameCoder):
+                figures["symbols"] = symbol_accuracy(lines, part.target_lines)
+            rows["greedy" if width == 1 else f"beam {width}"] = figures
         return Scores(MEASURES, rows, {"pairs": len(part), "signatures": signatures})
 
     def predict(
         self, model: Translator, assets: Assets, inputs: str | Sequence[str], beam: int = 5, nbest: int = 1
     ) -> Iterator[Prediction]:
-        """Translate a line, the lines of a file or of standard input (`-`), or a list of lines."""
+        """Translate a line, the lines of a file or of standard input (`-`), or a list of lines.
+
+        Of a run on recordings: a .wav, a folder of them, a built-in, or a list of those.
+        """
+        search = Search(width=beam, nbest=nbest, tokens=LONGEST)
+        if isinstance(assets["source_tokenizer"], FrameCoder):
+            recordings = find_recordings(inputs)
+            frames = [assets["source_tokenizer"].of(one) for one in recordings]
+            spelled = translate_encoded(model, assets["target_tokenizer"], frames, search)
+            return (answered(one.where, best) for one, best in zip(recordings, spelled, strict=True))
         lines = lines_of(inputs) if isinstance(inputs, str) else list(inputs)
         for number, line in enumerate(lines, 1):
             assets["source_tokenizer"].check_script(line, f"line {number}", "the sources that the run was trained on")
-        found = translate(model, tokenizers_of(assets), lines, Search(width=beam, nbest=nbest, tokens=LONGEST))
+        found = translate(model, tokenizers_of(assets), lines, search)
         return (answered(line, best) for line, best in zip(lines, found, strict=True))
 
     def attention(self, model: Translator, assets: Assets, source: str, target: str) -> JsonObject:
@@ -190,11 +225,13 @@ class TranslateTask:
     def sample(self, model: Translator, dataset: Pairs) -> tuple[str, str]:
         """Return the first source of the validation part, and its translation."""
         source = dataset.valid.source_line(0)
-        found = translate(model, tokenizers_of(self.assets(dataset)), [source], Search(width=1, tokens=SAMPLE))
+        first = _sources(dataset.valid)[:1]
+        found = translate_encoded(model, dataset.target_tokenizer, first, Search(width=1, tokens=SAMPLE))
         return source, " → " + found[0][0].text
 
     def about(self, dataset: Pairs, model: Translator) -> About:
         """Return the contents of the model card."""
+        source = dataset.source_tokenizer
         return About(
             noun=self.noun,
             symbols=dataset.target_tokenizer.kind,
@@ -203,6 +240,7 @@ class TranslateTask:
             unit={"en": "pairs", "zh": "对"},
             memory={READ: _bytes(model)},
             use="predict",
+            data=source.about() if isinstance(source, FrameCoder) else None,
         )
 
 
@@ -231,6 +269,14 @@ def lines_of(words: str) -> list[str]:
     return "".join(read_text(words)).splitlines()
 
 
+def _sources(part: PairPart) -> list[Ids | Frames]:
+    """Return the ids or the frames of every source."""
+    rows = [np.asarray(part.source(number)) for number in range(len(part))]
+    if part.sources.flat.ndim > 1:
+        return [row.astype(np.float32) for row in rows]
+    return [row.astype(np.int64) for row in rows]
+
+
 def answered(source: str, best: Sequence[Translation]) -> Prediction:
     """Return translations as a prediction."""
     return Prediction(source, [Answer(one.text, one.score, one.logprob) for one in best])
@@ -256,7 +302,9 @@ def _bytes(model: Translator) -> int:
     """Return the bytes of one row's memory after a source and a target."""
     device = next(model.parameters()).device
     ids = torch.zeros(1, READ, dtype=torch.long, device=device)
+    frames = model.config.frames
+    source = torch.zeros(1, READ, frames, device=device) if frames else ids
     was_training = model.training
-    memory = model.eval()(ids, model.remember(ids))[1]
+    memory = model.eval()(ids, model.remember(source))[1]
     model.train(was_training)
     return memory.nbytes

@@ -19,7 +19,7 @@ from recollect.data.rounds import Numbers, Rounds
 class LabelBatch:
     """Ids, and the numbers of the labels: one for each row, or for each step."""
 
-    x: Tensor  # (B, T), or (B, T, 1 + L) with letters
+    x: Tensor  # ids (B, T), or (B, T, 1 + L) with letters; frames (B, T, D)
     valid: Tensor | None  # (B, T); None: all are real
     y: Tensor  # (B,) or (B, T); −1 where there is none
     shapes_vary: ClassVar[bool] = True
@@ -61,7 +61,8 @@ def gather_labels(part: LabelPart, numbers: Numbers, *, by_step: bool) -> LabelB
     rows = [part.ids[i] for i in numbers]
     lengths = torch.tensor([len(row) for row in rows])
     longest = int(lengths.max()) if rows else 0
-    x = torch.zeros(len(rows), longest, *rows[0].shape[1:], dtype=torch.long)
+    dtype = torch.float32 if rows[0].dtype == np.float32 else torch.long
+    x = torch.zeros(len(rows), longest, *rows[0].shape[1:], dtype=dtype)
     y = torch.full((len(rows), longest), -1)
     for i, number in enumerate(numbers):
         x[i, : lengths[i]] = torch.from_numpy(rows[i])

@@ -8,12 +8,15 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from recollect.core.errors import nearest
 from recollect.core.serialize import write_file
+from recollect.data.audio.frame_coder import FrameCoder
+from recollect.data.audio.wav_files import Recording
 from recollect.data.error import DataError
 from recollect.data.labels.label_files import Column, LabelledText, read_texts
 from recollect.data.labels.tag_files import UNTAGGED, TaggedWords, read_tagged
@@ -28,7 +31,7 @@ SHARE = 10  # one example in SHARE is held out for each part that is not given
 LEAST = 10  # examples to train, validate and test on
 SHOWN = 10  # labels that an error lists
 
-E = TypeVar("E", LabelledText, TaggedWords)
+E = TypeVar("E", LabelledText, TaggedWords, Recording)
 
 
 @dataclass(frozen=True)
@@ -68,9 +71,9 @@ class LabelNames:
 
 @dataclass(frozen=True)
 class LabelPart:
-    """Examples by number: ids, the numbers of their labels, and their text."""
+    """Examples by number: ids or frames, the numbers of their labels, and their text or file."""
 
-    ids: Sequence[Ids]  # (T,) or (T, 1 + L) each
+    ids: Sequence[NDArray[Any]]  # (T,), (T, 1 + L), or frames (T, D) each
     targets: Sequence[Ids]  # one for each text, or for each word; −1: none
     texts: Sequence[str]
 
@@ -87,7 +90,7 @@ class LabelPart:
 class Labelled:
     """A tokenizer and labels, both of the training part, and three parts."""
 
-    tokenizer: WordCoder
+    tokenizer: WordCoder | FrameCoder
     labels: LabelNames
     train: LabelPart
     valid: LabelPart
@@ -130,9 +133,9 @@ def load_texts(
     test: str | None = None,
 ) -> Labelled:
     """Return texts with labels; parts that are not given are drawn from DATA, a tenth each."""
-    given = {part: list(read_texts(name, text, label)) for part, name in _given(data, valid, test).items()}
-    parts = _divided(given, data, lambda one: one.text)
-    names = _names((one.label for one in parts["train"]), data)
+    given = {part: list(read_texts(name, text, label)) for part, name in given_parts(data, valid, test).items()}
+    parts = divided(given, data, lambda one: one.text)
+    names = names_of((one.label for one in parts["train"]), data)
     texts = [one.text for one in parts["train"]]
     coder = vocabulary.learn(texts, "char" if is_mostly_han("".join(texts[:1000])) else "word")
     encoded = {part: encode_texts(rows, coder, names) for part, rows in parts.items()}
@@ -151,7 +154,7 @@ def load_tags(
     convert: str | None = None,
 ) -> Labelled:
     """Return words with tags; their scheme, given or found, is checked, `convert` is the scheme to train in."""
-    given = {part: list(read_tagged(name, text, label)) for part, name in _given(data, valid, test).items()}
+    given = {part: list(read_tagged(name, text, label)) for part, name in given_parts(data, valid, test).items()}
     every = [one for rows in given.values() for one in rows]
     found = find_scheme(one.tags for one in every) if scheme in (None, ANY) else scheme
     if found is not None and scheme != ANY:
@@ -160,8 +163,8 @@ def load_tags(
     if convert is not None:
         _check_spans(every, found)
         given = {part: [_converted(one, convert) for one in rows] for part, rows in given.items()}
-    parts = _divided(given, data, lambda one: " ".join(one.words))
-    names = _names((tag for one in parts["train"] for tag in one.tags), data)
+    parts = divided(given, data, lambda one: " ".join(one.words))
+    names = names_of((tag for one in parts["train"] for tag in one.tags), data)
     names = LabelNames(names.names, None if found is None else convert or found)
     coder = vocabulary.learn([" ".join(one.words) for one in parts["train"]], "space")
     encoded = {part: encode_tagged(rows, coder, names) for part, rows in parts.items()}
@@ -198,11 +201,12 @@ def encode_tagged(rows: Iterable[TaggedWords], coder: WordCoder, names: LabelNam
     return LabelPart(ids, targets, texts)
 
 
-def _given(data: str, valid: str | None, test: str | None) -> dict[str, str]:
+def given_parts(data: str, valid: str | None, test: str | None) -> dict[str, str]:
+    """Return the names of the parts that are given."""
     return {part: name for part, name in zip(PARTS, (data, valid, test), strict=True) if name is not None}
 
 
-def _divided(given: dict[str, list[E]], data: str, text_of: Callable[[E], str]) -> dict[str, list[E]]:
+def divided(given: dict[str, list[E]], data: str, text_of: Callable[[E], str]) -> dict[str, list[E]]:
     """Return the three parts: given ones as they are, others drawn from the training part without its texts."""
     rows = given["train"]
     if len(rows) < LEAST and len(given) < len(PARTS):
@@ -227,7 +231,8 @@ def _divided(given: dict[str, list[E]], data: str, text_of: Callable[[E], str]) 
     return {**{part: given[part] for part in given if part != "train"}, **held, "train": train}
 
 
-def _names(labels: Iterable[str], data: str) -> LabelNames:
+def names_of(labels: Iterable[str], data: str) -> LabelNames:
+    """Return the labels of the training part, sorted; raise a DataError for less than two."""
     counts = Counter(label for label in labels if label != UNTAGGED)
     if len(counts) < 2:
         got = f"every label is {next(iter(counts))!r}" if counts else "there is no label"

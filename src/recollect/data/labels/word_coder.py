@@ -6,6 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 
@@ -22,6 +23,8 @@ class WordCoder:
 
     Letters keep their case where words are in lower case. They are numbered from 1; 0 follows the last.
     """
+
+    width: ClassVar[int] = 0  # of vectors: inputs are ids
 
     def __init__(self, lines: LineTokenizer, letters: Tokenizer | None = None) -> None:
         self.lines = lines

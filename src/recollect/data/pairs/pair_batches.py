@@ -20,7 +20,7 @@ from recollect.data.rounds import Numbers, Rounds
 class PairBatch:
     """Sources, and targets as symbols and what follows each of them."""
 
-    source: Tensor  # (B, S)
+    source: Tensor  # ids (B, S), or frames (B, S, D)
     source_valid: Tensor | None  # (B, S); None: all are real
     x: Tensor  # (B, T) begin, then the target
     y: Tensor  # (B, T) the target, then end
@@ -108,13 +108,14 @@ def gather_pairs(part: PairPart, numbers: Numbers, begin: int, end: int) -> Pair
 
 
 def _padded(rows: RaggedArray, numbers: Numbers) -> tuple[Tensor, Tensor]:
-    """Return rows (B, L) and their lengths (B,), by one read of the file."""
+    """Return rows (B, L), or (B, L, D) of frames, and their lengths (B,), by one read of the file."""
     starts = np.where(numbers > 0, rows.ends[numbers - 1], 0)
     lengths = np.asarray(rows.ends[numbers] - starts)
     steps = np.arange(lengths.max(initial=0))
     index = starts[:, None] + steps  # (B, L)
     is_real = steps < lengths[:, None]
-    found = np.zeros(index.shape, dtype=np.int64)
+    dtype = np.int64 if rows.flat.ndim == 1 else rows.flat.dtype
+    found = np.zeros((*index.shape, *rows.flat.shape[1:]), dtype=dtype)
     found[is_real] = rows.flat[index[is_real]]
     return torch.from_numpy(found), torch.from_numpy(lengths)
 
@@ -130,13 +131,13 @@ def pad_batch(batch: PairBatch, rows: int = 16, steps: int = 8) -> PairBatch:
     padded by empty ones, which are fully visible; the captions of empty pictures do not count.
     """
     source_valid = batch.source_valid
-    if source_valid is None and batch.source.dim() == 2:
-        source_valid = torch.ones_like(batch.source, dtype=torch.bool)
+    if source_valid is None and batch.source.dim() < 4:  # ids or frames
+        source_valid = torch.ones(batch.source.shape[:2], dtype=torch.bool, device=batch.source.device)
     valid = torch.ones_like(batch.x, dtype=torch.bool) if batch.valid is None else batch.valid
 
     def pad(t: Tensor) -> Tensor:
         t = pad_axis(t, 0, _up_to(len(t), rows))
-        return pad_axis(t, 1, _up_to(t.shape[1], steps)) if t.dim() == 2 else t
+        return pad_axis(t, 1, _up_to(t.shape[1], steps)) if t.dim() < 4 else t
 
     return PairBatch(
         source=pad(batch.source),

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from recollect.core.cache import build_folder, cache_folder, is_whole, read_record
+from recollect.data.audio.frame_coder import FrameCoder
 from recollect.data.error import DataError
 from recollect.data.pairs.pair_files import PairSource, open_pairs
 from recollect.data.pairs.pair_filter import PARTS, Division, Sieve
@@ -39,7 +40,7 @@ class Pairs:
     A model's vocabularies are the tokenizers' and two ids more.
     """
 
-    source_tokenizer: LineTokenizer
+    source_tokenizer: LineTokenizer | FrameCoder
     target_tokenizer: LineTokenizer
     train: PairPart
     valid: PairPart
@@ -49,6 +50,7 @@ class Pairs:
     @property
     def is_joint(self) -> bool:
         """Whether both sides have the same ids."""
+        assert isinstance(self.source_tokenizer, LineTokenizer)
         sides = self.source_tokenizer.base, self.target_tokenizer.base
         return sides[0].vocab_size == sides[1].vocab_size and sides[0].content() == sides[1].content()
 

@@ -1,0 +1,1 @@
+"""Recordings: .wav files, and the vectors that models read in place of symbols."""
