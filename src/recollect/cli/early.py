@@ -71,7 +71,8 @@ def check_training(
 def check_data(task: str, named: object) -> None:
     """Raise a DataError for data that are not there, where the task knows how they are named."""
     is_one = isinstance(named, str) and (task in TAKE_SEVERAL or len(split_names(named)) == 1)
-    if task in FINDERS and is_one and not is_audio(named):  # several names of a task that reads one are refused by their number
+    is_found_later = isinstance(named, str) and is_audio(named)  # recordings, by the task
+    if task in FINDERS and is_one and not is_found_later:  # several names of a task that reads one: by their number
         module, find = FINDERS[task]
         getattr(import_module(module), find)(named)
 
