@@ -54,6 +54,7 @@ SHARED: Row = {  # of every candidate: each channel alone, as one instance
     "batch_size": 128,
     "weight_decay": 0.01,
     "normalise": "instance",
+    "head": "all",
     "dropout": 0.3,
     "average": 0.99,
     "patience": 3,
@@ -61,10 +62,10 @@ SHARED: Row = {  # of every candidate: each channel alone, as one instance
 }
 GROUPS = {"gru": ("gru", "lstm", "rnn"), "transformer": ("transformer", "linear-attention", "ttt-linear")}
 GRID: dict[str, list[Any]] = {
-    "segment": [12, 24],
-    "head": ["last", "all"],
+    "bypass": ["linear", "none"],
+    "segment": [24, 12],
     "width": [32, 64],
-    "rate": [0.0005, 0.002],
+    "rate": [0.002, 0.0005],
 }
 WINDOWS = 8209  # of the training part, at horizon 96 and look-back 336: about as many at the others
 HORIZONS, LOOKBACKS = (96, 192, 336, 720), (336, 96)
@@ -95,8 +96,8 @@ def main() -> int:
 
 def candidates() -> Iterator[Row]:
     """Yield the candidate settings of each group's first model."""
-    for family in GROUPS:
-        for values in itertools.product(*GRID.values()):
+    for values in itertools.product(*GRID.values()):
+        for family in GROUPS:
             settings = dict(zip(GRID, values, strict=True))
             key = " ".join([family, *(f"{k}={v}" for k, v in settings.items())])
             yield {"key": key, "data": "ETTh1", "horizon": 96, "lookback": 336, "model": family, "settings": settings}

@@ -92,6 +92,7 @@ def test_free_running_reads_its_own_predictions(family):
         ({"normalise": "instance"}, "normalise=instance needs the whole window"),
         ({"segment": 6}, "segment=6 needs"),
         ({"head": "all"}, "head=all needs the whole window"),
+        ({"bypass": "linear"}, "bypass=linear needs the whole window"),
     ],
 )
 def test_streaming_is_refused_where_the_window_is_needed(options, reason):
@@ -131,8 +132,21 @@ def test_a_head_of_all_states_reads_each_of_them(mixing):
     torch.testing.assert_close(found, expected)
     assert (x.grad[:, :2] == 0).all()
     assert (x.grad[:, 2:] != 0).all()
-    with pytest.raises(ContractError, match="got 29 rows, expected 30 where head=all"):
+    with pytest.raises(ContractError, match="got 29 rows, expected 30, the lookback, where head=all"):
         model.forecast(x[:, 1:])
+
+
+@pytest.mark.parametrize("mixing", ["independent", "joint"])
+@torch.no_grad()
+def test_a_bypass_adds_a_linear_map_of_the_window(mixing):
+    model = model_of("gru", bypass="linear", mixing=mixing, normalise="instance")
+    linear = model_of("linear", mixing=mixing, normalise="instance")
+    linear.map.linear.load_state_dict(model.bypass.state_dict())
+    linear.norm.load_state_dict(model.norm.state_dict())
+    for tensor in model.head.parameters():
+        tensor.zero_()  # then nothing but the bypass is left
+    x = torch.randn(2, 30, 2).double()
+    torch.testing.assert_close(model.forecast(x)[0], linear.forecast(x)[0])
 
 
 def test_normalisation_is_undone():
@@ -197,6 +211,7 @@ def test_a_mask_channel_lets_missing_values_matter():
         ({"segment": 2, "ahead": "free"}, "segment: got 2, expected 1 where ahead=free"),
         ({"normalise": "last", "ahead": "free"}, "normalise: got last, expected none where ahead=free"),
         ({"head": "all", "ahead": "free"}, "head: got all, expected last where ahead=free"),
+        ({"bypass": "linear", "ahead": "free"}, "bypass: got linear, expected none where ahead=free"),
         ({"horizon": 0}, "horizon: got 0, expected at least 1"),
     ],
 )

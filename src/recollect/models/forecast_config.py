@@ -27,9 +27,10 @@ USED_BY: dict[str, tuple[str, ...]] = {  # the settings that a user may choose, 
     "normalise": ("linear", "dlinear", "window", *STEPS),
     "segment": STEPS,
     "head": STEPS,
+    "bypass": STEPS,
     "mixing": ("linear", "nlinear", "window", *STEPS),
 }
-OWN_USES = ("width", "layers", "dropout", "normalise", "segment", "head", "mixing")
+OWN_USES = ("width", "layers", "dropout", "normalise", "segment", "head", "bypass", "mixing")
 
 
 @dataclass(frozen=True)
@@ -66,6 +67,7 @@ class ForecastConfig:
     )
     segment: int = setting(1, least=1, help="rows that are read as one step")
     head: str = setting("last", choices=("last", "all"), help="what is mapped to the horizon: the last state, or all")
+    bypass: str = setting("none", choices=("none", "linear"), help="linear: add a linear map of the window")
     mixing: str = setting(
         "independent", choices=("independent", "joint"), help="each channel alone, with shared weights, or all at once"
     )
@@ -82,8 +84,10 @@ class ForecastConfig:
             raise ContractError("segment", self.segment, f"at most the lookback, {self.lookback}")
         if self.ahead == "free" and self.segment > 1:
             raise ContractError("segment", self.segment, "1 where ahead=free: predictions are fed back one by one")
-        if self.ahead == "free" and self.head == "all":
-            raise ContractError("head", self.head, "last where ahead=free: the window changes with each prediction")
+        for name, usual in (("head", "last"), ("bypass", "none")):
+            if self.ahead == "free" and getattr(self, name) != usual:
+                why = f"{usual} where ahead=free: the window changes with each prediction"
+                raise ContractError(name, getattr(self, name), why)
         if self.ahead == "free" and not self.is_window and self.normalise != "none":
             raise ContractError(
                 "normalise", self.normalise, "none where ahead=free: the window changes with each prediction"

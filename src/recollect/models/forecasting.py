@@ -5,8 +5,9 @@
 
 Two kinds of families. Those of a window (naive ones, linear maps, a network) remember the last `lookback` rows and map
 them. Those of steps (recurrent, attention, TTT) read row by row, or segment by segment, and a linear head maps the
-last state, or (head=all) the states of all steps (Nie et al. 2023). Normalisation by the window, segments and such a
-head need the whole window, so a model of steps with one of them cannot be read in chunks, and `why_whole` says why.
+last state, or (head=all) the states of all steps (Nie et al. 2023); bypass=linear adds a linear map of the window, the
+autoregressive component of Lai et al. (2018). These, normalisation by the window and segments need the whole window:
+such a model of steps cannot be read in chunks, and `why_whole` says why.
 """
 
 from __future__ import annotations
@@ -63,6 +64,7 @@ class Forecaster(SequenceLayer[Memory]):
         self.body: AnyLayer | None = None if config.is_window else _body(config, features * config.segment)
         states = config.lookback // config.segment if config.head == "all" else 1  # that the head reads
         self.head = None if config.is_window else nn.Linear(states * config.width, out)
+        self.bypass = nn.Linear(config.lookback * together, out) if config.bypass == "linear" else None
         self.growth = "constant" if self.body is None else self.body.growth
         offsets = torch.zeros(config.horizon, config.channels, len(outputs.LEVELS))
         self.register_buffer("offsets", offsets)  # what calibration adds to the quantiles
@@ -79,6 +81,8 @@ class Forecaster(SequenceLayer[Memory]):
             return f"segment={self.config.segment} needs the whole window: segments are counted from its end"
         if self.config.head == "all":
             return "head=all needs the whole window: it reads the states of all its steps"
+        if self.bypass is not None:
+            return "bypass=linear needs the whole window: it is mapped to the horizon, too"
         assert self.body is not None
         return None if self.body.streams else "the layer reads in both directions"
 
@@ -185,7 +189,10 @@ class Forecaster(SequenceLayer[Memory]):
     def _headed(self, features: Tensor) -> Tensor:
         """Return raw outputs (B, T, steps, C, Q) of features (B, T, C′, D)."""
         assert self.head is not None
-        y = self.head(features)  # (B, T, C′, out)
+        return self._by_step(self.head(features))
+
+    def _by_step(self, y: Tensor) -> Tensor:
+        """Return outputs (B, T, C′, out) as (B, T, steps, C, Q)."""
         if self.is_joint:
             return y[:, :, 0].unflatten(2, (self.steps, self.config.channels, self.numbers))
         return y.unflatten(3, (self.steps, self.numbers)).transpose(2, 3)
@@ -207,19 +214,23 @@ class Forecaster(SequenceLayer[Memory]):
     def _from_whole(self, x: Tensor) -> Tensor:
         """Return the raw outputs of whole windows (B, L, F), normalised and in segments where the config says so."""
         assert self.body is not None
+        assert self.head is not None
         x, shift, scale = self._normal(x)
         rows = x if self.is_joint else self._fold(x)
         length = self.config.segment
-        if self.config.head == "all" and x.shape[1] != self.config.lookback:
-            raise ContractError("values", f"{x.shape[1]} rows", f"{self.config.lookback} where head=all, the lookback")
-        rows = rows[:, rows.shape[1] % length :]  # segments are counted from the newest row
-        y, _ = self.body(rows.unflatten(1, (-1, length)).flatten(2))  # (B or C·B, L / segment, D)
+        if self.config.head == "all" or self.bypass is not None:
+            self._check_rows(x)
+        cut = rows[:, rows.shape[1] % length :]  # segments are counted from the newest row
+        y, _ = self.body(cut.unflatten(1, (-1, length)).flatten(2))  # (B or C·B, L / segment, D)
         found = y[:, -1]
         if self.config.head == "all":
             found = F.dropout(y.flatten(1), self.config.dropout, self.training)  # (B or C·B, L / segment · D)
+        found = self.head(found)
+        if self.bypass is not None:
+            values = rows[..., : self.config.channels] if self.is_joint else rows[..., :1]
+            found = found + self.bypass(values.flatten(1))
         parts = found[:, None, None] if self.is_joint else found.unflatten(0, (self.config.channels, len(x)))
-        features = parts if self.is_joint else parts.transpose(0, 1)[:, None]  # (B, 1, C′, D or all states)
-        raw = self._headed(features)[:, 0]
+        raw = self._by_step(parts if self.is_joint else parts.transpose(0, 1)[:, None])[:, 0]
         return raw if self.norm is None else outputs.place(self.config.kind, raw, shift, scale)
 
     def _normal(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -240,6 +251,11 @@ class Forecaster(SequenceLayer[Memory]):
         if self.config.marks:
             parts.append(x[..., None, -self.config.marks :].expand(-1, -1, count, -1))
         return torch.cat(parts, dim=3).permute(2, 0, 1, 3).flatten(0, 1)
+
+    def _check_rows(self, x: Tensor) -> None:
+        if x.shape[1] != self.config.lookback:
+            expected = f"{self.config.lookback}, the lookback, where head=all or bypass=linear"
+            raise ContractError("values", f"{x.shape[1]} rows", expected)
 
     def _check_chunks(self) -> None:
         if self.why_whole is not None:

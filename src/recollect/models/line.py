@@ -117,7 +117,7 @@ LINE = (
         growth="constant",
         step="O(d²)",
         idea={"en": "remembers a vector, rewritten at every step", "zh": "记住一个向量，每一步都重写它"},
-        tasks=("language", "forecast", "classify", "tag"),
+        tasks=("language", "forecast", "fill", "classify", "tag"),
         options={"width": 64, "hidden": 64},
     ),
     Station(
@@ -159,7 +159,7 @@ LINE = (
         growth="constant",
         step="O(d²)",
         idea={"en": "remembers a vector that gates can protect", "zh": "记住一个由门控保护的向量"},
-        tasks=("language", "forecast", "classify", "tag"),
+        tasks=("language", "forecast", "fill", "classify", "tag"),
         options={"width": 64, "hidden": 64},
     ),
     Station(
@@ -258,7 +258,7 @@ LINE = (
         growth="constant",
         step="O(d²)",
         idea={"en": "remembers a vector and decides how much of it to update", "zh": "记住一个向量，并决定更新多少"},
-        tasks=("language", "forecast", "classify", "tag"),
+        tasks=("language", "forecast", "fill", "classify", "tag"),
         options={"width": 64, "hidden": 64},
     ),
     Station(
@@ -421,7 +421,7 @@ LINE = (
             "en": "stacks blocks of self-attention and feed-forward networks, each with a list of all steps",
             "zh": "堆叠自注意力与前馈网络，每个块都记住所有步",
         },
-        tasks=("language", "translate", "summarise", "caption", "forecast", "classify", "tag"),
+        tasks=("language", "translate", "summarise", "caption", "forecast", "fill", "classify", "tag"),
         options={"config": "transformer", "vocab_size": 64, "width": 16},
     ),
     Station(
