@@ -53,6 +53,7 @@ from recollect.generation.forecasts import Forecast as Forecast
 from recollect.generation.sampling import generate as generate, stream as stream
 from recollect.generation.settings import Search as Search, Settings as Settings
 from recollect.generation.translation import TokenizerPair as TokenizerPair, translate as translate
+from recollect.inspection.inspector import inspect as inspect
 from recollect.inspection.trace import Trace as Trace
 from recollect.laws.check import LawBroken as LawBroken, check_layer as check_layer
 from recollect.layers.attention.alignment import (

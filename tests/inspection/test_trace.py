@@ -49,7 +49,7 @@ def test_units_that_vary_most_are_shown() -> None:
 def test_arrays_that_do_not_fit_are_refused() -> None:
     with pytest.raises(ValueError, match=r"loss: got 3 along token, expected 2"):
         rc.Trace.of(["a", "b"], {"loss": [1.0, 2.0, 3.0]})
-    with pytest.raises(ValueError, match=r"layers.0.weights: got shape \(2,\), expected 3 axes: head, token, input"):
+    with pytest.raises(ValueError, match=r"layers.0.weights: got shape \(2,\), expected 3 axes: head, token, attended"):
         rc.Trace.of(["a", "b"], {"layers.0.weights": [1.0, 2.0]})
     with pytest.raises(ValueError, match=r"mine: not a name of a trace, expected its axes"):
         rc.Trace.of(["a", "b"], {"mine": [1.0, 2.0]})

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 AXES = {  # axis: letter, meaning
     "token": ("T", "what the model read, in order"),
-    "input": ("S", "what is attended to or explained by: the tokens, or of a model with a source the source"),
+    "input": ("S", "what predictions are explained by: the tokens, or of a model with a source the source"),
+    "attended": ("S", "what a layer attends to: the tokens, or the source where its `attends_to` is `source`"),
     "outcome": ("O", "predictions that are explained"),
     "candidate": ("K", "the likeliest next tokens, best first"),
     "label": ("C", "labels or tags"),
@@ -22,6 +23,7 @@ AXES = {  # axis: letter, meaning
     "distance": ("D", "steps back, from 0"),
     "step": ("F", "steps ahead of a forecast"),
     "channel": ("X", "channels of a series"),
+    "factor": ("P", "learned factors of a recommender"),
 }
 
 
@@ -49,6 +51,8 @@ NAMES = {
     "label.probabilities": _name("label", "of a whole sequence's labels"),
     "label.by_step": _name("token label", "of the labels of what has been read so far; of a tagger: of each tag"),
     "forecast": _name("step channel", "the values forecast"),
+    "user.tastes": _name("factor", "p_u of a recommender"),
+    "item.features": _name("factor", "q_i of a recommender"),
     "outcome.at": _name("outcome", "the last token that each prediction may depend on"),
     "outcome.logprob": _name("outcome", "ln p of what is explained; of a value: the value"),
     "reach": _name("outcome input", "‖∂ outcome / ∂ x_s‖: how strongly a prediction depends on each input's vector"),
@@ -56,7 +60,10 @@ NAMES = {
     "saliency": _name("outcome input", "x_s · ∂ outcome / ∂ x_s: input × gradient"),
     "left_out": _name("outcome input", "how much lower an outcome is when one input is left out"),
     "alignment": _name("outcome input", "attention weights to the source, the mean over heads and layers"),
-    "rollout": _name("token input", "attention rollout: weights and residual connections, multiplied over the layers"),
+    "pool.weights": _name("input", "weights of an attention pool, or of a class token, over the inputs"),
+    "rollout": _name(
+        "token attended", "attention rollout: weights and residual connections, multiplied over the layers"
+    ),
     "positions": _name("token unit", "the vectors added for the positions"),
     "layers.#.hidden": _name("token unit", "h_t"),
     "layers.#.cell": _name("token unit", "c_t of an LSTM"),
@@ -66,8 +73,8 @@ NAMES = {
     "layers.#.reset_gate": _name("token unit", "r_t of a GRU"),
     "layers.#.update_gate": _name("token unit", "z_t of a GRU: 1 keeps the state"),
     "layers.#.candidate": _name("token unit", "c̃_t, or h̃_t of a GRU"),
-    "layers.#.weights": _name("head token input", "attention weights a_ts"),
-    "layers.#.scores": _name("head token input", "attention scores e_ts before the softmax; null where not allowed"),
+    "layers.#.weights": _name("head token attended", "attention weights a_ts"),
+    "layers.#.scores": _name("head token attended", "attention scores e_ts before the softmax; null where not allowed"),
     "layers.#.entropy": _name("head token", "entropy of the attention weights, in nats"),
     "layers.#.inner_loss": _name("token head", "TTT: ℓ(W_t'; x_t), before the step is learned"),
     "layers.#.inner_loss_after": _name("token head", "TTT: ℓ(W_t; x_t)"),

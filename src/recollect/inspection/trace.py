@@ -28,7 +28,7 @@ class Trace(Mapping[str, Array]):
 
     >>> trace = rc.Trace.of(["a", "b"], {"loss": [2.5, 0.5], "layers.0.weights": [[[1.0, 0.0], [0.5, 0.5]]]})
     >>> trace["loss"].tolist(), trace.axes("layers.0.weights")
-    ([2.5, 0.5], ('head', 'token', 'input'))
+    ([2.5, 0.5], ('head', 'token', 'attended'))
     """
 
     tokens: tuple[str, ...]  # what was read (T); of a model with a source: the target
@@ -93,11 +93,12 @@ class Trace(Mapping[str, Array]):
         if array.ndim != len(axes):
             raise ValueError(f"{name}: got shape {array.shape}, expected {len(axes)} axes: {', '.join(axes)}")
         read = self.source if name.startswith("encoder.") else self.tokens
-        lengths = {"token": len(read), "input": len(self.inputs), "label": len(self.labels) or None}
+        lengths = {"token": [len(read)], "input": [len(self.inputs)], "attended": [len(read), len(self.inputs)]}
+        lengths |= {"label": [len(self.labels)]} if self.labels else {}
         for axis, size in zip(axes, array.shape, strict=True):
-            expected = lengths.get(axis)
-            if expected is not None and size != expected:
-                raise ValueError(f"{name}: got {size} along {axis}, expected {expected}")
+            expected = lengths.get(axis, [size])
+            if size not in expected:
+                raise ValueError(f"{name}: got {size} along {axis}, expected {expected[0]}")
 
     def as_json(self, *, digits: int = DIGITS, units: int | None = None) -> JsonObject:
         """Return everything as plain data, numbers with so many significant digits; what is not finite is null.

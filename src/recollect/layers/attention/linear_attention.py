@@ -12,7 +12,7 @@ from typing_extensions import Unpack
 
 from recollect.core.layer import SequenceLayer
 from recollect.core.memory import Memory
-from recollect.core.record import note
+from recollect.core.record import is_readable, note
 from recollect.core.types import TensorOptions
 from recollect.core.validate import fill_invalid
 from recollect.layers.positions import alibi_slopes
@@ -104,7 +104,16 @@ class LinearAttention(SequenceLayer[Associations]):
         context = torch.cat(contexts, dim=1)
         note(self, context=context)
         note(self, None, sum=S)
+        if is_readable():
+            note(self, 2, weights=self._weights(q, k))
         return self.out(context.flatten(2)), Associations(sum=S, total=z)
+
+    def _weights(self, q: Tensor, k: Tensor) -> Tensor:
+        """Return what each of these steps adds to each context, c_t = Σ_s a_ts v_s + what was remembered before."""
+        place = torch.arange(q.shape[1], device=q.device)
+        faded = self._faded(place[:, None] - place).permute(2, 0, 1).tril()  # (N, T, T)
+        scores = torch.einsum("btnh,bsnh->bnts", q, k) * faded
+        return scores / (scores.sum(-1, keepdim=True) + EPSILON) if self.normalised else scores
 
     def fast(self, x: Tensor, memory: Associations, valid: Tensor | None) -> tuple[Tensor, Associations]:
         """Read chunk by chunk: within a chunk as masked attention, across chunks through the sums."""

@@ -17,7 +17,7 @@ from typing_extensions import Unpack
 
 from recollect.core.layer import SequenceLayer
 from recollect.core.memory import Memory
-from recollect.core.record import note
+from recollect.core.record import is_readable, note
 from recollect.core.types import TensorOptions
 from recollect.layers.recurrent.flat_weights import lay_together
 from recollect.layers.recurrent.torch_arguments import refuse_torch_arguments
@@ -151,7 +151,11 @@ class Recurrence(SequenceLayer[H]):
         raise NotImplementedError
 
     def renew(self, from_x: Tensor, memory: H) -> H:
-        """Return the next memory without inner values; on a GPU all but the matrix product is one kernel launch."""
+        """Return the next memory; on a GPU all but the matrix product is one kernel launch, unless it is recorded."""
+        if is_readable():
+            after, inner = self.step(from_x, memory)
+            note(self, **{name: value[:, None] for name, value in inner.items()})
+            return after
         may_fuse = from_x.is_cuda and not torch.compiler.is_compiling() and forward_ad._current_level < 0
         found = self.fused_step(from_x, memory) if may_fuse else None
         return self.step(from_x, memory)[0] if found is None else found

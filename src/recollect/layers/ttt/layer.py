@@ -138,6 +138,7 @@ class TTT(SequenceLayer[FastWeights]):
             answers.append(self.f(step.q, now))
             inner["loss_before"].append(self._loss(step, weights))
             inner["loss_after"].append(self._loss(step, now))
+            inner["movement"].append(_distance(now, memory.weights))
             length = length + moves
             done = moves & (self._place(length) == 0) if self.mini_batch else torch.zeros_like(moves)
             weights = choose(done, now, weights)
@@ -310,6 +311,12 @@ class TTT(SequenceLayer[FastWeights]):
         self, weights: tuple[Tensor, ...], gathered: tuple[Tensor, ...], share: Tensor | float
     ) -> tuple[Tensor, ...]:
         return tuple(w - share * g for w, g in zip(weights, gathered, strict=True))
+
+
+def _distance(now: tuple[Tensor, ...], before: tuple[Tensor, ...]) -> Tensor:
+    """Return ‖W − W′‖ over all weights of each head (B, 1, N)."""
+    squares = [(a - b).square().sum((-1, -2)) for a, b in zip(now, before, strict=True)]
+    return torch.stack(squares).sum(0).sqrt()[:, None]
 
 
 class TTTLinear(TTT):

@@ -1,0 +1,100 @@
+"""Every family of every task is traced, and its arrays fit their names; what decided is found in each task."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from every_model import families, open_model
+
+import recollect as rc
+from recollect.models.line import LINE
+
+COUNTING = {"markov", "majority"}
+RECURRENT = {"rnn", "gru", "lstm", "birnn", "bigru", "bilstm", "sutskever", "cho", "static", "bahdanau", "luong"}
+
+
+@pytest.mark.parametrize(("task", "family"), families())
+def test_every_model_of_every_task_is_traced(task: str, family: str) -> None:
+    opened, inputs = open_model(task, family)
+    trace = rc.inspect(opened, inputs, explain=8)
+    rc.Trace.of(  # checks every array against the axes of its name
+        trace.tokens, trace.arrays, source=trace.source, labels=trace.labels
+    )
+    json.dumps(trace.as_json(), allow_nan=False)
+    assert trace["memory.bytes"].shape == (len(trace.tokens),)
+    assert ("reach" in trace) == (family not in COUNTING | {"bag-of-words"})
+    assert "left_out" in trace
+    assert bool(trace.layers) or family in COUNTING | {"bag-of-words", "cnn", "biases", "factors"} or task == "forecast"
+    has_gates = any("gates" in layer for layer in trace.layers)
+    assert has_gates == (family in RECURRENT or family == "show-attend-tell")
+
+
+def test_every_name_of_the_register_is_covered() -> None:
+    named = {(task, station.name) for station in LINE for task in station.tasks}
+    assert named <= set(families())
+
+
+def test_the_word_that_decided_the_label_is_found() -> None:
+    """A bag of words is a sum of votes: without a word, log p changes by what the softmax makes of its vote."""
+    opened, _ = open_model("classify", "bag-of-words")
+    model = opened.model
+    good = int(opened.assets["tokenizer"].encode("good")[0])
+    before = model.votes.weight.detach().clone()
+    try:
+        model.votes.weight.data[good, 0] = 3.0
+        trace = rc.inspect(opened, "the film was good today")
+    finally:
+        model.votes.weight.data.copy_(before)
+    assert trace.tokens[int(trace["left_out"][0].argmax())] == "good"
+    expected = np.log(1 / (1 + np.exp(-3))) - np.log(0.5)
+    np.testing.assert_allclose(trace["left_out"][0].max(), expected, rtol=1e-5)
+
+
+def test_the_row_that_decided_the_forecast_is_found() -> None:
+    naive, _ = open_model("forecast", "naive")
+    seasonal, source = open_model("forecast", "seasonal-naive")
+    last, year = rc.inspect(naive, source), rc.inspect(seasonal, source)
+    assert last["reach"].argmax(1).tolist() == [23, 23, 23]
+    assert year["reach"].argmax(1).tolist() == [12, 14, 17]  # a year before the first, the middle and the last step
+    np.testing.assert_allclose(last["forecast"], np.broadcast_to(last["values"][-1], (6, 1)), rtol=1e-6)
+
+
+def test_the_terms_of_a_rating_are_its_explanation() -> None:
+    opened, _ = open_model("recommend", "factors")
+    trace = rc.inspect(opened, "user-3,film-4")
+    np.testing.assert_allclose(trace["saliency"].sum(), trace["outcome.logprob"][0], rtol=1e-6)
+    np.testing.assert_allclose(trace["saliency"][0, 3:], trace["user.tastes"] * trace["item.features"], rtol=1e-6)
+    np.testing.assert_allclose(trace["left_out"], trace["saliency"], atol=1e-6)
+
+
+def test_a_target_may_be_given_and_both_sides_are_named() -> None:
+    opened, _ = open_model("translate", "bahdanau")
+    trace = rc.inspect(opened, ("twenty-one", "21"))
+    assert trace.source == tuple("twenty-one")
+    assert trace.tokens == ("⟨s⟩", "2", "1")
+    assert trace.outcomes == ("2", "1", "⟨/s⟩")
+    np.testing.assert_allclose(trace["alignment"].sum(1), 1, rtol=1e-5)
+    run_weights = opened.task.attention(opened.model, opened.assets, "twenty-one", "21")["weights"]
+    np.testing.assert_allclose(trace["alignment"], run_weights, rtol=1e-6)
+
+
+def test_cells_of_a_picture_are_the_inputs_of_a_caption() -> None:
+    opened, picture = open_model("caption", "show-attend-tell")
+    trace = rc.inspect(opened, (picture, "a small red square"))
+    rows, columns = trace.model["grid"]
+    assert rows * columns == len(trace.source) == trace["alignment"].shape[1]
+
+
+def test_a_class_token_is_no_token_and_its_weights_are_the_pool() -> None:
+    for family in ("bert", "lstm"):
+        opened, text = open_model("classify", family)
+        config = vars(opened.model.config) | {"pooling": "class-token"}
+        opened = type(opened)(opened.task.build(config).eval(), opened.assets, opened.task)
+        trace = rc.inspect(opened, text)
+        assert ("pool.weights" in trace) == (family == "bert")
+        assert len(trace.layers) == 1
+    config = vars(opened.model.config) | {"pooling": "attention"}
+    trace = rc.inspect(type(opened)(opened.task.build(config).eval(), opened.assets, opened.task), text)
+    np.testing.assert_allclose(trace["pool.weights"].sum(), 1, rtol=1e-6)
