@@ -9,6 +9,7 @@ NOTE = (
     "file each, tested on its held-out part. Vocabulary: of the targets, where there are two. BLEU and ROUGE-L of "
     "greedy outputs. Tiny counts the body alone."
 )
+PINNED = "The runs trained side by side, each on {cores} cores of its own."
 NAMES = {
     "characters": "characters (Shakespeare)",
     "words": "words (Penn Treebank)",
@@ -18,6 +19,9 @@ NAMES = {
     "caption": "caption (emoji)",
     "classify": "classify (film reviews)",
     "tag": "tag (English words)",
+    "recommend": "recommend (MovieLens-100k)",
+    "forecast": "forecast (ETTh1)",
+    "fill": "fill (ETTh1)",
 }
 SHOWN = {  # by task: the row of the evaluation, its measure and its title
     "language": ("carried", "perplexity", "perplexity {:.1f}"),
@@ -29,6 +33,7 @@ CHINESE = {
     NOTE: "`recollect train DATA --budget {budget}`，不指定模型，除说明数据位置外不改任何设置；"
     "每项一个文件，在其留出部分上测试。"
     "词表：有源和目标两端时指目标端。BLEU 与 ROUGE-L 按贪心输出计算。tiny 只计主体参数。",
+    PINNED: "各次训练同时进行，每次独占 {cores} 个核。",
     "default run": "默认任务",
     "width × layers": "宽度 × 层数",
     "vocabulary": "词表",
@@ -44,6 +49,9 @@ CHINESE = {
     "caption (emoji)": "图像描述（表情符号）",
     "classify (film reviews)": "分类（影评）",
     "tag (English words)": "标注（英语词性）",
+    "recommend (MovieLens-100k)": "推荐（MovieLens-100k）",
+    "forecast (ETTh1)": "预测（ETTh1）",
+    "fill (ETTh1)": "补缺（ETTh1）",
     "perplexity {:.1f}": "困惑度 {:.1f}",
     "BLEU {:.1f}": "BLEU {:.1f}",
     "ROUGE-L {:.3f}": "ROUGE-L {:.3f}",
@@ -56,10 +64,14 @@ def defaults_block(result: Result, say: Say) -> str:
     head = [say("default run"), say("model"), *(say(title) for title in titles)]
     rows = []
     for row in result["rows"]:
-        counts = (row["vocabulary"], row["body"], row["embeddings"], row["updates"])
-        shape = f"{row['width']} × {row['layers']}"
-        rows.append([say(NAMES[row["name"]]), row["family"], shape, *(f"{n:,}" for n in counts), score_of(row, say)])
-    return join(table(head, rows, texts=2), say(NOTE).format(budget=result["budget"]), result, say)
+        counts = (row.get("vocabulary"), row["body"], row["embeddings"], row["updates"])
+        figures = ["" if n is None else f"{n:,}" for n in counts]
+        shape = f"{row['width']}" if row["layers"] is None else f"{row['width']} × {row['layers']}"
+        rows.append([say(NAMES[row["name"]]), row["family"], shape, *figures, score_of(row, say)])
+    note = say(NOTE).format(budget=result["budget"])
+    if "cores_of_a_run" in result:
+        note += " " + say(PINNED).format(cores=result["cores_of_a_run"])
+    return join(table(head, rows, texts=2), note, result, say)
 
 
 def score_of(row: Result, say: Say) -> str:

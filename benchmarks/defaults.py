@@ -1,10 +1,13 @@
-"""Every task's default run on real data: 90 seconds, no model named, no setting.
+"""Every task's default run on real data: 90 seconds on two cores, no model named, no setting.
 
     RECOLLECT_DATA=FOLDER python benchmarks/defaults.py --runs RUNS --train NAME   (for each name: on a quiet machine)
+    RECOLLECT_DATA=FOLDER python benchmarks/defaults.py --runs RUNS --train all --cores 2   (side by side, pinned)
     RECOLLECT_DATA=FOLDER python benchmarks/defaults.py --runs RUNS                (evaluates them)
 
 The commands are those that a user types. The data are given as a user has them, in one file, of which a part is held
-out. `--tokenizer word` is named where a text of words is meant. What a run was is read from its folder.
+out. `--tokenizer word` is named where a text of words is meant. What a run was is read from its folder. With --cores,
+as many runs train at once as the machine has room for, each on cores of its own (taskset). Trained runs are left as
+they are, so that a call that was interrupted can be repeated.
 """
 
 from __future__ import annotations
@@ -12,11 +15,14 @@ from __future__ import annotations
 import argparse
 import gzip
 import json
+import os
 import subprocess
 import sys
 import zipfile
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from queue import Queue
 from typing import Any
 
 from captions import _table as emoji_table
@@ -72,6 +78,15 @@ def pictures(folder: Path) -> str:
     return emoji_table(folder, "en")
 
 
+def ratings(folder: Path) -> str:
+    """Write users, items and ratings without the times."""
+    with gzip.open(data_folder() / "movielens_100k" / "ml-100k.inter.gz", "rt", encoding="utf-8") as file:
+        lines = ["\t".join(line.split("\t")[:3]) for line in list(file)[1:]]
+    path = folder / "ratings.tsv"
+    path.write_text("\n".join(["user\titem\trating", *lines]) + "\n", encoding="utf-8")
+    return str(path)
+
+
 def opinions(folder: Path) -> str:
     """Write sentences of film reviews with their label, in turn."""
     with zipfile.ZipFile(data_folder() / "sentence_polarity" / "sentence_polarity.zip") as archive:
@@ -93,26 +108,56 @@ RUNS: dict[str, tuple[Callable[[Path], str], list[str]]] = {
     "caption": (pictures, ["--task", "caption", "--set", "field=row,caption,base"]),
     "classify": (opinions, ["--task", "classify"]),
     "tag": (text("ud_english_ewt/en_ewt-ud-train.conllu.gz", "ewt.conllu"), ["--task", "tag"]),
+    "recommend": (ratings, ["--task", "recommend"]),
+    "forecast": (text("ett/ETTh1.csv.gz", "etth1.csv"), ["--task", "forecast"]),
+    "fill": (text("ett/ETTh1.csv.gz", "etth1-fill.csv"), ["--task", "fill"]),
 }
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--runs", type=Path, required=True, help="the folder of data and runs")
-    parser.add_argument("--train", choices=RUNS, help="train this one; by default all that were trained are evaluated")
+    parser.add_argument("--train", choices=[*RUNS, "all"], help="train it; by default all trained runs are evaluated")
+    parser.add_argument("--cores", type=int, help="of each run, which gets its own, beside the others")
+    parser.add_argument("--budget", default=BUDGET)
     options = parser.parse_args()
     options.runs.mkdir(parents=True, exist_ok=True)
     if options.train is not None:
-        sys.exit(train(options.runs, options.train))
-    names = [name for name in RUNS if (options.runs / name / "model.safetensors").exists()]
-    save_result("defaults", [measured(name, Run(options.runs / name, "cpu")) for name in names], budget=BUDGET)
+        names = list(RUNS) if options.train == "all" else [options.train]
+        sys.exit(max(train(options.runs, names, options.cores, options.budget)))
+    names = [name for name in RUNS if is_trained(options.runs / name)]
+    pinned = json.loads((options.runs / "pinned.json").read_text()) if (options.runs / "pinned.json").exists() else {}
+    rows = [measured(name, Run(options.runs / name, "cpu")) for name in names]
+    save_result("defaults", rows, budget=options.budget, **pinned)
 
 
-def train(folder: Path, name: str) -> int:
-    """Train as a user does, and return the exit status."""
-    write, words = RUNS[name]
-    command = ["train", write(folder), *words, "--budget", BUDGET, "--out", str(folder / name)]
-    return subprocess.run([sys.executable, "-m", "recollect", *command], check=False).returncode
+def is_trained(folder: Path) -> bool:
+    return (folder / "model.safetensors").exists()
+
+
+def train(folder: Path, names: list[str], cores: int | None, budget: str) -> list[int]:
+    """Train as a user does, and return the exit statuses; with `cores`, side by side on cores of their own."""
+    names = [name for name in names if not is_trained(folder / name)]
+    free: Queue[list[str]] = Queue()
+    if cores is None:
+        free.put([])
+    else:
+        there = sorted(os.sched_getaffinity(0))
+        for first in range(0, len(there) - cores + 1, cores):
+            free.put(["taskset", "-c", ",".join(map(str, there[first : first + cores]))])
+        (folder / "pinned.json").write_text(json.dumps({"cores_of_a_run": cores}))
+
+    def one(name: str) -> int:
+        where = free.get()
+        write, words = RUNS[name]
+        command = [*where, sys.executable, "-m", "recollect", "train", write(folder), *words, "--budget", budget]
+        done = subprocess.run([*command, "--out", str(folder / name)], capture_output=True, text=True, check=False)
+        free.put(where)
+        print(name, done.returncode, done.stdout.strip().splitlines()[-2:], done.stderr[-2000:], flush=True)
+        return done.returncode
+
+    with ThreadPoolExecutor(free.qsize()) as pool:
+        return list(pool.map(one, names)) or [0]
 
 
 def measured(name: str, run: Run) -> dict[str, Any]:
@@ -122,10 +167,10 @@ def measured(name: str, run: Run) -> dict[str, Any]:
     last = next(row for row in reversed(run.metrics()) if "tokens" in row)
     parts = count_apart(run.model)
     scores = run.evaluate()
-    assert run.tokenizer is not None
     row = {"name": name, "task": config.task, "words": RUNS[name][1], "family": config.family, "size": config.size}
-    row |= {"width": shape["width"], "layers": shape["layers"], "tokenizer": run.tokenizer.kind}
-    row |= {"vocabulary": run.tokenizer.vocab_size, "body": parts.body, "embeddings": parts.vocabulary}
+    row |= {"width": shape["width"], "layers": shape.get("layers"), "body": parts.body, "embeddings": parts.vocabulary}
+    coder = run.tokenizer  # numbers have none
+    row |= {} if coder is None else {"tokenizer": coder.kind, "vocabulary": coder.vocab_size}
     row |= {"updates": last["step"], "tokens": last["tokens"], "seconds": last["seconds"]}
     row |= {"scores": {read: dict(values) for read, values in scores.rows.items()}}
     baselines = {found.name: found.value for found in run.task.baselines(run.dataset())}

@@ -39,7 +39,7 @@ REFUSED = [
     (["generate", ".", "a", "--beam", "0"], "--beam: got 0, expected at least 1"),
     (["generate", ".", "a", "--set", "speed=9"], "--set speed: no such setting of generate"),
 ]
-TASKS = ("language", "translate", "caption", "classify", "tag", "recommend", "forecast")
+TASKS = ("language", "translate", "caption", "classify", "tag", "recommend", "forecast", "fill")
 REFUSED += [
     (["train", "nosuch", "--task", task, "--set", *bad], words)
     for task in TASKS

@@ -33,6 +33,7 @@ FINDERS = {  # by task: what raises for data that are not there; imported when i
     "tag": ("recollect.data.labels.label_files", "find_texts"),
     "recommend": ("recollect.data.ratings.rating_files", "find_ratings"),
     "forecast": ("recollect.data.synthetic.series_generators", "find_series"),
+    "fill": ("recollect.data.synthetic.series_generators", "find_series"),
 }
 TAKE_SEVERAL = ("language", "translate", "summarise")
 
