@@ -20,6 +20,7 @@ FLOORS = [
     ["runs"],
     ["inspection", "exporting", "bench"],
     ["story"],
+    ["serving"],
     ["cli"],
     ["__main__"],
 ]

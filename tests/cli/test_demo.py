@@ -178,4 +178,6 @@ def test_the_last_tables_fit_a_narrow_terminal_and_the_command_is_whole():
     assert "(unigram)" in written(target)
     assert max(map(len, written(target).splitlines())) <= 80
     assert "Why markov is ahead" in written(target)
-    assert next_steps(result).endswith("recollect generate 'some place/transformer' 'The '")
+    said = next_steps(result).splitlines()
+    assert said[1] == "Next: recollect generate 'some place/transformer' 'The '"
+    assert said[2] == "Look inside: recollect inspect 'some place' --open"

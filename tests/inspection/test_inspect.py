@@ -385,3 +385,13 @@ def test_a_model_too_large_to_explain_is_refused_with_a_smaller_command() -> Non
         check_cost(subject, 64)
     subject.outcomes = []
     check_cost(subject, 0)
+
+
+def test_brief_omits_what_takes_longest_and_nothing_else() -> None:
+    model = make("gru", layers=1)
+    whole, brief = (rc.inspect(model, TEXT, tokenizer=BYTES, brief=is_brief) for is_brief in (False, True))
+    omitted = {"left_out", *(f"layers.0.{name}" for name in ("spectrum", "radius", "largest", "product_norms"))}
+    assert set(whole) - set(brief) == omitted
+    for name in set(brief) - {"next.texts"}:
+        np.testing.assert_array_equal(whole[name], brief[name])
+    assert "left_out" in rc.inspect(rc.Markov(256, order=1), [1, 2], brief=True)

@@ -96,8 +96,13 @@ def final_tables(outcome: Outcome) -> Group:
 
 def next_steps(outcome: Outcome) -> str:
     """Return where the page and the runs are, in lines that are not wrapped, to be copied."""
+    folder = shlex.quote(str(outcome.demo.out))
     run = shlex.quote(str(outcome.demo.out / outcome.best.family))
-    return f"The page: {outcome.demo.out / 'report.html'}\nNext: recollect generate {run} {outcome.demo.prompt!r}"
+    return (
+        f"The page: {outcome.demo.out / 'report.html'}\n"
+        f"Next: recollect generate {run} {outcome.demo.prompt!r}\n"
+        f"Look inside: recollect inspect {folder} --open"
+    )
 
 
 def _figures(outcome: Outcome) -> Table:

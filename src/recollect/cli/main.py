@@ -8,7 +8,7 @@ from typing import Any
 
 import typer
 
-from recollect.cli import claim_verbs, line_verbs, machine_verbs, train_verbs, use_verbs
+from recollect.cli import claim_verbs, inspect_verb, line_verbs, machine_verbs, train_verbs, use_verbs
 from recollect.cli.app import app
 from recollect.core.threads import note_start
 
@@ -16,6 +16,7 @@ VERBS = (
     line_verbs,
     train_verbs,
     use_verbs,
+    inspect_verb,
     claim_verbs,
     machine_verbs,
 )  # importing them registers their commands, in this order

@@ -36,6 +36,7 @@ def inspect(
     candidates: int = CANDIDATES,
     longest: int = LONGEST,
     temperature: float = 1.0,
+    brief: bool = False,
     forget_bias: float | None = None,
     scaled: bool | None = None,
     window: int | None = None,
@@ -48,7 +49,8 @@ def inspect(
     or a pair (source, target); a picture or its file; a table of a series or its values; "user,item"; vectors (T, D).
 
     `explain` predictions at most, the last ones, have gradients and are read again without each input; 0: none. Of a
-    longer text the `longest` last tokens are shown. `temperature` divides the logits of the next tokens.
+    longer text the `longest` last tokens are shown. `temperature` divides the logits of the next tokens. `brief` omits
+    what takes longest: spectra, chained Jacobians, and `left_out` where there are gradients.
 
     What if: `forget_bias`, `scaled`, `window`, `inner_rate` and `knock_out` are applied to a copy of the model; see
     `recollect.inspection.changes.Changes`.
@@ -70,14 +72,14 @@ def inspect(
     was_training = opened.model.training
     opened.model.eval()
     try:
-        trace = _trace(opened, inputs, changes, options)
+        trace = _trace(opened, inputs, changes, options, brief=brief)
     finally:
         opened.model.train(was_training)
     trace.model["seconds"] = round(time.perf_counter() - begun, 3)
     return trace
 
 
-def _trace(opened: Opened, inputs: Any, changes: Changes, options: JsonObject) -> Trace:
+def _trace(opened: Opened, inputs: Any, changes: Changes, options: JsonObject, *, brief: bool) -> Trace:
     subject = subject_of(opened, inputs, **options)
     check_cost(subject, options["explain"])
     if changes.as_json():
@@ -93,9 +95,9 @@ def _trace(opened: Opened, inputs: Any, changes: Changes, options: JsonObject) -
         missing["layers"] = SEGMENTS
     for layer in fitting:
         arrays |= arrays_of(layer)
-        arrays |= recurrent_arrays(layer)
+        arrays |= {} if brief else recurrent_arrays(layer)
     arrays |= _over_layers(fitting, arrays, subject)
-    arrays |= _explained(subject, missing)
+    arrays |= _explained(subject, missing, brief=brief)
     return Trace(
         tokens=tuple(subject.tokens),
         arrays=arrays,
@@ -168,7 +170,7 @@ def positions_of(subject: Subject) -> Array | None:
     return as_array(sinusoids(places[None], layer.width_out, torch.float64)[0])
 
 
-def _explained(subject: Subject, missing: dict[str, Text]) -> dict[str, Array]:
+def _explained(subject: Subject, missing: dict[str, Text], *, brief: bool) -> dict[str, Array]:
     """Return what each outcome depends on; reasons go to `missing`."""
     if not subject.outcomes:
         return {}
@@ -188,7 +190,7 @@ def _explained(subject: Subject, missing: dict[str, Text]) -> dict[str, Array]:
     else:
         missing |= dict.fromkeys(("reach", "saliency"), subject.why_no_gradient)
     if subject.why_not_left_out is None:
-        found["left_out"] = left_out(subject)
+        found |= {} if brief and "reach" in found else {"left_out": left_out(subject)}
     else:
         missing["left_out"] = subject.why_not_left_out
     return found

@@ -1,0 +1,52 @@
+"""The server of the page: an ASGI application on 127.0.0.1, guarded, with the routes of `routes`."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+
+import uvicorn
+from fastapi import APIRouter, FastAPI, Request
+from fastapi.responses import Response
+
+from recollect.serving.guard import Guard, own_hosts
+from recollect.serving.live import Live
+from recollect.serving.routes import inspection_routes, page_routes, refusal
+
+ADDRESS = "127.0.0.1"
+
+
+def create_app(live: Live, port: int, routers: tuple[APIRouter, ...] = ()) -> FastAPI:
+    """Return the application; `routers` are those of others that are to stand beside the page's."""
+    app = FastAPI(title="recollect", docs_url=None, redoc_url=None, openapi_url=None)
+    for router in (page_routes(), inspection_routes(live), *routers):
+        app.include_router(router)
+
+    @app.exception_handler(ValueError)
+    @app.exception_handler(KeyError)
+    def refuse(request: Request, error: Exception) -> Response:
+        return refusal(error)
+
+    app.add_middleware(Guard, hosts=own_hosts(port))
+    return app
+
+
+def listen(port: int) -> socket.socket:
+    """Return a socket that listens on 127.0.0.1; port 0 is any that is free. Raise an `OSError` for one in use."""
+    found = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        found.bind((ADDRESS, port))
+        found.listen(128)
+    except OSError:
+        found.close()
+        raise
+    return found
+
+
+def serve(live: Live, sock: socket.socket, ready: Callable[[str], None]) -> None:
+    """Serve on a socket until Ctrl-C; `ready` is called with the page's address before the first request."""
+    port = sock.getsockname()[1]
+    config = uvicorn.Config(create_app(live, port), log_level="warning", access_log=False, server_header=False)
+    ready(f"http://{ADDRESS}:{port}/")
+    uvicorn.Server(config).run(sockets=[sock])

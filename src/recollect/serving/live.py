@@ -1,0 +1,91 @@
+"""The models of a server: what it computes when a page asks, one computation at a time for each model."""
+
+from __future__ import annotations
+
+import json
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping, Sequence
+from threading import Lock
+
+from recollect.core.serialize import FileError
+from recollect.core.types import JsonObject
+from recollect.serving.exhibit import Progress, exhibit, silent, variant
+from recollect.serving.shown_model import ShownModel
+from recollect.serving.training_log import training_of
+from recollect.serving.writing import stream_of
+
+KEPT = 4  # exhibits of the texts that were asked for last
+
+
+class UnknownColumn(KeyError):
+    """A page asked for a model that this server does not have."""
+
+
+class Live:
+    """Answers the page's questions; `notice` is told of what the person at the terminal should know."""
+
+    def __init__(self, models: Sequence[ShownModel], text: str, command: str = "", notice: Progress = silent) -> None:
+        self.models = {one.id: one for one in models}
+        self.text = text
+        self.command = command
+        self.notice = notice
+        self._locks = {one.id: Lock() for one in models}
+        self._all = Lock()
+        self._kept: OrderedDict[str, JsonObject] = OrderedDict()
+        self._told: set[str] = set()
+
+    def exhibit(self, text: str | None = None) -> JsonObject:
+        """Return the page's data for a text, by default the one that the server was started with."""
+        text = self.text if text is None else text
+        with self._all:
+            if text not in self._kept:
+                self._kept[text] = exhibit(list(self.models.values()), text, live=True, command=self.command)
+            self._kept.move_to_end(text)
+            while len(self._kept) > KEPT:
+                self._kept.popitem(last=False)
+            return {**self._kept[text], "training": self.training()}
+
+    def reading(self, column: str, knobs: Mapping[str, str], text: str) -> JsonObject:
+        """Return a model's reading of a text with knobs turned."""
+        one = self._model(column)
+        with self._locks[column]:
+            return variant(one, text, knobs)
+
+    def write(self, column: str, prompt: str, temperature: float, seed: int) -> Iterator[str]:
+        """Return an iterator over lines of JSON, each with a chunk of a continuation; what cannot be raises at once."""
+        one = self._model(column)
+        if not prompt:
+            raise ValueError("prompt: got an empty text, expected at least one symbol")
+        with self._locks[column]:
+            chunks = stream_of(one, prompt, temperature, seed)
+        return self._lines(column, chunks)
+
+    def _lines(self, column: str, chunks: Iterator[str]) -> Iterator[str]:
+        while True:
+            with self._locks[column]:
+                chunk = next(chunks, None)
+            if chunk is None:
+                return
+            yield json.dumps({"chunk": chunk}, ensure_ascii=False) + "\n"
+
+    def training(self) -> JsonObject:
+        """Return each run's curve and samples as its folder holds them now; `problem` where it cannot be read."""
+        return {one.id: self._training_of(one) for one in self.models.values()}
+
+    def _training_of(self, one: ShownModel) -> JsonObject:
+        if one.run is None:
+            return training_of(None)
+        try:
+            if not (one.folder / "config.json").is_file():
+                raise FileError(f"{one.folder}: the run's folder is gone; the model that was loaded from it still runs")
+            return training_of(one.run)
+        except (FileError, OSError) as error:
+            if str(error) not in self._told:
+                self._told.add(str(error))
+                self.notice(str(error))
+            return {"curve": [], "samples": [], "running": False, "problem": str(error)}
+
+    def _model(self, column: str) -> ShownModel:
+        if column not in self.models:
+            raise UnknownColumn(f"column: got {column!r}, expected one of {', '.join(self.models)}")
+        return self.models[column]

@@ -1,0 +1,223 @@
+"""The live page: its routes, who may call them, and what it says when something is wrong."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import threading
+
+import pytest
+from fastapi.testclient import TestClient
+
+from browser import needs_browser
+from command_line import ask
+from recollect.core.serialize import FileError
+from recollect.data.error import DataError
+from recollect.runs.run import Run
+from recollect.serving import shown_model
+from recollect.serving.app import create_app, listen, serve
+from recollect.serving.live import Live
+from recollect.serving.shown_model import open_models
+from serving.conftest import TEXT
+
+PORT = 8642
+HOME = f"http://127.0.0.1:{PORT}"
+
+
+@pytest.fixture(scope="module")
+def live(runs) -> Live:
+    return Live(open_models([runs / "markov", runs / "lstm"], "cpu"), TEXT, "recollect inspect --live runs")
+
+
+@pytest.fixture
+def client(live):
+    with TestClient(create_app(live, PORT), base_url=HOME) as client:
+        yield client
+
+
+def test_the_page_and_its_modules_are_served_with_a_strict_policy(client):
+    page = client.get("/")
+    policy = page.headers["content-security-policy"]
+    assert "default-src 'none'" in policy
+    assert "unsafe" not in policy
+    assert "frame-ancestors 'none'" in policy
+    assert 'src="static/main.js"' in page.text
+    assert client.get("/static/main.js").headers["content-type"].startswith("text/javascript")
+    for name in ("page.html.j2", "..%2Fpage.py", "nothing.js"):
+        assert client.get(f"/static/{name}").status_code == 404
+    for path in ("/docs", "/openapi.json", "/redoc"):
+        assert client.get(path).status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("headers", "words"),
+    [
+        ({"Host": "evil.example"}, "Host: got 'evil.example'"),
+        ({"Host": f"evil.example:{PORT}"}, "Host: got"),
+        ({"Host": "127.0.0.1:1"}, "Host: got '127.0.0.1:1', expected one of 127.0.0.1:8642"),
+        ({"Origin": "http://evil.example"}, "Origin: got 'http://evil.example'"),
+        ({"Origin": "null"}, "Origin: got 'null'"),
+        ({"Origin": f"https://127.0.0.1:{PORT}"}, "Origin: got"),
+        ({"Sec-Fetch-Site": "cross-site"}, "Sec-Fetch-Site"),
+    ],
+)
+def test_foreign_hosts_and_origins_are_refused_on_every_route(client, headers, words):
+    for path in ("/", "/static/main.js", "/api/exhibit", "/api/training"):
+        answer = client.get(path, headers=headers)
+        assert answer.status_code == 403
+        assert answer.json()["detail"].startswith(words)
+
+
+def test_own_names_and_origins_are_served(client):
+    for name in ("127.0.0.1", "localhost", "[::1]"):
+        headers = {"Host": f"{name}:{PORT}", "Origin": f"http://{name}:{PORT}"}
+        assert client.get("/", headers=headers).status_code == 200
+
+
+def test_a_knob_changes_a_reading_and_another_page_is_not_disturbed(client):
+    first = client.get("/api/exhibit").json()["columns"][1]["reading"]
+    asked = {"column": "lstm", "text": TEXT, "knobs": {"knock": "layers.0:forget_gate"}}
+    turned = client.post("/api/reading", json=asked).json()
+    assert turned["arrays"]["reach"] != first["arrays"]["reach"]
+    assert client.get("/api/exhibit").json()["columns"][1]["reading"] == first
+    assert client.post("/api/reading", json={**asked, "knobs": {}}).json()["arrays"] == first["arrays"]
+
+
+def test_another_text_is_read_by_every_model(client):
+    found = client.post("/api/exhibit", json={"text": "a dog"}).json()
+    assert [column["symbols"]["texts"] for column in found["columns"]] == [list("a dog")] * 2
+    assert client.get("/api/exhibit").json()["text"] == TEXT
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status", "words"),
+    [
+        ("reading", {"column": "gone", "text": "a"}, 404, "column: got 'gone', expected one of markov, lstm"),
+        ("reading", {"column": "lstm", "text": "a", "knobs": {"scale": "0"}}, 422, "scale: no knob of this model"),
+        ("reading", {"column": "lstm", "text": "a", "knobs": {"knock": "x"}}, 422, "knock: got 'x', expected one of"),
+        ("write", {"column": "lstm", "prompt": ""}, 422, "prompt: got an empty text"),
+        ("exhibit", {"text": "a" * 20_001}, 422, None),
+        ("write", {"column": "lstm", "prompt": "a", "temperature": 0}, 422, None),
+    ],
+)
+def test_what_cannot_be_computed_is_refused_with_the_reason(client, path, body, status, words):
+    answer = client.post(f"/api/{path}", json=body)
+    assert answer.status_code == status
+    assert words is None or answer.json()["detail"].startswith(words)
+
+
+def test_a_continuation_is_streamed_and_is_that_of_the_run(client, runs):
+    asked = {"column": "lstm", "prompt": "the cat", "temperature": 0.8, "seed": 3}
+    lines = client.post("/api/write", json=asked).text.splitlines()
+    text = "".join(json.loads(line)["chunk"] for line in lines)
+    assert "the cat" + text == Run(runs / "lstm", "cpu").generate("the cat", tokens=120, temperature=0.8, seed=3)
+    assert len(lines) > 50
+
+
+def test_a_run_that_vanished_is_told_once_on_the_terminal_and_on_the_page(runs, tmp_path):
+    shutil.copytree(runs / "rnn", tmp_path / "rnn")
+    told: list[str] = []
+    live = Live(open_models([tmp_path / "rnn"], "cpu"), TEXT, notice=told.append)
+    assert live.training()["rnn"]["curve"]
+    shutil.rmtree(tmp_path / "rnn")
+    for _ in range(2):
+        problem = live.training()["rnn"]["problem"]
+    assert problem == f"{tmp_path / 'rnn'}: the run's folder is gone; the model that was loaded from it still runs"
+    assert told == [problem]
+    assert live.exhibit()["columns"][0]["reading"]
+
+
+def test_a_training_in_another_process_is_seen(runs, tmp_path):
+    shutil.copytree(runs / "rnn", tmp_path / "rnn")
+    live = Live(open_models([tmp_path / "rnn"], "cpu"), TEXT)
+    before = live.training()["rnn"]
+    assert not before["running"]
+    with Run(tmp_path / "rnn").lock():
+        assert live.training()["rnn"]["running"]
+    Run(tmp_path / "rnn").log({"step": 9, "valid_loss": 1.25})
+    assert live.training()["rnn"]["curve"] == [*before["curve"], [before["curve"][-1][0], 1.25]]
+    with pytest.raises(FileError, match="another process"), Run(tmp_path / "rnn").lock(), Run(tmp_path / "rnn").lock():
+        pass  # looking leaves the lock as it is
+
+
+# ---- the command ---------------------------------------------------------------------------------------
+
+
+def test_a_port_in_use_is_refused_with_the_next_command(runs):
+    with listen(0) as taken:
+        port = str(taken.getsockname()[1])
+        done = ask("inspect", "--live", str(runs / "rnn"), "a cat", "--port", port, code=2)
+    assert f"--port: {port} cannot be used (Address already in use)" in done.stderr
+    assert done.stderr.endswith(f"Try: recollect inspect --live {runs / 'rnn'} 'a cat' --port 0\n")
+
+
+def test_a_model_that_is_too_large_or_of_another_task_is_refused(runs, monkeypatch, tmp_path):
+    monkeypatch.setattr(shown_model, "MOST_PARAMETERS", 1000)
+    with pytest.raises(DataError, match=r"rnn: [0-9,]+ parameters are too many to trace, expected at most 1,000"):
+        open_models([runs / "rnn"])
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(DataError, match="holds no run; train one with: recollect train DATA"):
+        open_models([tmp_path / "empty"])
+    monkeypatch.setattr(shown_model, "MOST_MODELS", 4)
+    with pytest.raises(DataError, match="got 5 models, expected at most 4 on one page"):
+        open_models([runs])
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["nowhere at all"], "RUN: got 'nowhere at all', which is no folder"),
+        (["{runs}/rnn", "{runs}/gone"], "gone: not a run, config.json is missing"),
+        (
+            ["{runs}/rnn", "a", "--out", "{runs}/gone/page.html"],
+            "--out: got {runs}/gone/page.html, but there is no such",
+        ),
+        (["{runs}/rnn", "a", "--live", "--port", "70000"], "--port: got 70000, expected 0 to 65535"),
+        (["{runs}/rnn", "a", "--device", "tpu"], "--device: got 'tpu'"),
+    ],
+)
+def test_bad_input_is_refused(runs, words, said):
+    done = ask("inspect", *(word.format(runs=runs) for word in words), code=2)
+    assert said.format(runs=runs) in done.stderr
+
+
+# ---- in a browser --------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def address(live):
+    """Serve the page in a thread of this process, and return its address."""
+    with listen(0) as sock:
+        started: list[str] = []
+        thread = threading.Thread(target=serve, args=(live, sock, started.append), daemon=True)
+        thread.start()
+        while not started:
+            thread.join(0.01)
+        yield started[0]
+
+
+@needs_browser
+def test_the_live_page_recomputes_writes_and_reads_another_sentence(show, address):
+    page = show(f"{address}#lang=en&t=20", offline=False)
+    bars = page.locator('[data-column="lstm"] .bars')
+    before = bars.inner_text()
+    page.click('[data-column="lstm"] summary')
+    page.locator('[data-column="lstm"] .knobs select').select_option(index=2)
+    page.wait_for_function(
+        "(before) => document.querySelector('[data-column=\"lstm\"] .bars').innerText !== before", arg=before
+    )
+    page.fill("#own-text", "a <b>dog</b>")
+    page.click("form button")
+    page.wait_for_function("() => document.querySelector('.symbols').innerText === 'a <b>dog</b>'")
+    other = show(page.url, offline=False)  # two pages on one server
+    assert other.inner_text(".symbols") == "a <b>dog</b>"
+    page.keyboard.press("Escape")
+    page.locator('[data-view="write"]').click()
+    page.fill("#prompt", "the cat")
+    page.locator('[data-column="lstm"] select').select_option("markov")
+    page.click("button.primary")
+    page.wait_for_function("() => document.querySelector('button.primary').textContent === 'Write again'")
+    assert len(page.locator('[data-column="lstm"] .written').inner_text()) > 60
+    assert page.locator('[data-column="lstm"] .handed').count() == 1
+    page.locator('[data-view="train"]').click()
+    page.wait_for_selector("#view-train .series")

@@ -1,0 +1,197 @@
+"""The page in a real browser: both languages, every control, every width, and nothing from outside."""
+
+from __future__ import annotations
+
+import pytest
+
+from browser import needs_browser
+from serving.conftest import FAMILIES, TEXT
+from tiers import slow_after
+
+pytestmark = needs_browser
+STATES = ["lang=en", "lang=zh&theme=dark", "lang=en&view=reach", "lang=zh&view=write&lesson=3", "view=train&theme=dark"]
+OUTSIDE = """() => [...document.querySelectorAll("main *")]
+    .filter((one) => one.getClientRects().length && !one.closest(".models, .scroll, .visually-hidden"))
+    .filter((one) => one.getBoundingClientRect().right > innerWidth + 1).map((one) => one.outerHTML.slice(0, 80))"""
+
+
+@pytest.fixture
+def at(show, page_file):
+    """Return a function that opens the file with a state in its address."""
+
+    def at(state: str = "", **options):
+        return show(f"{page_file.as_uri()}#{state}", **options)
+
+    return at
+
+
+def shares(page, column: str) -> list[float]:
+    bars = page.locator(f'[data-column="{column}"] .bars li')
+    return [float(share) for share in bars.evaluate_all("all => all.map((one) => one.dataset.share)")]
+
+
+@pytest.mark.parametrize(("language", "title"), [("en", "Look inside"), ("zh", "看见记忆")])
+def test_it_loads_in_both_languages(at, language, title):
+    page = at(f"lang={language}&t=10")
+    assert page.inner_text("h1") == title
+    assert page.locator("article.column").count() == len(FAMILIES)
+    assert page.locator(".symbols").inner_text() == TEXT
+    assert page.locator("html").get_attribute("lang") == {"en": "en", "zh": "zh-CN"}[language]
+
+
+def test_it_plays_and_stops_and_steps(at):
+    page = at("lang=en&t=3&speed=8")
+    page.click(".play")
+    page.wait_for_function("() => Number(document.querySelector('.scrub').value) >= 6")
+    page.click(".play")
+    stopped = int(page.input_value(".scrub"))
+    page.keyboard.press("Escape")
+    page.click('[aria-label="Next symbol"]')
+    assert int(page.input_value(".scrub")) == stopped + 1
+    page.locator(".symbols").focus()
+    page.keyboard.press("Home")
+    assert page.locator(".place").inner_text() == f"1 / {len(TEXT)}"
+    page.keyboard.press("End")
+    assert page.locator(".symbols .now").inner_text() == TEXT[-1]
+
+
+def test_scrubbing_changes_every_column(at):
+    page = at("lang=en&t=4")
+    before = {family: shares(page, family) for family in FAMILIES}
+    page.locator(".scrub").fill("30")
+    assert page.locator(".symbols .now").get_attribute("data-at") == "30"
+    for family in FAMILIES:
+        assert shares(page, family) != before[family]
+        assert page.locator(f'[data-column="{family}"] .field .now').get_attribute("data-at") == "30"
+    grown = page.locator('[data-column="transformer"] .count').inner_text()
+    page.locator(".scrub").fill("10")
+    assert page.locator('[data-column="transformer"] .count').inner_text() != grown
+    assert "t=10" in page.url
+
+
+def test_a_symbol_lights_up_in_every_column_and_a_click_shows_its_reach(at):
+    page = at("lang=en&t=20")
+    page.hover("#symbol-4")
+    assert page.locator(".field .lit").count() == len(FAMILIES)
+    page.hover('[data-column="lstm"] .field [data-at="7"]')
+    assert page.locator(".symbols .lit").get_attribute("data-at") == "7"
+    assert page.locator(".field .lit").evaluate_all("all => all.map((one) => one.dataset.at)") == ["7"] * len(FAMILIES)
+    page.click("#symbol-4")
+    assert page.locator('[data-column="lstm"] .field h4').inner_text() == "reach of “c” into later predictions"
+    shaded = page.locator('[data-column="transformer"] .field .cells span').evaluate_all(
+        "all => all.map((one) => Number(one.style.getPropertyValue('--share')))"
+    )
+    assert shaded[:4] == [0, 0, 0, 0]
+    assert max(shaded[4:]) == 1
+    page.keyboard.press("3")  # the view of writing
+    page.keyboard.press("2")
+    assert page.inner_text("#view-reach .lead").startswith("The reach of “c”, symbol 5")
+
+
+def test_temperature_and_knobs_recompute(at):
+    page = at("lang=en&t=20")
+    before = shares(page, "lstm")
+    page.locator('[aria-label="Temperature"]').first.fill("0")
+    assert shares(page, "lstm")[0] > before[0]
+    page.locator('[aria-label="Temperature"]').first.fill("3")
+    assert shares(page, "lstm") == before
+    page.click('[data-column="lstm"] summary')
+    page.locator('[data-column="lstm"] .knobs input[type="range"]').fill("0")
+    page.wait_for_function("() => location.hash.includes('k.lstm.forget')")
+    page.wait_for_selector('[data-column="lstm"] .knobs[open]')
+    turned = shares(page, "lstm")
+    assert turned != before
+    page.locator('[data-column="transformer"] summary').click()
+    page.locator('[data-column="transformer"] .knobs select').select_option(index=1)
+    page.wait_for_function("() => location.hash.includes('k.transformer.knock')")
+    page.click('[data-column="lstm"] .knobs button')
+    page.wait_for_function("() => !location.hash.includes('k.lstm')")
+    assert shares(page, "lstm") == before
+
+
+def test_every_model_writes_from_one_prompt_and_hands_over(at):
+    page = at("lang=en&view=write&swap=rnn%3Elstm", reduced_motion="reduce")
+    page.click("button.primary")
+    page.wait_for_function("() => document.querySelector('button.primary').textContent === 'Write again'")
+    texts = page.locator(".sheet .written").all_inner_texts()
+    assert len(set(texts)) == len(FAMILIES)
+    assert all(text.startswith("the cat sat on the mat") and len(text) > 100 for text in texts)
+    assert page.locator('[data-column="rnn"] .handed').get_attribute("data-name") == "lstm"
+    assert page.locator(".handed").count() == 1
+
+
+def test_reach_curves_of_all_models_and_of_the_untrained(at):
+    page = at("lang=en&view=reach")
+    lines = page.locator("#view-reach > .figure .series[data-line]").evaluate_all(
+        "all => all.map((e) => e.dataset.line)"
+    )
+    assert lines == ["rnn", "lstm", "transformer", "ttt-linear"]  # a Markov chain has no gradient
+    now = page.inner_text(".lab .now")
+    page.locator(".lab input").fill("8")
+    assert page.inner_text(".lab .now") != now
+    assert "bias=4" in page.url
+
+
+def test_trainings_show_their_curves_and_samples(at):
+    page = at("lang=en&view=train")
+    assert page.locator("#view-train .series[data-line]").count() == len(FAMILIES) - 1
+    last = page.locator('[data-column="lstm"] .written').inner_text()
+    page.locator("#view-train .slider input").fill("0")
+    assert page.locator('[data-column="lstm"] .written').inner_text() != last
+    assert page.locator('[data-column="lstm"] .facts').inner_text().startswith("update 0, loss 3.")
+
+
+def test_the_lesson_drives_the_page(at):
+    page = at("lang=en")
+    page.keyboard.press("l")
+    for number in range(1, 11):
+        assert page.locator(".lesson header p").first.inner_text() == f"{number} of 10"
+        assert page.locator(".view").is_visible()
+        page.click(".lesson .primary")
+    assert page.locator(".lesson").is_hidden()
+    assert "view=write" in page.url
+
+
+def test_it_survives_a_reload_from_its_address(at):
+    page = at("lang=zh&theme=dark&t=12&pin=3&shown=rnn,lstm&temp=0.5&k.lstm.knock=layers.0:forget_gate")
+    seen = page.inner_text("main"), page.url
+    assert page.locator("article.column").count() == 2
+    page.reload()
+    page.wait_for_selector("html[data-ready]", state="attached")
+    assert (page.inner_text("main"), page.url) == seen
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(20, 23, 26)"
+
+
+@pytest.mark.parametrize("view", slow_after(2, ["read", "write", "reach", "train"]))
+def test_it_fits_a_phone(at, view):
+    page = at(f"lang=en&view={view}&lesson=1", width=360, height=740)
+    assert page.evaluate("document.documentElement.scrollWidth") == 360
+    outside = page.evaluate(OUTSIDE)
+    assert not outside
+
+
+@pytest.mark.parametrize("state", slow_after(1, STATES))
+def test_axe_finds_no_serious_fault(at, state):
+    from axe_playwright_python.sync_playwright import Axe
+
+    found = Axe().run(at(state)).response["violations"]
+    serious = [one for one in found if one["impact"] in ("serious", "critical")]
+    assert not serious, [(one["id"], one["nodes"][0]["html"], one["nodes"][0]["any"]) for one in serious]
+
+
+def test_a_fault_is_seen(show, tmp_path):
+    """The watch can fail: a planted error, a request from outside and a word on the console are found."""
+    page = tmp_path / "page.html"
+    page.write_text('<html data-ready><img src="http://example.com/a.png"><script>console.log("a"); b()</script>')
+    with pytest.raises(AssertionError):
+        check_watch(show, page)
+
+
+def check_watch(show, page) -> None:
+    """Open a page, and end its watch at once."""
+    show(page.as_uri())
+    closing = show.__closure__
+    opened = next(cell.cell_contents for cell in closing if isinstance(cell.cell_contents, list))
+    context, watched, _ = opened.pop()
+    context.close()
+    assert not watched.faults
