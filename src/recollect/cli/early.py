@@ -31,6 +31,7 @@ FINDERS = {  # by task: what raises for data that are not there; imported when i
     "caption": ("recollect.data.images.caption_files", "find_captions"),
     "classify": ("recollect.data.labels.label_files", "find_texts"),
     "tag": ("recollect.data.labels.label_files", "find_texts"),
+    "match": ("recollect.data.matches.match_files", "find_questions"),
     "recommend": ("recollect.data.ratings.rating_files", "find_ratings"),
     "forecast": ("recollect.data.synthetic.series_generators", "find_series"),
     "fill": ("recollect.data.synthetic.series_generators", "find_series"),

@@ -105,7 +105,7 @@ LINE = (
             "en": "reads each word alone, with a network",
             "zh": "用神经网络逐词判断，不看上下文",
         },
-        tasks=("classify", "tag"),
+        tasks=("classify", "tag", "match"),
         options={"encoder": "per-word", "labels": 2, "vocab_size": 64, "width": 16},
     ),
     Station(
@@ -117,7 +117,7 @@ LINE = (
         growth="constant",
         step="O(d²)",
         idea={"en": "remembers a vector, rewritten at every step", "zh": "记住一个向量，每一步都重写它"},
-        tasks=("language", "forecast", "fill", "classify", "tag"),
+        tasks=("language", "forecast", "fill", "classify", "tag", "match"),
         options={"width": 64, "hidden": 64},
     ),
     Station(
@@ -147,7 +147,7 @@ LINE = (
             "en": "remembers a vector in each direction",
             "zh": "两个方向各记住一个向量",
         },
-        tasks=("classify", "tag"),
+        tasks=("classify", "tag", "match"),
         options={"encoder": "birnn", "labels": 2, "vocab_size": 64, "width": 16},
     ),
     Station(
@@ -159,7 +159,7 @@ LINE = (
         growth="constant",
         step="O(d²)",
         idea={"en": "remembers a vector that gates can protect", "zh": "记住一个由门控保护的向量"},
-        tasks=("language", "forecast", "fill", "classify", "tag"),
+        tasks=("language", "forecast", "fill", "classify", "tag", "match"),
         options={"width": 64, "hidden": 64},
     ),
     Station(
@@ -201,7 +201,7 @@ LINE = (
             "en": "remembers the last few inputs and reads them with a network",
             "zh": "记住最后几个输入，用神经网络读取",
         },
-        tasks=("language", "forecast", "classify", "tag"),
+        tasks=("language", "forecast", "classify", "tag", "match"),
         options={"width": 64, "order": 4},
     ),
     Station(
@@ -216,7 +216,7 @@ LINE = (
             "en": "remembers a protected vector in each direction",
             "zh": "两个方向各记住一个由门控保护的向量",
         },
-        tasks=("classify", "tag"),
+        tasks=("classify", "tag", "match"),
         options={"encoder": "bilstm", "labels": 2, "vocab_size": 64, "width": 16},
     ),
     Station(
@@ -258,7 +258,7 @@ LINE = (
         growth="constant",
         step="O(d²)",
         idea={"en": "remembers a vector and decides how much of it to update", "zh": "记住一个向量，并决定更新多少"},
-        tasks=("language", "forecast", "fill", "classify", "tag"),
+        tasks=("language", "forecast", "fill", "classify", "tag", "match"),
         options={"width": 64, "hidden": 64},
     ),
     Station(
@@ -273,7 +273,7 @@ LINE = (
             "en": "decides in each direction how much of its vector to update",
             "zh": "两个方向各自决定更新多少",
         },
-        tasks=("classify", "tag"),
+        tasks=("classify", "tag", "match"),
         options={"encoder": "bigru", "labels": 2, "vocab_size": 64, "width": 16},
     ),
     Station(
@@ -288,7 +288,7 @@ LINE = (
             "en": "sees a few words to both sides, through learned filters",
             "zh": "用学习到的滤波器看左右几个词",
         },
-        tasks=("classify", "tag"),
+        tasks=("classify", "tag", "match"),
         options={"encoder": "cnn", "labels": 2, "vocab_size": 64, "width": 16},
     ),
     Station(
@@ -421,7 +421,7 @@ LINE = (
             "en": "stacks blocks of self-attention and feed-forward networks, each with a list of all steps",
             "zh": "堆叠自注意力与前馈网络，每个块都记住所有步",
         },
-        tasks=("language", "translate", "summarise", "caption", "forecast", "fill", "classify", "tag"),
+        tasks=("language", "translate", "summarise", "caption", "forecast", "fill", "classify", "tag", "match"),
         options={"config": "transformer", "vocab_size": 64, "width": 16},
     ),
     Station(
@@ -450,7 +450,7 @@ LINE = (
             "en": "is a bidirectional Transformer: the encoder only, every step attends to all",
             "zh": "双向的 Transformer：只有编码器，每一步都对全部步做注意力",
         },
-        tasks=("classify", "tag"),
+        tasks=("classify", "tag", "match"),
         options={"width": 64, "heads": 4, "causal": False},
     ),
     Station(
@@ -473,7 +473,7 @@ LINE = (
         growth="constant",
         step="O(d²)",
         idea={"en": "remembers the list summed up in a matrix of associations", "zh": "把列表累加成一个关联矩阵"},
-        tasks=("language", "forecast", "classify", "tag"),
+        tasks=("language", "forecast", "classify", "tag", "match"),
         options={"width": 64, "heads": 4},
     ),
     Station(
@@ -515,7 +515,7 @@ LINE = (
         growth="constant",
         step="O(d²)",
         idea={"en": "remembers weights that it trains while it reads", "zh": "记住一组权重，边读边训练"},
-        tasks=("language", "forecast", "classify", "tag"),
+        tasks=("language", "forecast", "classify", "tag", "match"),
         options={"width": 64, "heads": 4},
     ),
     Station(
@@ -530,7 +530,7 @@ LINE = (
             "en": "remembers the weights of a small network, trained while it reads",
             "zh": "记住一个小网络的权重，边读边训练",
         },
-        tasks=("language", "forecast", "classify", "tag"),
+        tasks=("language", "forecast", "classify", "tag", "match"),
         options={"width": 64, "heads": 4},
     ),
 )

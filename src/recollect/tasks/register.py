@@ -14,6 +14,7 @@ from recollect.data.labels.tag_files import is_tag_file
 from recollect.data.names import in_short, split_names
 from recollect.data.pairs.pair_guess import judge_pairs
 from recollect.data.synthetic.label_generators import LABEL_TASKS
+from recollect.data.synthetic.match_generators import MATCH_TASKS
 from recollect.data.synthetic.pair_generators import PAIR_TASKS
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ HOMES = {  # imported when first used: the command line lists the names without 
     "caption": ("recollect.tasks.caption", "CaptionTask"),
     "classify": ("recollect.tasks.classify", "ClassifyTask"),
     "tag": ("recollect.tasks.tag", "TagTask"),
+    "match": ("recollect.tasks.match", "MatchTask"),
     "recommend": ("recollect.tasks.recommend", "RecommendTask"),
     "forecast": ("recollect.tasks.forecast", "ForecastTask"),
     "fill": ("recollect.tasks.fill", "FillTask"),
@@ -69,6 +71,8 @@ def guess_task(data: str, notify: Notify = silent) -> str:
     name = data.partition(":")[0]
     if is_audio(data):
         return task_of_audio(data)
+    if name in MATCH_TASKS:
+        return "match"
     if name in LABEL_TASKS:
         return LABEL_TASKS[name].task
     if is_tag_file(data):

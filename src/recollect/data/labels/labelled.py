@@ -22,6 +22,7 @@ from recollect.data.labels.label_files import Column, LabelledText, read_texts
 from recollect.data.labels.tag_files import UNTAGGED, TaggedWords, read_tagged
 from recollect.data.labels.tag_schemes import ANY, fault_in, find_scheme, is_of_span, spans_of, with_scheme
 from recollect.data.labels.word_coder import WordCoder
+from recollect.data.synthetic.match_generators import Question
 from recollect.data.text.line_tokenizer import is_mostly_han
 from recollect.data.text.source import to_stderr
 from recollect.data.text.tokenizer import Ids
@@ -31,7 +32,7 @@ SHARE = 10  # one example in SHARE is held out for each part that is not given
 LEAST = 10  # examples to train, validate and test on
 SHOWN = 10  # labels that an error lists
 
-E = TypeVar("E", LabelledText, TaggedWords, Recording)
+E = TypeVar("E", LabelledText, TaggedWords, Recording, Question)
 
 
 @dataclass(frozen=True)
