@@ -19,6 +19,7 @@ DATA = {
     "tag": ("verbs:count=300", "they walk to the old bank"),
     "recommend": ("tastes:users=20,films=20,each=8", "user-3,film-4"),
     "forecast": ("seasons", "seasons"),
+    "fill": ("seasons", "seasons"),
 }
 SMALL = {"width": 16, "layers": 1}
 

@@ -6,10 +6,13 @@ import json
 
 import numpy as np
 import pytest
-from every_model import families, open_model
+import torch
+from every_model import DATA, families, open_model
 
 import recollect as rc
+from recollect.inspection.opened import Opened
 from recollect.models.line import LINE
+from recollect.tasks.register import HOMES, task_named
 
 COUNTING = {"markov", "majority"}
 RECURRENT = {"rnn", "gru", "lstm", "birnn", "bigru", "bilstm", "sutskever", "cho", "static", "bahdanau", "luong"}
@@ -32,6 +35,7 @@ def test_every_model_of_every_task_is_traced(task: str, family: str) -> None:
 
 
 def test_every_name_of_the_register_is_covered() -> None:
+    assert set(DATA) == set(HOMES)
     named = {(task, station.name) for station in LINE for task in station.tasks}
     assert named <= set(families())
 
@@ -98,3 +102,34 @@ def test_a_class_token_is_no_token_and_its_weights_are_the_pool() -> None:
     config = vars(opened.model.config) | {"pooling": "attention"}
     trace = rc.inspect(type(opened)(opened.task.build(config).eval(), opened.assets, opened.task), text)
     np.testing.assert_allclose(trace["pool.weights"].sum(), 1, rtol=1e-6)
+
+
+@pytest.mark.parametrize("task_name", ["classify", "translate"])
+def test_frames_of_a_recording_are_inputs(task_name: str) -> None:
+    """Which frame the digit: a spoken digit is read as log-mel frames, each with its moment in seconds."""
+    kind = task_named(task_name)
+    task = kind(kind.Options())
+    data = task.open("tones:count=60")
+    torch.manual_seed(0)
+    family = "gru" if task_name == "classify" else "bahdanau"
+    model = task.build(vars(task.config(family, "tiny", data, {"width": 16}))).eval()
+    trace = rc.inspect(Opened(model, task.assets(data), task), "tones, 3", explain=2)
+    frames = trace["values"] if task_name == "classify" else trace["encoder.values"]
+    assert trace["reach"].shape[1] == len(frames) == len(trace.inputs)
+    assert float(trace.inputs[1]) > 0
+    assert (trace["reach"] > 0).any()
+
+
+def test_the_rows_beside_a_gap_decide_what_fills_it() -> None:
+    opened, _ = open_model("fill", "gru")
+    opened.model.body[-1].linear.weight.data.zero_()  # what is left is the simple estimate …
+    opened.model.body[-1].linear.bias.data.zero_()
+    if opened.model.share is not None:
+        opened.model.share.data.zero_()  # … of the straight line
+    values = np.sin(np.arange(20.0))[:, None]
+    values[9:11] = np.nan
+    trace = rc.inspect(opened, values)
+    assert trace.outcomes == ("9", "10")
+    line = values[8] + (values[11] - values[8]) * np.array([[1], [2]]) / 3
+    np.testing.assert_allclose(trace["filled"][9:11], line, rtol=1e-5)
+    assert {8, 11} <= set(np.argsort(-np.abs(trace["left_out"][0]))[:3].tolist())

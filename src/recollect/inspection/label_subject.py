@@ -69,7 +69,7 @@ class LabelSubject(Subject):
 
     def _ids(self) -> dict[str, Array]:
         if self.inputs.is_floating_point():
-            return {}
+            return {"values": as_array(self.inputs)}
         return {"ids": (self.inputs if self.inputs.dim() == 1 else self.inputs[:, 0]).cpu().numpy()}
 
 

@@ -51,6 +51,7 @@ NAMES = {
     "label.probabilities": _name("label", "of a whole sequence's labels"),
     "label.by_step": _name("token label", "of the labels of what has been read so far; of a tagger: of each tag"),
     "forecast": _name("step channel", "the values forecast"),
+    "filled": _name("token channel", "the estimates of a gap filler, of every row"),
     "user.tastes": _name("factor", "p_u of a recommender"),
     "item.features": _name("factor", "q_i of a recommender"),
     "outcome.at": _name("outcome", "the last token that each prediction may depend on"),

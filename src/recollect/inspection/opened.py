@@ -20,7 +20,8 @@ from recollect.data.synthetic.series_generators import generate_series, is_gener
 from recollect.data.text.line_tokenizer import is_mostly_han
 from recollect.generation.captions import caption, patient
 from recollect.generation.settings import Search
-from recollect.generation.translation import TokenizerPair, translate
+from recollect.generation.translation import TokenizerPair, translate_encoded
+from recollect.inspection.gap_subject import GapSubject
 from recollect.inspection.label_subject import ClassifierSubject, TaggerSubject
 from recollect.inspection.language_subject import LanguageSubject, MaskedSubject
 from recollect.inspection.layer_subject import LayerSubject
@@ -28,10 +29,12 @@ from recollect.inspection.rating_subject import RatingSubject
 from recollect.inspection.series_subject import SeriesSubject
 from recollect.inspection.source_subject import CaptionSubject, TranslatorSubject
 from recollect.inspection.subject import Subject, device_of
+from recollect.inspection.trace import Array
 from recollect.models.captioning import Captioner
 from recollect.models.classification import Classifier
 from recollect.models.context_free import BagOfWords, Majority
 from recollect.models.forecasting import Forecaster
+from recollect.models.gap_filling import GapFiller
 from recollect.models.masked import MaskedModel
 from recollect.models.recommendation import Recommender
 from recollect.models.tagging import Tagger
@@ -153,9 +156,9 @@ def _translator(model: Translator, opened: Opened, inputs: Any, options: JsonObj
     source, target = inputs if isinstance(inputs, tuple) else (inputs, None)
     if not source.strip():
         raise DataError("source: empty; give a line to translate")
-    if target is None:
-        target = translate(model, pair, [source], Search(width=1, tokens=LONGEST_TARGET))[0][0].text
     ids, texts = pair.source.encode(source), pair.source.symbols(source)
+    if target is None:
+        target = translate_encoded(model, pair.target, [ids], Search(width=1, tokens=LONGEST_TARGET))[0][0].text
     options = _some(options, "explain", "longest", "candidates")
     return TranslatorSubject(model, ids, texts, pair.target.encode(target), pair.target, **options)
 
@@ -207,6 +210,34 @@ def _forecaster(model: Forecaster, opened: Opened, inputs: Any, options: JsonObj
     )
 
 
+def _filler(model: GapFiller, opened: Opened, inputs: Any, options: JsonObject) -> Subject:
+    count = options.get("explain", 8)
+    if not isinstance(inputs, str):
+        values = np.asarray(inputs, dtype=np.float32)  # (L, C), NaN where missing
+        return _gap(model, values, [str(t) for t in range(len(values))], None, count)
+    table, task = _table(opened.task, inputs), opened.task
+    own = fit_facts(table, [one.values for one in table.series], opened.assets["series"].season, False)
+    one = table.series[0]
+    scale = own.with_scales(opened.assets["series"], table.source).scale(one.name)
+    gap, context = task.options.gap, task.options.context
+    missing = np.flatnonzero(np.isnan(one.values).all(1))
+    first = missing[0] if len(missing) else len(one.values) - context - gap  # without a gap: one is made
+    rows = slice(max(first - context, 0), first + gap + context)
+    scaled = ((one.values[rows] - scale[0]) / scale[1]).astype(np.float32)
+    if not len(missing):
+        scaled[first - rows.start : first - rows.start + gap] = np.nan
+    stamps = [table.frequency.text(int(stamp)) for stamp in one.stamps[rows]]
+    return _gap(model, scaled, stamps, scale, count)
+
+
+def _gap(model: GapFiller, values: Array, stamps: list[str], scale: tuple[Array, Array] | None, count: int) -> Subject:
+    window = torch.from_numpy(values).to(device_of(model))
+    observed = ~window.isnan()
+    if bool(observed.any(1).all()):
+        raise DataError("values: got no row without values, expected a gap to fill: NaN in every channel of a row")
+    return GapSubject(model, window.nan_to_num(), observed, stamps, scale=scale, explain=count)
+
+
 def _table(task: Any, source: str) -> SeriesTable:
     if is_generated_series(source):
         return generate_series(source)
@@ -238,5 +269,6 @@ SUBJECTS: dict[type, Callable[..., Subject]] = {
     Translator: _translator,
     Captioner: _captioner,
     Forecaster: _forecaster,
+    GapFiller: _filler,
     Recommender: _recommender,
 }

@@ -121,14 +121,21 @@ class TranslatorSubject(SourceSubject):
             got = max(len(source), len(target))
             raise DataError(f"source: got {got} symbols, expected at most {longest}; shorten it")
         super().__init__(model, target, tokenizer, **options)
-        self.inputs = torch.from_numpy(np.array(source, dtype=np.int64)).to(device_of(model))
+        self.inputs = torch.from_numpy(np.array(source)).to(device_of(model))
         self.source = list(source_texts)
 
     @property
-    def entry(self) -> Pointwise:
-        """The encoder's embedding."""
+    def entry(self) -> Pointwise | None:
+        """The encoder's embedding; None for frames, whose values are read directly."""
+        if self.inputs.is_floating_point():
+            return None
         found: Pointwise = self.model.encoder.embedding
         return found
+
+    def read(self) -> dict[str, Array]:
+        """Return the probabilities of the target's symbols, and the frames of a recording."""
+        frames = {"encoder.values": as_array(self.inputs)} if self.inputs.is_floating_point() else {}
+        return {**super().read(), **frames}
 
 
 class CaptionSubject(SourceSubject):
