@@ -1,4 +1,4 @@
-"""Fast forms in CUDA C++, registered with `core/dispatch`, which alone imports this."""
+"""Fast forms in CUDA C++ and Triton, registered with `core/dispatch`, which alone imports this."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from torch import Tensor
 
 from recollect.accel.cuda import decode_loop as decode_loop, head_step, launcher, single_step
 from recollect.accel.cuda.recurrent import forms, persistent
+from recollect.accel.cuda.ttt import forms as ttt_forms
 from recollect.core.dispatch import register
 from recollect.core.memory import Memory
 from recollect.core.types import AnyLayer
@@ -19,6 +20,8 @@ def read_layer(layer: Any, x: Tensor, memory: Any, valid: Tensor | None) -> tupl
     """Read with one layer; None where there is no kernel for it."""
     if isinstance(layer, Recurrence):
         return forms.read_layer(layer, x, memory, valid)
+    if layer.kernel == "ttt-linear":
+        return ttt_forms.read_layer(layer, x, memory, valid)
     if layer.kernel == "block":
         return single_step.read_block(layer, x, memory, valid)
     return head_step.read_linear(layer, x) if layer.kernel == "linear" else None
@@ -37,7 +40,7 @@ def read_neighbours(
 
 def reasons() -> list[str]:
     """Return why kernels are not used, as far as they were requested."""
-    met = {"recurrent layers": persistent.REASONS, "single steps": launcher.REASONS}
+    met = {"recurrent layers": persistent.REASONS, "single steps": launcher.REASONS, "ttt": ttt_forms.REASONS}
     return [f"{what}, {name}: {why}" for what, found in met.items() for name, why in found.items()]
 
 

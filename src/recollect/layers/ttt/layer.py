@@ -20,6 +20,7 @@ from recollect.core.record import note
 from recollect.core.types import TensorOptions
 from recollect.core.validate import fill_invalid
 from recollect.layers.positions import positions_from, rotate
+from recollect.layers.ttt.dual_linear import Slots, borders, in_slots, read_slots
 from recollect.layers.ttt.fast_weights import FastWeights, Lesson, Views, add, choose, shifted
 from recollect.layers.ttt.inner import EPSILON, gelu, gelu_slope, standardised, standardised_gradient, with_one
 
@@ -161,7 +162,7 @@ class TTT(SequenceLayer[FastWeights]):
         steps = x.shape[1]
         if self.mini_batch and memory.at_border and valid is None and steps % self.mini_batch == 0:
             answers, memory = self._aligned(views, memory, self.mini_batch)
-            return self._output(x, answers), memory
+            return self._output(x, answers), replace(memory, at_border=True)
         count = torch.full_like(memory.length, steps) if valid is None else valid.sum(1)
         if self.mini_batch is None or memory.at_border:
             answers, memory = self._dual(views, memory, count, torch.zeros_like(count))
@@ -185,8 +186,8 @@ class TTT(SequenceLayer[FastWeights]):
             gradients = lesson.gradients() if gathered is None else add(gathered, lesson.gradients())
             weights = self._take(weights, gradients, self._border_share(size))
             gathered = None  # zero after the first mini-batch
-        after = replace(memory, weights=weights, length=memory.length + views.q.shape[2])
-        after = replace(after, gathered=tuple(torch.zeros_like(g) for g in memory.gathered))
+        zeros = tuple(torch.zeros_like(g) for g in memory.gathered)
+        after = FastWeights(weights=weights, gathered=zeros, length=memory.length + views.q.shape[2])
         return self._finish(views.q, torch.cat(asked, dim=2)), after
 
     def _dual(self, views: Views, memory: FastWeights, count: Tensor, place: Tensor) -> tuple[Tensor, FastWeights]:
@@ -206,8 +207,7 @@ class TTT(SequenceLayer[FastWeights]):
                 now = self._take(weights, gathered, self._border_share(size))
                 weights = choose(done, now, weights)
                 gathered = choose(done, None, gathered)
-        at_border = memory.at_border and self.mini_batch is not None and steps % size == 0
-        after = FastWeights(weights=weights, gathered=gathered, length=memory.length + count, at_border=at_border)
+        after = FastWeights(weights=weights, gathered=gathered, length=memory.length + count)
         return torch.cat(answers, dim=2), after
 
     def _ask(
@@ -328,6 +328,52 @@ class TTTLinear(TTT):
     >>> memory.length.tolist()
     [11]
     """
+
+    kernel = "ttt-linear"
+
+    def _aligned(self, views: Views, memory: FastWeights, size: int) -> tuple[Tensor, FastWeights]:
+        if self._leaves_gradients_to_autograd(views):
+            return super()._aligned(views, memory, size)
+        return self._read_slots(views, memory, size, None, memory.length + views.q.shape[2])
+
+    def _dual(self, views: Views, memory: FastWeights, count: Tensor, place: Tensor) -> tuple[Tensor, FastWeights]:
+        size = self.mini_batch
+        if size is None or self._leaves_gradients_to_autograd(views):
+            return super()._dual(views, memory, count, place)
+        borders = torch.arange(size, views.q.shape[2] + size, size, device=count.device)
+        is_open = (place + count < borders[:, None]).repeat_interleave(self.heads, 1)  # (M, B·N)
+        return self._read_slots(views, memory, size, is_open, memory.length + count)
+
+    def _leaves_gradients_to_autograd(self, views: Views) -> bool:
+        return torch.compiler.is_compiling() or torch.is_autocast_enabled(views.q.device.type)
+
+    def _read_slots(
+        self, views: Views, memory: FastWeights, size: int, is_open: Tensor | None, length: Tensor
+    ) -> tuple[Tensor, FastWeights]:
+        """Read with explicit outer gradients: see `dual_linear`."""
+        shape = memory.weights[0].shape
+        target = views.v - views.k if self.residual else views.v
+        share = self._share_at(torch.arange(size, device=length.device)) if self.average else views.q.new_ones(size)
+        border, opened = borders(self._border_share(size), is_open, views.q)
+        slots = Slots(
+            k=in_slots(self._inputs(views.k), size),
+            target=in_slots(target, size),
+            q=in_slots(self._inputs(views.q), size),
+            rate=in_slots(views.rate, size),
+            weight=memory.weights[0].flatten(0, 1),
+            gathered=memory.gathered[0].flatten(0, 1),
+            share=share[:, None],
+            border=border,
+            open=opened,
+            gamma=None if self.norm is None else self.norm[0].repeat(shape[0], 1, 1),
+            beta=None if self.norm is None else self.norm[1].repeat(shape[0], 1, 1),
+        )
+        asked, weight, left = read_slots(slots)
+        after = FastWeights(weights=(weight.view(shape),), gathered=(left.view(shape),), length=length)
+        answers = asked.transpose(0, 1).reshape(*views.q.shape[:2], len(asked) * size, self.head_width)[
+            :, :, : views.q.shape[2]
+        ]
+        return self._finish(views.q, answers), after
 
     def _shapes(self) -> list[tuple[int, int]]:
         return [(self.head_width, self.head_width)]

@@ -1,0 +1,1 @@
+"""Test-time training on a GPU: fused kernels in Triton."""
