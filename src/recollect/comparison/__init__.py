@@ -1,0 +1,1 @@
+"""Comparisons of models on the same data within the same budget."""
