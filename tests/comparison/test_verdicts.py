@@ -116,9 +116,9 @@ def test_costs_choose_among_equals_and_name_what_is_lost():
     assert cheapest(alone, {"a": 4.0, "b": 3.0, "c": 3.0}) is None
     said = Conditions("loss", Bilingual("10 s", "10 秒"), 3, {"a": "2.00", "b": "3.00", "c": "4.00"})
     words = sentences(alone, said, {TIME: {"a": 4.0, "b": 2.0}, MEMORY: {"a": 1.0}})
-    assert words[0].en.startswith("Take a: with 10 s its loss of 2.00 is better")
+    assert words[0].en.startswith("Take a: with 10 s it is better than every other model, at 2.00 loss")
     assert words[0].zh.startswith("选 a：")
-    assert "b needs 50% of a's, and its loss is 3.00 instead of 2.00" in words[1].en
+    assert "b needs 0.5 times a's, for 3.00 instead of 2.00 loss" in words[1].en
     assert len(words) == 2
 
 

@@ -18,10 +18,11 @@ from recollect.cli.app import app
 from recollect.cli.main import VERBS
 from recollect.story.claim import BUDGETS, Budget, Chart, Check, Control, Curve, Result
 from recollect.story.judging import DETERMINISTIC, identity, interval, looks_ahead, student_quantile
-from recollect.story.pages import axis, document, page_of
+from recollect.story.pages import document, page_of
 from recollect.story.register import ClaimError, claim_named, claims, experiment, read_claim
 from recollect.story.results import read, result_of, save
 from recollect.story.running import run_claims
+from recollect.views.axes import axis
 from recollect.views.bilingual import Bilingual
 
 ROOT = Path(__file__).resolve().parents[2]

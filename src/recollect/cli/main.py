@@ -8,7 +8,7 @@ from typing import Any
 
 import typer
 
-from recollect.cli import claim_verbs, inspect_verb, line_verbs, machine_verbs, train_verbs, use_verbs
+from recollect.cli import claim_verbs, compare_verbs, inspect_verb, line_verbs, machine_verbs, train_verbs, use_verbs
 from recollect.cli.app import app
 from recollect.core.threads import note_start
 
@@ -17,17 +17,18 @@ VERBS = (
     train_verbs,
     use_verbs,
     inspect_verb,
+    compare_verbs,
     claim_verbs,
     machine_verbs,
 )  # importing them registers their commands, in this order
 
 
 def _as_settings(words: list[str]) -> list[str]:
-    """Return a command line with --NAME VALUE as --set NAME=VALUE where `train` and `plan` have no such flag.
+    """Return a command line with --NAME VALUE as --set NAME=VALUE where a verb that trains has no such flag.
 
     So every setting can be typed as a flag, whatever the task, and a name that is no setting is refused as one.
     """
-    if words[:1] not in (["train"], ["plan"]):
+    if words[:1] not in (["train"], ["plan"], ["compare"]):
         return words
     command: Any = typer.main.get_command(app)
     flags = {name for option in command.commands[words[0]].params for name in option.opts} | {"--help"}

@@ -42,8 +42,9 @@ def _end(updates: Sequence[JsonMapping], limits: Mapping[str, float]) -> str:
         name, limit = next(iter(known.items()))
         return f"ended early: {float(updates[-1][LIMITS[name]]):,.4g} of {limit:,.4g} {LIMITS[name]}"
     for name, limit in known.items():
-        if len(updates) == 1 and float(updates[0][LIMITS[name]]) > limit:
-            return f"the budget is too small for one update, which takes {float(updates[0][LIMITS[name]]):,.4g} {LIMITS[name]}"
+        first = float(updates[0][LIMITS[name]])
+        if len(updates) == 1 and first > limit:
+            return f"the budget is too small for one update, which takes {first:,.4g} {LIMITS[name]}"
         if len(updates) > 1 and float(updates[-2][LIMITS[name]]) >= limit:
             beyond = float(updates[-1][LIMITS[name]])
             return f"trained beyond the budget: {beyond:,.4g} of {limit:,.4g} {LIMITS[name]}"

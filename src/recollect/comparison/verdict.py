@@ -102,36 +102,38 @@ def _main(judged: Judged, said: Conditions) -> Bilingual:
     value, budget = said.values[judged.best], said.budget
     if judged.naive is not None:
         return Bilingual(
-            f"Take none of them: with {budget.en} the best, {judged.best} ({said.measure} {value}), is not surely"
+            f"Take none of them: with {budget.en} the best, {judged.best} ({value} {said.measure}), is not surely"
             f" better than {judged.naive}.",
-            f"都不推荐：在{budget.zh}下，最好的 {judged.best}（{said.measure} {value}）也不能确定优于 {judged.naive}。",
+            f"都不推荐：在{budget.zh}的条件下，最好的 {judged.best}（{value} {said.measure}）也不能确定"
+            f"优于 {judged.naive}。",
         )
     if judged.winner is not None:
         largest = max(judged.chances.values())
         chance = "p < 0.0005" if largest < 0.0005 else f"p ≤ {largest:.2g}"
         return Bilingual(
-            f"Take {judged.winner}: with {budget.en} its {said.measure} of {value} is better than that of every other"
-            f" model ({chance} each, corrected for {len(judged.chances)} comparisons, {said.seeds} seeds).",
-            f"选 {judged.winner}：在{budget.zh}下，其{said.measure}为 {value}，优于其他每个模型"
+            f"Take {judged.winner}: with {budget.en} it is better than every other model, at {value} {said.measure}"
+            f" ({chance} each, corrected for {len(judged.chances)} comparisons, {said.seeds} seeds).",
+            f"选 {judged.winner}：在{budget.zh}的条件下，它以 {value} {said.measure} 优于其他每个模型"
             f"（各自 {chance}，已对 {len(judged.chances)} 次比较做校正，{said.seeds} 个种子）。",
         )
     if len(judged.level) == 1:
         return Bilingual(
-            f"Only {judged.best} was measured: {said.measure} {value} with {budget.en}.",
-            f"只测得 {judged.best}：在{budget.zh}下，{said.measure}为 {value}。",
+            f"Only {judged.best} was measured: {value} {said.measure} with {budget.en}.",
+            f"只测得 {judged.best}：在{budget.zh}的条件下为 {value} {said.measure}。",
         )
     if said.seeds == 1:
         return Bilingual(
             f"No clear winner: one seed tells nothing about others; the best figure with {budget.en} is"
-            f" {judged.best}'s, {value}.",
-            f"没有明确的赢家：只有一个种子，无法区分；在{budget.zh}下，数值最好的是 {judged.best}（{value}）。",
+            f" {judged.best}'s, {value} {said.measure}.",
+            f"没有明确的赢家：只有一个种子，无法区分；在{budget.zh}的条件下，数值最好的是"
+            f" {judged.best}（{value} {said.measure}）。",
         )
     names = _list(judged.level)
     closest = max(judged.chances[name] for name in judged.level[1:])
     return Bilingual(
-        f"No clear winner: with {budget.en}, {names.en} do not differ significantly in {said.measure} (best {value}, p"
+        f"No clear winner: with {budget.en}, {names.en} do not differ significantly (best {value} {said.measure}, p"
         f" up to {closest:.2g}, {said.seeds} seeds).",
-        f"没有明确的赢家：在{budget.zh}下，{names.zh} 的{said.measure}没有显著差异（最好 {value}，"
+        f"没有明确的赢家：在{budget.zh}的条件下，{names.zh} 没有显著差异（最好 {value} {said.measure}，"
         f"p 最大 {closest:.2g}，{said.seeds} 个种子）。",
     )
 
@@ -147,10 +149,10 @@ def _by_cost(judged: Judged, said: Conditions, costs: Mapping[Bilingual, Mapping
         if is_worse:
             found.append(
                 Bilingual(
-                    f"Where {cost.en} counts: {name} needs {share:.0%} of {judged.best}'s, and its {said.measure} is "
-                    f"{said.values[name]} instead of {said.values[judged.best]}.",
-                    f"若看重{cost.zh}：{name} 只需 {judged.best} 的 {share:.0%}，{said.measure}为 {said.values[name]}，"
-                    f"而不是 {said.values[judged.best]}。",
+                    f"Where {cost.en} counts: {name} needs {share:.2g} times {judged.best}'s, for {said.values[name]} "
+                    f"instead of {said.values[judged.best]} {said.measure}.",
+                    f"若看重{cost.zh}：{name} 只需 {judged.best} 的 {share:.2g} 倍，为 {said.values[name]}，"
+                    f"而不是 {said.values[judged.best]} {said.measure}。",
                 )
             )
         else:

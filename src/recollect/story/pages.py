@@ -12,8 +12,9 @@ from markupsafe import Markup
 from recollect.story.claim import VERDICTS, Chart, Claim, Result
 from recollect.story.register import claims
 from recollect.story.results import read, result_of
+from recollect.views.axes import axis
 from recollect.views.bilingual import Bilingual
-from recollect.views.line_chart import Axis, Line, line_chart, series
+from recollect.views.line_chart import Line, line_chart, series
 from recollect.views.page import render
 
 Language = Literal["en", "zh"]
@@ -143,27 +144,3 @@ def draw(chart: Chart) -> Markup:
         for i, curve in enumerate(chart.curves)
     ]
     return line_chart(chart.title, [line for line in lines if line.points], x, y)
-
-
-def axis(title: Bilingual, values: Sequence[float], is_log: bool) -> Axis:
-    """Return an axis that holds some values, with its ticks."""
-    if is_log:
-        values = [value for value in values if value > 0]
-        low = 10.0 ** math.floor(math.log10(min(values)))
-        high = 10.0 ** math.ceil(math.log10(max(values)) + 1e-9)
-        powers = range(round(math.log10(low)), round(math.log10(high)) + 1)
-        every = max(1, math.ceil(len(powers) / 7))
-        return Axis(title, low, high, [(10.0**power, f"{10.0**power:g}") for power in powers[::every]], True)
-    least, most = min(values), max(values)
-    step = _step(max(most - least, abs(most) * 1e-3, 1e-12))
-    low, high = math.floor(least / step) * step, math.ceil(most / step - 1e-9) * step
-    high = high if high > low else low + step
-    count = round((high - low) / step)
-    ticks = [(low + i * step, f"{low + i * step:.6g}") for i in range(count + 1)]
-    return Axis(title, min(low, least), max(high, most), ticks)
-
-
-def _step(width: float) -> float:
-    """Return 1, 2 or 5 times a power of ten: four to eight of it make the width."""
-    power: float = 10.0 ** math.floor(math.log10(width / 4))
-    return next(power * factor for factor in (1, 2, 5, 10) if width / (power * factor) <= 8)

@@ -50,7 +50,7 @@ class Axis:
 
 
 @dataclass(frozen=True)
-class _Frame:
+class Frame:
     """Where the lines are drawn."""
 
     x: Axis
@@ -60,6 +60,7 @@ class _Frame:
     bottom: float
 
     def place(self, point: tuple[float, float]) -> tuple[float, float]:
+        """Return where a point is drawn."""
         across = self.left + self.x.share(point[0]) * (self.right - self.left)
         return across, self.bottom - self.y.share(point[1]) * (self.bottom - TOP)
 
@@ -71,8 +72,8 @@ def line_chart(title: Bilingual, lines: Sequence[Line], x: Axis, y: Axis) -> Mar
         height = 430 if width == WIDE else 400
         names = max(_letters(line.name) for line in lines)
         left = 12 + 7.2 * max(len(label) for _, label in y.ticks)
-        frame = _Frame(x, y, left, width - 22 - 7.0 * names, height - BOTTOM)
-        parts = [_axes(frame, width), *(_line(frame, line, title.en, width) for line in lines), _names(frame, lines)]
+        frame = Frame(x, y, left, width - 22 - 7.0 * names, height - BOTTOM)
+        parts = [draw_axes(frame), *(_line(frame, line, title.en, width) for line in lines), _names(frame, lines)]
         return height, Markup("").join(parts)
 
     return figure(title, draw)
@@ -89,7 +90,8 @@ def _letters(name: Words) -> int:
     return max(len(name.en), 2 * len(name.zh))
 
 
-def _axes(frame: _Frame, width: int) -> Markup:
+def draw_axes(frame: Frame) -> Markup:
+    """Return both axes with their titles, ticks and lines."""
     parts = [text(0, 16, frame.y.title, class_="title")]
     for value, label in frame.y.ticks:
         height = frame.place((frame.x.low, value))[1]
@@ -109,7 +111,7 @@ def _axes(frame: _Frame, width: int) -> Markup:
     return Markup("").join(parts)
 
 
-def _line(frame: _Frame, line: Line, title: str, width: int) -> Markup:
+def _line(frame: Frame, line: Line, title: str, width: int) -> Markup:
     name = f"clip-{width}-{'-'.join(title.lower().split())}"
     window = tag("rect", x=frame.left, y=TOP - 4, width=frame.right - frame.left + 4, height=frame.bottom - TOP + 8)
     places = [frame.place(point) for point in line.points]
@@ -125,12 +127,13 @@ def _line(frame: _Frame, line: Line, title: str, width: int) -> Markup:
     return tag("g", Markup("").join(parts), class_=f"series c{line.colour}")
 
 
-def _names(frame: _Frame, lines: Sequence[Line]) -> Markup:
+def _names(frame: Frame, lines: Sequence[Line]) -> Markup:
     """Return the names: above the end of a line that ends within the chart, else to the right, joined to its end.
 
     Names to the right are moved apart where lines end close together.
     """
-    within = [line for line in lines if frame.x.share(line.points[-1][0]) < EARLY]
+    ends_of = {id(line): frame.place(line.points[-1]) for line in lines}
+    within = [line for line in lines if frame.x.share(line.points[-1][0]) < EARLY and _is_apart(line, ends_of)]
     parts = []
     for line in within:
         across, height = frame.place(line.points[-1])
@@ -144,6 +147,13 @@ def _names(frame: _Frame, lines: Sequence[Line]) -> Markup:
         parts.append(path([(frame.right + 2, end), (frame.right + 12, place)], class_=f"leader c{line.colour}"))
         parts.append(text(frame.right + 16, place + 4, line.name, class_=f"name c{line.colour}"))
     return Markup("").join(parts)
+
+
+def _is_apart(line: Line, ends: dict[int, tuple[float, float]]) -> bool:
+    """Return whether no other line ends where this one's name would be."""
+    across, height = ends[id(line)]
+    others = (place for name, place in ends.items() if name != id(line))
+    return all(abs(height - y) > LABEL_GAP or abs(across - x) > 2 * LETTER * _letters(line.name) for x, y in others)
 
 
 def spread(values: Sequence[float], gap: float) -> list[float]:

@@ -1,0 +1,352 @@
+"""Comparisons as users make them: real trainings on small data; in one process, but for the slow tests."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+import recollect as rc
+from browser import check_page, needs_browser
+from recollect.cli.main import app
+from recollect.comparison import cell
+from recollect.comparison.compare import cells_of, file_of, locked
+from recollect.comparison.entrants import Entrant
+from recollect.comparison.plan import Cell, Plan, keep_plan, parse_compared, read_plan, short_name
+from recollect.comparison.processes import Progress, Slot, ended, forget_unfinished, read_cell, slots_for, state_of
+from recollect.core.serialize import FileError
+from recollect.core.settings import SettingError
+from recollect.views.axes import axis
+from recollect.views.bilingual import Bilingual
+from recollect.views.scatter import Point, scatter, undominated
+
+ROOT = Path(__file__).resolve().parents[2]
+LIGHT_PAPER = "rgb(252, 251, 248)"
+SMALL = {"width": 8, "batch_size": 2, "steps": 16}
+DATA = "recall:count=200"
+OWN = """
+from recollect import GRU
+class Small(GRU):
+    def __init__(self, width):
+        super().__init__(width, width)
+"""
+
+
+def run_here(folder, names, slots, look, extra=""):
+    progress = Progress(folder, dict.fromkeys(names, "waiting"))
+    for name in names:
+        cell.main([str(folder), name, *([extra] if extra else [])])
+        progress.states[name] = state_of(read_cell(folder, name))
+        look(progress)
+    return progress
+
+
+@pytest.fixture(scope="module")
+def in_process(tmp_path_factory):
+    """Run cells in this process, since starting one takes seconds, and measure short contexts only."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        patch.setattr(cell, "watch_parent", lambda: None)
+        patch.setattr("recollect.comparison.compare.run_cells", run_here)
+        patch.setattr("recollect.comparison.costs.CONTEXTS", (128, 256, 512))
+        yield
+
+
+SAME = {"budget": "steps=3", "seeds": 2, "heads": 2, **SMALL}
+
+
+@pytest.fixture(scope="module")
+def finished(in_process, tmp_path_factory):
+    return rc.compare(DATA, ["gru", "transformer"], out=tmp_path_factory.mktemp("finished") / "c", **SAME)
+
+
+@pytest.fixture
+def compared(finished, tmp_path):
+    """Return the comparison, with a copy of its folder in tmp_path / "c"."""
+    shutil.copytree(finished.folder, tmp_path / "c")
+    return finished
+
+
+def test_a_comparison_has_everything(compared, tmp_path):
+    assert {row.name for row in compared.rows} == {"gru", "transformer", "markov"}
+    assert compared.is_whole
+    assert [one.name for one in compared.baselines] == ["uniform", "unigram"]
+    by_name = {row.name: row for row in compared.rows}
+    gru, markov = by_name["gru"], by_name["markov"]
+    assert len(gru.values) == 2
+    assert len(markov.values) == 1
+    assert markov.counts
+    assert gru.figures["updates"] == 3
+    assert gru.figures["speed"] > 0
+    assert gru.figures["peak_bytes"] > 0
+    assert [row["context"] for row in gru.contexts][:2] == [128, 256]
+    sizes = {name: [row["bytes"] for row in by_name[name].contexts] for name in ("gru", "transformer")}
+    assert len(set(sizes["gru"])) == 1
+    assert sizes["transformer"] == sorted(set(sizes["transformer"]))
+    assert len(gru.by_position) > 5
+    assert len(gru.curve) == 2
+    saved = json.loads((tmp_path / "c" / "compare.json").read_text(encoding="utf-8"))
+    assert saved["verdict"]["en"][0] == compared.verdict[0].en
+    assert "recollect compare recall:count=200 --task language -m gru,transformer --budget 3steps" in saved["command"]
+    assert compared.verdict[0].en in str(compared)
+
+
+@needs_browser
+def test_the_page_is_whole(compared, tmp_path):
+    page = (tmp_path / "c" / "report.html").read_text(encoding="utf-8")
+    assert compared.verdict[0].zh in page.replace("&lt;", "<").replace("&#39;", "'").replace("&#34;", '"')
+    figures = 3 + 3 + 2  # quality against time, reading and memory; learning and positions; contexts
+    check_page(tmp_path / "c" / "report.html", tmp_path, (), LIGHT_PAPER, figures)
+
+
+def test_the_same_call_continues_and_another_is_refused(compared, tmp_path):
+    folder = tmp_path / "c"
+    before = (folder / "cells" / "gru-seed0.json").stat().st_mtime_ns
+    (folder / "cells" / "gru-seed1.json").write_text('{"status": "killed", "problem": "killed"}', encoding="utf-8")
+    again = rc.compare(DATA, ["gru", "transformer"], out=folder, **SAME)
+    assert (folder / "cells" / "gru-seed0.json").stat().st_mtime_ns == before
+    assert [row.values for row in again.rows] == [row.values for row in compared.rows]
+    with pytest.raises(FileError, match="holds another comparison"):
+        rc.compare(DATA, ["gru", "transformer"], out=folder, **{**SAME, "seeds": 3})
+
+
+def test_a_head_start_is_left_out(compared, tmp_path):
+    folder = tmp_path / "c"
+    log = folder / "runs" / "gru-seed1" / "metrics.jsonl"
+    rows = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
+    kept = [json.dumps(row) + "\n" for row in rows if row["step"] != 1]
+    log.write_text("".join(kept), encoding="utf-8")
+    again = rc.compare(DATA, ["gru", "transformer"], out=folder, **SAME)
+    assert not again.is_whole
+    (problem,) = next(row.problems for row in again.rows if row.name == "gru")
+    assert problem == "gru-seed1: a head start: the log begins with update 2"
+    assert problem in again.verdict[-1].en
+    assert len(next(row.values for row in again.rows if row.name == "gru")) == 1
+
+
+def test_what_cannot_take_part_is_said_and_the_rest_goes_on(in_process, tmp_path):
+    (tmp_path / "own.py").write_text(OWN, encoding="utf-8")
+    words = ["compare", DATA, "-m", f"gru,bert,{tmp_path / 'own.py'}:Small", "--budget", "1tok", "--seeds", "1"]
+    words += ["--out", str(tmp_path / "c"), *(f"--set={name}={value}" for name, value in SMALL.items())]
+    result = CliRunner().invoke(app, words)
+    assert result.exit_code == 1
+    found = json.loads((tmp_path / "c" / "compare.json").read_text(encoding="utf-8"))
+    problems = {row["name"]: row["problems"] for row in found["rows"]}
+    assert problems["markov"] == []
+    assert "expected one of" in problems["bert"][0]
+    for name in ("gru", "Small"):
+        assert "too small for one update" in problems[name][0]
+    assert "Left out: " in result.stdout
+    assert "未计入：" in result.stdout
+
+
+def test_a_cell_that_diverges_loses_itself(in_process, tmp_path):
+    found = rc.compare(
+        DATA, ["rnn"], budget="steps=30", seeds=1, out=tmp_path / "c", rate=1e30, clip_norm=1e30, **SMALL
+    )
+    (problem,) = next(row.problems for row in found.rows if row.name == "rnn")
+    assert problem.startswith("rnn-seed0: diverged")
+    assert found.judged.best == "markov"
+
+
+def test_equal_parameters(in_process, tmp_path):
+    given = {"budget": "steps=1,params=20k", "seeds": 1, "out": tmp_path / "c", "batch_size": 2, "steps": 16}
+    found = rc.compare(DATA, ["rnn", "transformer"], **given)
+    assert found.is_whole, found.verdict[-1].en
+    sizes = {row.name: row.figures["parameters"] for row in found.rows if not row.counts}
+    assert len(sizes) == 2
+    assert all(abs(size / 20_000 - 1) < 0.05 for size in sizes.values()), sizes
+
+
+def test_rates_are_searched_on_the_validation_part(in_process, tmp_path):
+    found = rc.compare(DATA, ["gru"], budget="steps=4", seeds=2, rates=[1e-6, 1e-2], out=tmp_path / "c", **SMALL)
+    gru = next(row for row in found.rows if row.name == "gru")
+    assert gru.rate == 1e-2
+    names = sorted(path.name for path in (tmp_path / "c" / "runs").glob("gru*"))
+    assert names == ["gru-rate0.01-seed0", "gru-rate0.01-seed1", "gru-rate1e-06-seed0"]
+
+
+def test_a_task_of_ones_own_stands_in_a_comparison(in_process, tmp_path):
+    task = f"{ROOT / 'tests' / 'tasks' / 'sum_task.py'}:SumTask"
+    found = rc.compare("digits", ["gru"], task=task, budget="steps=2", seeds=2, out=tmp_path / "c", batch_size=4)
+    (row,) = found.rows
+    assert len(row.values) == 2
+    assert row.figures["parameters"] > 0
+
+
+# ---- words and folders --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "limits", "parameters"),
+    [
+        ("60s", {"max_seconds": 60}, None),
+        ("1e6tok", {"max_tokens": 1_000_000}, None),
+        ("steps=2000", {"max_steps": 2000}, None),
+        ("params=1M", {"max_seconds": 60}, 1_000_000),
+        ("30s,params=2.5k", {"max_seconds": 30}, 2500),
+        ("steps=20,seconds=5", {"max_steps": 20, "max_seconds": 5}, None),
+    ],
+)
+def test_budgets(text, limits, parameters):
+    assert parse_compared(text) == (limits, parameters)
+
+
+@pytest.mark.parametrize("text", ["", "params=0", "params=many", "steps=-1", "60 parsecs"])
+def test_wrong_budgets_are_refused(text):
+    with pytest.raises(SettingError, match="--budget: got"):
+        parse_compared(text)
+
+
+def test_the_command_repeats_the_comparison():
+    plan = Plan("a b.txt", "language", ("gru", "x.py:Mine"), limits={"max_steps": 20}, parameters=1000, rates=(0.001,))
+    words = plan.command("out")
+    assert words == (
+        "recollect compare 'a b.txt' --task language -m gru,x.py:Mine --budget 20steps,params=1000 --seeds 3 "
+        "--rates 0.001 --out out"
+    )
+    assert Plan.from_json(json.loads(json.dumps(plan.as_json()))) == plan
+
+
+def test_folders_are_not_taken_from_others(tmp_path):
+    plan = Plan("recall", "language", ("gru",))
+    keep_plan(plan, tmp_path)
+    assert read_plan(tmp_path) == plan
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "book.txt").touch()
+    with pytest.raises(FileError, match=r"'book\.txt' and is no comparison"):
+        keep_plan(plan, tmp_path / "other")
+    with locked(tmp_path), pytest.raises(FileError, match="another comparison works here"), locked(tmp_path):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (["-m", "gru,gru"], "gru twice"),
+        (["-m", "gru", "--budget", "soon"], "--budget: got 'soon'"),
+        (["-m", "gru", "--seeds", "0"], "--seeds: got 0"),
+        (["-m", "gru", "--rates", "fast"], "--rates: got 'fast'"),
+        (["-m", "gru", "--size", "huge"], "--size: got 'huge'"),
+        (["-m", "gru", "--set", "ratee=1"], "did you mean rate"),
+        (["-m", "grue"], "did you mean gru"),
+    ],
+)
+def test_bad_input_is_refused(words, problem, tmp_path):
+    done = CliRunner().invoke(app, ["compare", DATA, *words, "--out", str(tmp_path / "c")])
+    assert isinstance(done.exception, ValueError)  # `main` prints it and exits with 2
+    assert problem in str(done.exception)
+
+
+def test_code_that_no_other_process_can_load_is_refused():
+    class Inner:
+        pass
+
+    with pytest.raises(SettingError, match="define it at the top of a Python file"):
+        file_of(Inner)
+    assert file_of(Cell).endswith("plan.py:Cell")
+    assert short_name("a/b.py:Mine") == "Mine"
+
+
+def test_models_that_count_have_one_cell():
+    plan = Plan("recall", "language", ("gru",), seeds=2)
+    assert [c.name for c in cells_of(plan, Entrant("markov", counts=True), None)] == ["markov-seed0"]
+    assert [c.name for c in cells_of(plan, Entrant("gru"), 0.01)] == ["gru-rate0.01-seed0", "gru-rate0.01-seed1"]
+    assert cells_of(plan, Entrant("bert", problem="no"), None) == []
+
+
+def test_cells_have_a_core_each():
+    assert len(slots_for("cpu", None, True)) == len(os.sched_getaffinity(0))
+    assert len(slots_for("cpu", 1, False)) == 1
+    assert slots_for("cpu", None, False)[0].core is None
+    assert [slot.device for slot in slots_for("cuda:1", None, True)] == ["cuda:1"]
+
+
+def test_a_killed_process_is_a_lost_cell(tmp_path):
+    (tmp_path / "cells").mkdir()
+    (tmp_path / "cells" / "gru-seed0.err").write_text("", encoding="utf-8")
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
+        process.kill()
+        assert ended(tmp_path, Slot(process=process, name="gru-seed0")) == "killed"
+    assert read_cell(tmp_path, "gru-seed0")["problem"] == "killed by signal 9"
+    assert forget_unfinished(tmp_path, ["gru-seed0"]) == ["gru-seed0"]
+    assert read_cell(tmp_path, "gru-seed0") == {}
+
+
+def test_the_front_is_what_no_point_beats():
+    points = [Point("a", 1, 3, 1, 1), Point("b", 2, 2, 2, 2), Point("c", 3, 2.5, 3, 3), Point("d", 3, 1, 4, 4)]
+    assert [one.name for one in undominated(points, low_is_good=True)] == ["a", "b", "d"]
+    assert [one.name for one in undominated(points, low_is_good=False)] == ["a"]
+    words = Bilingual("time", "时间")
+    drawn = scatter(words, [replace(points[0], name="<a>")], axis(words, [1, 2]), axis(words, [1, 3]), low_is_good=True)
+    assert "&lt;a&gt;" in drawn
+
+
+# ---- processes ----------------------------------------------------------------------------------------
+
+COMPARED = ["needle:distance=8,count=200", "-m", "gru,lstm", "--budget", "steps=60", "--seeds", "2"]
+SET = ["--width", "8", "--batch_size", "4", "--set", "steps=16", "--evaluate_every", "20"]
+
+
+def start(out: Path, *words: str) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "recollect", "compare", *words, "--out", str(out)]
+    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+
+
+def figures(folder: Path) -> dict[str, object]:
+    """Return what must not depend on kills: everything but time and memory."""
+    found = {}
+    for path in sorted((folder / "cells").glob("*-seed?.json")):
+        one = json.loads(path.read_text(encoding="utf-8"))
+        names = ("status", "numerators", "denominators", "by_position", "updates", "tokens", "sample")
+        curve = [[step, tokens, value] for step, tokens, _, value in one["curve"]]
+        found[path.name] = {"curve": curve, **{name: one[name] for name in names if name in one}}
+    return found
+
+
+def cells_running(parent: int) -> list[int]:
+    """Return the processes that a process has started."""
+    listed = Path(f"/proc/{parent}/task/{parent}/children")
+    return [int(word) for word in listed.read_text().split()] if listed.exists() else []
+
+
+@pytest.mark.slow
+def test_kills_change_nothing(tmp_path):
+    undisturbed = tmp_path / "undisturbed"
+    with start(undisturbed, *COMPARED, *SET) as process:
+        assert process.wait() == 0, process.stderr.read().decode()
+    disturbed, rng, kills = tmp_path / "disturbed", random.Random(0), 0
+    while True:
+        with start(disturbed, *COMPARED, *SET) as process:
+            try:
+                process.wait(rng.uniform(2, 8) if kills < 4 else None)
+                if process.returncode == 0:
+                    break
+            except subprocess.TimeoutExpired:
+                running = cells_running(process.pid)
+                os.kill(running[0] if running and kills % 2 else process.pid, signal.SIGKILL)
+                kills += 1
+                process.kill()
+        time.sleep(0.1)
+    assert kills
+    assert figures(disturbed) == figures(undisturbed)
+
+
+@pytest.mark.slow
+def test_a_layer_of_ones_own_by_one_command(tmp_path):
+    own = f"{ROOT / 'examples' / 'min_gru.py'}:MinGRU"
+    words = [DATA, "-m", f"gru,{own}", "--budget", "steps=3", "--seeds", "1", "--width", "8", "--set", "steps=16"]
+    with start(tmp_path / "c", *words) as process:
+        assert process.wait() == 0, process.stderr.read().decode()
+    found = json.loads((tmp_path / "c" / "compare.json").read_text(encoding="utf-8"))
+    assert {row["name"] for row in found["rows"]} == {"gru", "MinGRU", "markov"}
