@@ -1,6 +1,5 @@
 # The public names, and where each lives; __init__.py reads this list.
 from recollect.comparison.compare import compare as compare
-from recollect.comparison.outcome import Comparison as Comparison
 from recollect.core.compose import (
     Bidirectional as Bidirectional,
     Repeated as Repeated,
