@@ -19,6 +19,7 @@ FLOORS = [
     ["tasks", "views"],
     ["runs"],
     ["inspection", "exporting", "bench"],
+    ["comparison"],
     ["story"],
     ["serving"],
     ["cli"],
