@@ -63,6 +63,7 @@ def sine(only: str) -> None:
                 found = [sine_errors(options, noise, seed) for seed in range(SEEDS if noise else 1)]
                 rows.append({"model": name, "noise": noise / 100, "seeds": len(found), **means(found)})
                 print(rows[-1], flush=True)
+                rows[-1]["by_seed"] = found
     floor = {"spread": float(clean()[TRAINED:].std()), "noise": 0.2}
     save_result("series-sine", rows, floor=floor, steps=STEPS, trained=TRAINED, length=LENGTH)
 
@@ -156,7 +157,7 @@ def tried(season: int) -> list[Row]:
             ("dlinear", {"normalise": "instance"}),
         )
     ]
-    return direct + [{"model": "linear", "lookback": 2 * season, "ahead": "free", "order": 9}]
+    return [*direct, {"model": "linear", "lookback": 2 * season, "ahead": "free", "order": 9}]
 
 
 def classics(only: str) -> None:

@@ -21,7 +21,14 @@ ETT_NOTE = (
     "DLinear 0.375, NLinear 0.374."
 )
 CLASSICS_NOTE = (
-    "Test part with a rolling origin; the interval of the coverage is binomial, counting windows as independent."
+    "Test part with a rolling origin, the settings being the best of nine on the validation part; the interval of the "
+    "coverage is binomial, counting windows as independent."
+)
+UNITS_NOTE = (
+    "A closed NLinear on ETTh1, look-back {lookback}. CRPS on the validation part alone: each half with the offsets of "
+    "the other, mean of both; the lowest is chosen. Then, with the chosen unit: coverage of the test part; error "
+    "(root mean square, in the unit) in the quarters of the validation part and on the test part; coverage of the test "
+    "part's second half with offsets from its first; windows of the validation part that do not overlap."
 )
 PARITY_NOTE = "The authors' modules with the same weights, {dtype}, windows {windows}."
 STREAMING_NOTE = (
@@ -30,6 +37,7 @@ STREAMING_NOTE = (
 LEADS = {
     "series_sine": "A noisy sine, k steps ahead and running freely, for window models, recurrent models and attention:",
     "series_ett": "Transformer temperatures (ETT), every baseline of the table and the models that were trained:",
+    "series_units": "In what to count the errors of an 80 % interval, and why coverage differs from 80 %:",
     "series_classics": "Classic series, one command each:",
     "series_parity": "Largest difference from the authors' code (LTSF-Linear, RevIN):",
     "series_streaming": "Microseconds from one new value to the next forecast, after so many values were read:",
@@ -37,6 +45,7 @@ LEADS = {
 CHINESE = {
     LEADS["series_sine"]: "带噪声的正弦：窗口模型、循环模型与注意力模型的 k 步预测与自由运行：",
     LEADS["series_ett"]: "变压器油温数据（ETT），表中所有基线以及实际训练过的模型：",
+    LEADS["series_units"]: "80 % 区间的误差以什么为单位，以及覆盖率为何偏离 80 %：",
     LEADS["series_classics"]: "经典序列，各一条命令：",
     LEADS["series_parity"]: "与作者代码（LTSF-Linear、RevIN）的最大差异：",
     LEADS["series_streaming"]: "读入若干个值之后，从新观测到下一次预测所需的微秒数：",
@@ -49,12 +58,29 @@ CHINESE = {
     "（`series_ett.py choose`；循环模型与注意力模型各一组）：{chosen}。"
     "覆盖率为 80 % 区间在四个预测步数上的最低与最高值。参数量对应预测 96 步；分钟数为四个预测步数之和，"
     "同时有另外 {jobs} 个进程，部分在 GPU 上。预测 96 步、回看 336 步的已发表结果：DLinear 0.375，NLinear 0.374。",
-    CLASSICS_NOTE: "测试段滚动预测；覆盖率区间为二项区间，把各窗口视为相互独立。",
+    UNITS_NOTE: "ETTh1 上闭式求解的 NLinear，回看 {lookback} 步。CRPS 只用验证段：用一半的偏移量评估另一半，"
+    "取两次的平均，选最低者。随后以选定的单位给出：测试段覆盖率；验证段四个四分之一与测试段的误差（均方根，以该单位计）；"
+    "用测试段前一半求得的偏移量评估其后一半的覆盖率；验证段中互不重叠的窗口数。",
+    "unit": "单位",
+    "chosen": "选定",
+    "error, validation": "误差，验证段",
+    "error, test": "误差，测试段",
+    "after its own half": "用自身前一半",
+    "windows apart": "独立窗口",
+    "fixed": "固定",
+    "deviation": "标准差",
+    "deviation, 4 days": "标准差，4 天",
+    "deviation, 1 day": "标准差，1 天",
+    "steps": "逐步差分",
+    "seasonal differences": "季节差分",
+    "range": "极差",
+    CLASSICS_NOTE: "测试段滚动预测，设置为验证段上九种候选中最好的一种；覆盖率区间为二项区间，把各窗口视为相互独立。",
     PARITY_NOTE: "使用相同权重运行作者的模块，{dtype}，窗口 {windows}。",
     STREAMING_NOTE: "宽度 {width}，预测 {horizon} 步，{threads} 线程；在共享机器上交错多轮取中位数。",
     "noise": "噪声",
     "free run": "自由运行",
     "data": "数据",
+    "horizon": "预测步数",
     "look-back": "回看步数",
     "fit": "拟合方式",
     "closed": "闭式解",
@@ -121,6 +147,25 @@ def _ett_row(name: tuple[Any, ...], cells: dict[int, dict[str, Any]], horizons: 
     minutes = sum(row["minutes"] for row in cells.values())
     facts = [f"{min(covered):.2f}–{max(covered):.2f}", f"{first['parameters']:,}", f"{minutes:.1f}"]
     return [data, str(-lookback), model, words, *errors, *facts]
+
+
+def units_block(result: Result, say: Say) -> str:
+    rows = result["rows"]
+    units = list(rows[0]["valid_crps"])
+    head = [say("horizon"), *(f"{say(unit)}, CRPS" for unit in units), say("chosen"), say("coverage")]
+    head += [say("error, validation"), say("error, test"), say("after its own half"), say("windows apart")]
+    lines = []
+    for row in rows:
+        quarters = ", ".join(f"{value:.2f}" for value in row["valid_error"])
+        line = [str(row["horizon"]), *(f"{row['valid_crps'][unit]:.4f}" for unit in units), say(row["chosen"])]
+        line += [
+            f"{row['coverage']:.3f}",
+            quarters,
+            f"{row['test_error']:.2f}",
+            f"{row['coverage_after_own_half']:.3f}",
+        ]
+        lines.append([*line, str(row["separate_windows"])])
+    return join(table(head, lines, texts=0), say(UNITS_NOTE).format(lookback=result["lookback"]), result, say)
 
 
 def classics_block(result: Result, say: Say) -> str:
