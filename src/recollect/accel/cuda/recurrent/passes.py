@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from recollect.accel.cell_inputs import CellInputs
-from recollect.accel.cuda.recurrent import precision
 from recollect.accel.cuda.recurrent.chunks import Cuts
 from recollect.accel.cuda.recurrent.execution import Backward, Forward, Machine, Seen
 from recollect.accel.cuda.recurrent.inputs import prepare_backward, prepare_forward
@@ -88,8 +87,7 @@ class ForwardPass:
         # One view each, not the whole and then a slice: the first loop waits for this.
         x = kept.matrix("by_time", rows, extent.width, after=start) if self._x is None else self.rows.of(self._x, chunk)
         logits = kept.matrix("gates", rows, extent.columns, after=start)
-        with precision.of_inputs(x):
-            torch.mm(x, self.weight, out=logits)
+        torch.mm(x, self.weight, out=logits)
 
     def step(self, chunk: int) -> None:
         """Run the time loop over a chunk."""

@@ -2,9 +2,7 @@
 
 float32 may be multiplied in tf32, which keeps ten bits of mantissa. torch.nn's recurrences go by cuDNN's allowance
 (`torch.backends.cudnn.allow_tf32`, on by default), for W_ih x of all steps as well as for the steps; so do ours. Where
-it is off, float32 is left to torch. At some sizes cuDNN does not use its allowance. Ours use it except in W_ih x of at
-most `FEW_INPUTS` inputs: there cuDNN is often exact, the product is a small share of the work, and in tf32 it would
-double the error of y.
+it is off, float32 is left to torch. At some sizes cuDNN does not use its allowance; ours always do.
 
 bf16 and fp16 are summed in float32 within a product. But cuBLAS, which computes our large ones, may split a sum and add
 the parts in the reduced precision, where rows are no multiples of sixteen bytes: errors of dx were a tenth larger than
@@ -14,11 +12,10 @@ torch.nn's at H 1500. It is not allowed to while ours are computed.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch import Tensor
 
 TF32_CELLS = ("lstm", "gru")  # cuDNN's RNN is in full precision throughout
 FEWEST_ROWS = 16  # with fewer cuDNN's steps are in full precision, and ours were not measured to be faster
@@ -34,33 +31,22 @@ def may_use_tf32(cell: str, batch: int) -> bool:
     return bool(cudnn.enabled and cudnn.allow_tf32)
 
 
-FEW_INPUTS = 64
 _BY_NAME = hasattr(torch.backends.cuda.matmul, "fp32_precision")
 WANTED: dict[torch.dtype, tuple[str, Any]] = {  # of cuBLAS, by the dtype of matrix products
     torch.float32: ("fp32_precision", "tf32") if _BY_NAME else ("allow_tf32", True),
     torch.bfloat16: ("allow_bf16_reduced_precision_reduction", False),
     torch.float16: ("allow_fp16_reduced_precision_reduction", False),
 }
-FULL: tuple[str, Any] = ("fp32_precision", "ieee") if _BY_NAME else ("allow_tf32", False)
 
 
-def of_products(dtype: torch.dtype) -> AbstractContextManager[None]:
+@contextmanager
+def of_products(dtype: torch.dtype) -> Iterator[None]:
     """Set what cuBLAS is allowed as described above, and restore it afterwards.
 
     The setting is global: matmuls of other threads in the meantime run under it too.
     """
-    return _set(*WANTED[dtype])
-
-
-def of_inputs(x: Tensor) -> AbstractContextManager[None]:
-    """Set that W_ih x of few float32 inputs x (…, D) is in full precision, and restore it afterwards."""
-    is_small = x.dtype is torch.float32 and x.shape[-1] <= FEW_INPUTS
-    return _set(*FULL) if is_small else nullcontext()
-
-
-@contextmanager
-def _set(name: str, wanted: Any) -> Iterator[None]:
     matmul: Any = torch.backends.cuda.matmul
+    name, wanted = WANTED[dtype]
     before = getattr(matmul, name)
     if before == wanted:
         yield
