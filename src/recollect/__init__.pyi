@@ -43,6 +43,7 @@ from recollect.core.validate import check_ids as check_ids, check_prefix as chec
 from recollect.data.audio.frame_coder import FrameCoder as FrameCoder
 from recollect.data.audio.log_mel import log_mel as log_mel
 from recollect.data.audio.wav_files import read_wav as read_wav
+from recollect.data.text.framed import FramedTokenizer as FramedTokenizer
 from recollect.data.text.line_tokenizer import LineTokenizer as LineTokenizer
 from recollect.data.text.pretrained_tokenizer import PretrainedTokenizer as PretrainedTokenizer
 from recollect.data.text.tokenizer import Tokenizer as Tokenizer
@@ -147,6 +148,7 @@ from recollect.pretrained.load import (
     save_pretrained as save_pretrained,
 )
 from recollect.runs.embed import embed as embed
+from recollect.runs.finetune import finetune as finetune
 from recollect.runs.run import Run as Run, load as load
 from recollect.runs.train import train as train
 from recollect.version import __version__ as __version__

@@ -200,7 +200,7 @@ def test_tied_weights_are_counted_once():
 def test_parameter_groups_keep_their_own_rates():
     model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Linear(2, 2))
     how = Optimizer(rate=0.1, schedule="constant", warmup=0.5)
-    optimizer = how.build(model, {"0.": 0.1})
+    optimizer = how.build(model, {"0.weight": (0.1, 0.0), "0.bias": (0.1, 0.0)})
     how.set_rates(optimizer, how.rate_at(0.25))
     assert sorted({round(group["lr"], 9) for group in optimizer.param_groups}) == [0.005, 0.05]
 

@@ -26,6 +26,7 @@ KINDS = ("char", "byte", "word", "space", "bpe")
 DEVICES = ("auto", "cpu", "cuda")
 FINDERS = {  # by task: what raises for data that are not there; imported when it is needed
     "language": ("recollect.data.text.source", "find_text"),
+    "masked": ("recollect.data.text.source", "find_text"),
     "translate": ("recollect.data.pairs.pair_files", "find_pairs"),
     "summarise": ("recollect.data.pairs.pair_files", "find_pairs"),
     "caption": ("recollect.data.images.caption_files", "find_captions"),
@@ -36,7 +37,7 @@ FINDERS = {  # by task: what raises for data that are not there; imported when i
     "forecast": ("recollect.data.synthetic.series_generators", "find_series"),
     "fill": ("recollect.data.synthetic.series_generators", "find_series"),
 }
-TAKE_SEVERAL = ("language", "translate", "summarise")
+TAKE_SEVERAL = ("language", "masked", "translate", "summarise")
 
 
 def check_training(

@@ -28,7 +28,7 @@ def _as_settings(words: list[str]) -> list[str]:
 
     So every setting can be typed as a flag, whatever the task, and a name that is no setting is refused as one.
     """
-    if words[:1] not in (["train"], ["plan"], ["compare"]):
+    if words[:1] not in (["train"], ["plan"], ["compare"], ["finetune"]):
         return words
     command: Any = typer.main.get_command(app)
     flags = {name for option in command.commands[words[0]].params for name in option.opts} | {"--help"}

@@ -18,6 +18,7 @@ from recollect.cli.app import (
     Device,
     Family,
     Kind,
+    ModelFolder,
     RunFolder,
     Seed,
     SetOptions,
@@ -63,6 +64,34 @@ def train(
     with closing(reporter(as_json)) as progress:
         run = start_training(data, out=out, report=progress.show, **given)
     close(run)
+
+
+@app.command()
+def finetune(
+    run: ModelFolder,
+    data: Data,
+    task: TaskName = None,
+    budget: BudgetWords = "60s",
+    out: Annotated[str | None, typer.Option(help="The new run's folder; by default RUN-TASK.")] = None,
+    seed: Seed = 0,
+    batch: Batch = None,
+    device: Device = "auto",
+    settings: SetOptions = None,
+    as_json: AsJson = False,
+) -> None:
+    """Train a model on DATA that begins from a trained one. 在已训练的模型上微调。"""
+    from recollect.cli.early import check_folder, check_training
+
+    check_folder(run)
+    flags: dict[str, Any] = {"task": task, "budget": budget, "model": None, "size": "tiny", "tokenizer": None}
+    check_training(data, **flags, device=device, settings=settings, batch=batch, seed=seed)
+    from recollect.runs.finetune import finetune as start_training
+    from recollect.runs.progress import reporter
+
+    given = settings_of(settings, seed=seed, device=device, batch_size=batch)
+    with closing(reporter(as_json)) as progress:
+        made = start_training(run, data, task=task, budget=budget, out=out, report=progress.show, **given)
+    close(made)
 
 
 @app.command()

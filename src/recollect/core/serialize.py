@@ -20,10 +20,16 @@ from safetensors.torch import save
 from torch import Tensor, nn
 
 from recollect.core.memory import Memory, Part
+from recollect.core.tensor_names import differences
 
 FORMAT = "recollect-memory"
 VERSION = 1
 COMPLEX = "complex"  # header entry: the names of complex tensors
+PICKLE_STARTS = (b"PK\x03\x04", b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")  # a zip of torch.save, or a pickle
+PICKLE = (
+    "a pickle, which can run any code while it is read, so it is never loaded; expected model.safetensors: "
+    "where you trust the file, convert it with transformers' save_pretrained"
+)
 METADATA = "__metadata__"  # safetensors' name for the header's strings
 
 
@@ -113,10 +119,12 @@ def load_weights(module: nn.Module, path: str | Path) -> None:
     header, state = read_tensors(Path(path), "cpu")
     if header.get("checksum") not in (None, _checksum(state)):
         raise FileError(f"{path}: damaged, its checksum does not match; use another copy or save it again")
+    expected = {name: tuple(t.shape) for name, t in module.state_dict().items()}
     try:
         module.load_state_dict(state)
     except RuntimeError as error:
-        raise FileError(f"{path}: does not fit this {type(module).__name__} ({error})") from error
+        problems = differences({name: tuple(t.shape) for name, t in state.items()}, expected) or [str(error)]
+        raise FileError(f"{path}: does not fit this {type(module).__name__}: {'; '.join(problems)}") from error
 
 
 def _describe(part: Part) -> object:
@@ -208,6 +216,9 @@ def read_tensors(path: Path, device: str | torch.device = "cpu") -> tuple[dict[s
     """Read a header and named tensors; raise `FileError` for what is no safetensors file."""
     if not path.is_file():
         raise FileError(f"{path}: no such file")
+    with path.open("rb") as start:
+        if start.read(4).startswith(PICKLE_STARTS):
+            raise FileError(f"{path}: {PICKLE}")
     try:
         with safe_open(path, framework="pt", device=str(device)) as file:
             header = file.metadata() or {}

@@ -137,7 +137,7 @@ def range_of(declared: Field[object], kind: object) -> str:
 def described(config: type) -> Iterator[tuple[Field[object], str, str]]:
     """Yield each setting that a dataclass declares, with its range and its meaning in words."""
     kinds = get_type_hints(config)
-    for declared in fields(config):
+    for declared in [one for one in fields(config) if is_plain(kinds[one.name])]:
         yield declared, range_of(declared, kinds[declared.name]), declared.metadata.get("help", "")
 
 

@@ -16,12 +16,13 @@ from torch import nn
 from recollect.core.compose import Bidirectional, Stack
 from recollect.core.errors import is_own
 from recollect.core.settings import setting
-from recollect.core.types import AnyLayer
+from recollect.core.types import AnyLayer, JsonObject
 from recollect.core.validate import ContractError
 from recollect.layers.filters import Filters
 from recollect.layers.ngram.window import Window
 from recollect.layers.pointwise import Dropout, Embedding, Linear, Pointwise
 from recollect.layers.spelling import SpelledEmbedding
+from recollect.models.inherited import body_of, build_body
 from recollect.models.language import (
     BLOCKS,
     LEARNED,
@@ -33,8 +34,8 @@ from recollect.models.language import (
     hidden_layers,
     initialise,
 )
+from recollect.models.masked import BOTH_WAYS, MaskedModel
 
-BOTH_WAYS = {"birnn": "rnn", "bigru": "gru", "bilstm": "lstm"}
 ENCODERS = (*LEARNED[: LEARNED.index("lstm") + 1], *BOTH_WAYS, "cnn", *BLOCKS, "bert")
 OF_THE_OUTPUT = ("tied", "head_bias")  # settings of a language model that an encoder does not have
 SPELLED = 4  # one part in so many of a word's vector are its letters
@@ -52,6 +53,7 @@ class EncoderConfig(LanguageConfig):
     word_dropout: float = setting(
         0.0, least=0.0, below=1.0, help="share of words read as unknown in training, or of frames read as zero"
     )
+    body: JsonObject | None = None  # the config of a trained model whose layers are the encoder; None: by the settings
     families: ClassVar[tuple[str, ...]] = ("majority", "per-word", *ENCODERS)
 
     def __post_init__(self) -> None:
@@ -76,6 +78,8 @@ def encoder_settings(family: str) -> tuple[str, ...]:
 
 def build_encoder(config: EncoderConfig) -> tuple[Pointwise, Stack]:
     """Return a family's embedding, and its layers from vectors to vectors, initialised."""
+    if config.body is not None:
+        return build_body(config.body)
     embedding = _embedding(config)
     layers = Stack(*encoder_layers(config))
     if config.family in BLOCKS or config.family == "bert":
@@ -125,12 +129,11 @@ def _embedding(config: EncoderConfig) -> Pointwise:
 def encoder_of(model: AnyLayer) -> tuple[Pointwise | None, AnyLayer]:
     """Return a model's embedding (None: it reads vectors) and its layers from vectors to vectors.
 
-    A language model is taken without its output; a stack that begins with an embedding is divided after it.
+    A language model, or a masked one, is taken without its heads; a stack that begins with an embedding is
+    divided after it.
     """
-    if isinstance(model, LanguageModel):
-        if not isinstance(model.body, Stack):
-            raise ContractError("encoder", f"the family {model.config.family!r}, which counts", "one with layers")
-        model = model.body[:-1]
+    if isinstance(model, LanguageModel | MaskedModel):
+        return body_of(model)
     if model.width is not None:
         return None, model
     first = model[0] if isinstance(model, Stack) and len(model) > 1 else None

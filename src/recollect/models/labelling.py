@@ -6,12 +6,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from recollect.core.compose import Stack
 from recollect.core.layer import SequenceLayer
 from recollect.core.memory import Memory
 from recollect.core.types import AnyLayer
 from recollect.core.validate import fill_invalid
 from recollect.layers.pointwise import Pointwise
 from recollect.models.encoding import EncoderConfig, build_encoder, encoder_of
+from recollect.models.inherited import Trained, body_of
+from recollect.models.stages import copy_parameters, stages_of
 
 
 class LabelModel(SequenceLayer[Memory]):
@@ -56,6 +59,16 @@ class LabelModel(SequenceLayer[Memory]):
         """Set another map, for other labels."""
         self.out = layer
         self.width_out = layer.out_features
+
+    def adopt(self, parent: Trained) -> None:
+        """Copy the weights of a trained model's body; the head keeps its new ones."""
+        assert self.embedding is not None
+        copy_parameters(body_of(parent), (self.embedding, self.encoder))
+
+    def stages(self) -> list[list[nn.Module]]:
+        """Return the parts below the head, from the bottom to the top: what is unfrozen and trained stage by stage."""
+        layers = list(self.encoder) if isinstance(self.encoder, Stack) else [self.encoder]
+        return stages_of(self.embedding or nn.Identity(), layers)
 
     def enter(self, x: Tensor, valid: Tensor | None) -> Tensor:
         """Check the inputs as the embedding does."""

@@ -37,6 +37,7 @@ from recollect.layers.recurrent.recurrence import Recurrence
 from recollect.layers.recurrent.rnn import RNN
 from recollect.layers.ttt.layer import TTTMLP, TTTLinear
 from recollect.models.own import make_own
+from recollect.models.stages import copy_parameters, stages_of
 
 RECURRENT: dict[str, type[Recurrence[Any]]] = {"rnn": RNN, "gru": GRU, "lstm": LSTM}
 BLOCKS = ("linear-attention", "transformer", "ttt-linear", "ttt-mlp")
@@ -178,6 +179,14 @@ class LanguageModel(SequenceLayer[Memory]):
             raise ContractError("memory", type(memory).__name__, "Layers: it is another model's memory")
         y, after = self.body[:-1](x, Layers(layers=memory.layers[:-1]), valid=valid)
         return y, Layers(layers=(*after.layers, memory.layers[-1]))
+
+    def adopt(self, parent: LanguageModel) -> None:
+        """Copy all weights of a trained model of the same config."""
+        copy_parameters((parent,), (self,))
+
+    def stages(self) -> list[list[nn.Module]]:
+        """Return the parts below the head, from the bottom to the top; none where the model counts."""
+        return stages_of(self.body[0], list(self.body)[1:-1]) if isinstance(self.body, Stack) else []
 
     @property
     def head(self) -> nn.Linear:

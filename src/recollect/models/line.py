@@ -147,7 +147,7 @@ LINE = (
             "en": "remembers a vector in each direction",
             "zh": "两个方向各记住一个向量",
         },
-        tasks=("classify", "tag", "match"),
+        tasks=("masked", "classify", "tag", "match"),
         options={"encoder": "birnn", "labels": 2, "vocab_size": 64, "width": 16},
     ),
     Station(
@@ -216,7 +216,7 @@ LINE = (
             "en": "remembers a protected vector in each direction",
             "zh": "两个方向各记住一个由门控保护的向量",
         },
-        tasks=("classify", "tag", "match"),
+        tasks=("masked", "classify", "tag", "match"),
         options={"encoder": "bilstm", "labels": 2, "vocab_size": 64, "width": 16},
     ),
     Station(
@@ -273,7 +273,7 @@ LINE = (
             "en": "decides in each direction how much of its vector to update",
             "zh": "两个方向各自决定更新多少",
         },
-        tasks=("classify", "tag", "match"),
+        tasks=("masked", "classify", "tag", "match"),
         options={"encoder": "bigru", "labels": 2, "vocab_size": 64, "width": 16},
     ),
     Station(
@@ -450,7 +450,7 @@ LINE = (
             "en": "is a bidirectional Transformer: the encoder only, every step attends to all",
             "zh": "双向的 Transformer：只有编码器，每一步都对全部步做注意力",
         },
-        tasks=("classify", "tag", "match"),
+        tasks=("masked", "classify", "tag", "match"),
         options={"width": 64, "heads": 4, "causal": False},
     ),
     Station(

@@ -1,7 +1,7 @@
 """The masked language model: each symbol sees the whole text, hidden ones are predicted (BERT, Devlin et al. 2019).
 
     x = norm(embedding + segment + position), mapped to the layers' width where that differs (ALBERT, Lan et al. 2020)
-    blocks of self-attention to both sides
+    blocks of self-attention to both sides; or, without positions, layers that are recurrent in both directions
     logits of every symbol: W norm(φ(V y + c)) + b, with W the embedding
 
 It must be read at once (`streams` is False), since every step depends on later ones.
@@ -11,12 +11,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
-from recollect.core.compose import Repeated, Stack
+from recollect.core.compose import Bidirectional, Repeated, Stack
+from recollect.core.errors import check_choice
 from recollect.core.layer import SequenceLayer
 from recollect.core.memory import Layers
 from recollect.core.settings import CheckedSettings, setting
@@ -26,6 +27,12 @@ from recollect.layers.attention.self_attention import SelfAttention
 from recollect.layers.block import Block
 from recollect.layers.pointwise import Dropout, Embedding, FeedForward, LayerNorm, Linear, activate
 from recollect.layers.positions import Positions
+from recollect.models.language import RECURRENT
+from recollect.models.stages import copy_parameters, stages_of
+
+BOTH_WAYS = {"birnn": "rnn", "bigru": "gru", "bilstm": "lstm"}
+FAMILIES = (*BOTH_WAYS, "bert")
+RECURRENT_USES = ("width", "layers", "hidden", "segments", "embedding", "activation", "eps", "dropout")
 
 
 @dataclass(frozen=True)
@@ -41,7 +48,9 @@ class MaskedConfig(CheckedSettings):
     width: int = setting(128, least=1)
     layers: int = setting(2, least=1, most=1000)
     heads: int = setting(4, least=1)
-    hidden: int | None = setting(None, least=1, help="of the feed-forward networks; None: 4 widths")
+    hidden: int | None = setting(
+        None, least=1, help="of the feed-forward networks, None: 4 widths; of a recurrent direction, None: the width"
+    )
     max_length: int = setting(512, least=1, help="a table of learned positions")
     segments: int = setting(2, least=1, help="how many texts an input may consist of, each with a vector of its own")
     embedding: int | None = setting(None, least=1, help="width of the embeddings, mapped to width; None: no map")
@@ -53,15 +62,27 @@ class MaskedConfig(CheckedSettings):
     masked: bool = setting(True, help="has a head that predicts symbols")
     pooled: bool = setting(False, help="has one vector for the whole text, of its first symbol")
     next_sentence: bool = setting(False, help="has a head that says whether the second text follows; needs pooled")
+    family: str = "bert"
+    families: ClassVar[tuple[str, ...]] = FAMILIES
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        check_choice("family", self.family, FAMILIES)
         if self.next_sentence and not self.pooled:
             raise ContractError("next_sentence", "True without pooled", "pooled=True: the head reads the pooled vector")
 
 
+def masked_settings(family: str) -> tuple[str, ...]:
+    """Return the names of the settings that a user may choose for a family."""
+    if family in BOTH_WAYS:
+        return RECURRENT_USES
+    return (*RECURRENT_USES, "heads", "max_length", "shared", "norm")
+
+
 class MaskedModel(SequenceLayer[Layers]):
     """BERT: ids (B, T) to logits of the symbol at each place (B, T, V), or without a head to features (B, T, D).
+
+    The families birnn, bigru and bilstm have recurrent layers in both directions in place of the blocks.
 
     >>> model = rc.MaskedModel(vocab_size=100, width=32, pooled=True, next_sentence=True).eval()
     >>> ids = torch.tensor([[1, 2, 3, 4]])
@@ -82,11 +103,12 @@ class MaskedModel(SequenceLayer[Layers]):
         self.segment = nn.Embedding(config.segments, inner)
         self.body = _build_body(config, inner)
         self.growth = self.body.growth
-        self.pooler = nn.Linear(config.width, config.width) if config.pooled else None
+        above = self.body.width_out
+        self.pooler = nn.Linear(above, config.width) if config.pooled else None
         self.next_sentence = nn.Linear(config.width, 2) if config.next_sentence else None
-        self.transform = PredictionTransform(config, inner) if config.masked else None
+        self.transform = PredictionTransform(config, above, inner) if config.masked else None
         self.out = nn.Linear(inner, config.vocab_size) if config.masked else None
-        self.width_out = config.vocab_size if config.masked else config.width
+        self.width_out = config.vocab_size if config.masked else above
         self._initialise()
         if self.out is not None:
             self.out.weight = self.embedding.table.weight
@@ -101,7 +123,7 @@ class MaskedModel(SequenceLayer[Layers]):
 
     @property
     def streams(self) -> bool:
-        """Whether a text may be read in chunks: no, every step attends to the whole text."""
+        """Whether a text may be read in chunks: no, every step depends on the whole text."""
         return False
 
     def initial_memory(self, batch_size: int, like: Tensor | None = None) -> Layers:
@@ -144,6 +166,23 @@ class MaskedModel(SequenceLayer[Layers]):
             raise ContractError("next_sentence", "a model without it", "MaskedConfig(pooled=True, next_sentence=True)")
         return self.next_sentence(self.pool(encoded))
 
+    def adopt(self, parent: MaskedModel) -> None:
+        """Copy the weights of a trained model, and of its heads those that both have."""
+        copy_parameters(parent.parts(), self.parts())
+        for name in ("pooler", "next_sentence", "transform", "out"):
+            theirs, ours = getattr(parent, name), getattr(self, name)
+            if theirs is not None and ours is not None:
+                copy_parameters((theirs,), (ours,))
+
+    def parts(self) -> tuple[nn.Module, ...]:
+        """Return what is below the heads."""
+        return self.embedding, self.segment, self.body
+
+    def stages(self) -> list[list[nn.Module]]:
+        """Return the parts below the heads, from the bottom to the top."""
+        first, *others = stages_of(self.embedding, self.body)
+        return [[*first, self.segment], *others]
+
     @property
     def head(self) -> nn.Linear:
         """The map from features to logits."""
@@ -171,10 +210,10 @@ class MaskedModel(SequenceLayer[Layers]):
 class PredictionTransform(nn.Module):
     """What BERT has between its layers and the map to the vocabulary: norm(φ(V y + c))."""
 
-    def __init__(self, config: MaskedConfig, inner: int) -> None:
+    def __init__(self, config: MaskedConfig, width: int, inner: int) -> None:
         super().__init__()
         self.activation = config.activation
-        self.dense = nn.Linear(config.width, inner)
+        self.dense = nn.Linear(width, inner)
         self.norm = nn.LayerNorm(inner, eps=config.eps)
 
     def forward(self, y: Tensor) -> Tensor:
@@ -186,6 +225,8 @@ def _build_body(config: MaskedConfig, inner: int) -> Stack:
     """Return the layers above the embeddings: positions, norm, the map to the layers' width, blocks."""
     drop = [Dropout(inner, config.dropout)] if config.dropout else []
     wider = [] if config.embedding is None else [Linear(inner, config.width)]
+    if config.family in BOTH_WAYS:
+        return Stack(LayerNorm(inner, eps=config.eps), *drop, *wider, *_both_ways(config))
     blocks: list[AnyLayer]
     if config.shared:
         blocks = [Repeated(_block(config), config.layers)]
@@ -194,6 +235,19 @@ def _build_body(config: MaskedConfig, inner: int) -> Stack:
     last = [LayerNorm(config.width, eps=config.eps)] if config.norm == "pre" else []
     positions = Positions(inner, "learned", max_length=config.max_length)
     return Stack(positions, LayerNorm(inner, eps=config.eps), *drop, *wider, *blocks, *last)
+
+
+def _both_ways(config: MaskedConfig) -> list[AnyLayer]:
+    """Return recurrent layers in both directions, each with dropout after it."""
+    cell = RECURRENT[BOTH_WAYS[config.family]]
+    hidden = config.hidden or config.width
+    width = config.width
+    layers: list[AnyLayer] = []
+    for _ in range(config.layers):
+        layers.append(Bidirectional(cell(width, hidden), cell(width, hidden)))
+        width = 2 * hidden
+        layers += [Dropout(width, config.dropout)] if config.dropout else []
+    return layers
 
 
 def _block(config: MaskedConfig) -> Block[Any]:

@@ -18,6 +18,7 @@ from recollect.core.settings import SettingError
 from recollect.models.captioning import CaptionConfig, Captioner
 from recollect.models.encoding import EncoderConfig, count_encoder_parameters
 from recollect.models.language import BLOCKS, LanguageConfig, LanguageModel
+from recollect.models.masked import MaskedConfig, MaskedModel
 from recollect.models.parameters import Parameters, count_apart
 from recollect.models.translation import TranslationConfig, Translator
 
@@ -96,6 +97,22 @@ def sized_encoder(config: type[Encoding], family: str, vocab_size: int, size: st
         return made
     step = 2 * made.heads if is_blocks else 4  # a quarter of a word's vector may be its letters
     return _widest(lambda n: replace(made, width=n * step), TARGETS[size], count_encoder_parameters)
+
+
+def sized_masked(family: str, vocab_size: int, size: str = "tiny", **options: Any) -> MaskedConfig:
+    """Return a masked language model's config with the size's number of parameters in its body, or less."""
+    check_choice("size", size, tuple(TARGETS))
+    layers = (BLOCKS_OF if family == "bert" else RECURRENT_LAYERS)[size]
+    made = MaskedConfig(**{"layers": layers, **options}, vocab_size=vocab_size, family=family)
+    if "width" in options:
+        return made
+    step = 2 * made.heads
+    return _widest(lambda n: replace(made, width=n * step), TARGETS[size], _masked_body)
+
+
+def _masked_body(config: MaskedConfig) -> int:
+    with torch.device("meta"):
+        return count_apart(MaskedModel(replace(config, vocab_size=1))).body
 
 
 def _as_wide(config: C, target: Target, options: Mapping[str, Any], *, is_fine: bool) -> C:

@@ -19,6 +19,7 @@ from recollect.core.validate import ContractError, fill_invalid
 from recollect.layers.crf import CRF
 from recollect.models.encoding import EncoderConfig, encoder_settings
 from recollect.models.labelling import LabelModel
+from recollect.models.subwords import Subwords
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,8 @@ class TaggerConfig(EncoderConfig):
     """
 
     crf: bool = setting(False, help="choose all tags of a sequence together, by a conditional random field")
+    subwords: bool = False  # words are rows of subwords (B, T, K)
+    frame: tuple[int, ...] = ()  # ids before and after all subwords
 
 
 def tagger_settings(family: str) -> tuple[str, ...]:
@@ -67,6 +70,9 @@ class Tagger(LabelModel):
             raise ContractError("labels", None, "the number of tags, as in Tagger(rc.LSTM(64, 64), labels=17)")
         super().__init__(encoder, labels, dropout)
         self.crf = CRF(labels) if crf else None
+        self.subwords: Subwords | None = None
+        if self.config is not None and getattr(self.config, "subwords", False):
+            self.subwords = Subwords(self.config.frame, is_last=self.encoder.streams)  # type: ignore[attr-defined]
 
     def initial_memory(self, batch_size: int, like: Tensor | None = None) -> Memory:
         """Return the initial memory of the encoder."""
@@ -78,7 +84,17 @@ class Tagger(LabelModel):
     ) -> tuple[Tensor, Memory]:
         """Return the encoder's vectors (B, T, D), and the memory after."""
         memory = self.initial_memory(len(x), like=x) if memory is None else memory
-        return self.encoder(self.embed(x, valid), memory, valid=valid)
+        if self.subwords is None:
+            return self.encoder(self.embed(x, valid), memory, valid=valid)
+        ids, seen, places = self.subwords.flatten(x)
+        y, after = self.encoder(self.embed(ids, seen), memory, valid=seen)
+        if not y.shape[1]:  # no subword at all
+            return y.new_zeros(*x.shape[:2], y.shape[2]), after
+        return y.gather(1, places[..., None].expand(-1, -1, y.shape[2])), after
+
+    def enter(self, x: Tensor, valid: Tensor | None) -> Tensor:
+        """Check the inputs as the embedding does; those of a model of subwords as words of subwords."""
+        return super().enter(x, valid) if self.subwords is None else self.subwords.enter(x, valid)
 
     def tags(self, x: Tensor, valid: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Return the best tags (B, T), 0 at padding, and the log probability of each row's (B,)."""

@@ -119,6 +119,7 @@ class BERT:
         config = model.config
         is_tied = model.out is None or model.out.weight is model.embedding.table.weight
         differing = {
+            f"its layers are recurrent ({config.family})": config.family != "bert",
             "norms come before the layers (set norm=post)": config.norm != "post",
             "its head is another": not is_tied,
         }

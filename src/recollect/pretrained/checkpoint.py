@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from recollect.core.errors import nearest
-from recollect.core.serialize import FileError, read_tensors, write_file, write_tensors
+from recollect.core.serialize import PICKLE, FileError, read_tensors, write_file, write_tensors
 from recollect.core.types import JsonObject
 from recollect.models.language import LanguageModel
 from recollect.models.masked import MaskedModel
@@ -28,7 +28,6 @@ FORMATS: dict[str, Format] = {"gpt2": GPT2(), "llama": Llama(), "mistral": Llama
 WRITTEN = ("gpt2", "llama", "bert", "albert")
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle")
-PICKLE_STARTS = (b"PK\x03\x04", b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")  # a zip of torch.save, or a pickle
 
 
 def is_checkpoint(folder: Path) -> bool:
@@ -93,10 +92,6 @@ def _read_weights(folder: Path) -> tuple[dict[str, Tensor], str]:
     """Return all tensors by name, and the file or index they are of."""
     if (folder / WEIGHTS).is_file():
         path = folder / WEIGHTS
-        with path.open("rb") as file:
-            start = file.read(4)
-        if start.startswith(PICKLE_STARTS):
-            raise FileError(f"{path}: {_REASON}")
         return read_tensors(path)[1], str(path)
     if (folder / INDEX).is_file():
         places = read_json(folder / INDEX).get("weight_map", {})
@@ -106,19 +101,13 @@ def _read_weights(folder: Path) -> tuple[dict[str, Tensor], str]:
         return tensors, str(folder / INDEX)
     pickles = sorted(path for path in folder.iterdir() if path.suffix in PICKLES)
     if pickles:
-        raise FileError(f"{pickles[0]}: {_REASON}")
+        raise FileError(f"{pickles[0]}: {PICKLE}")
     raise FileError(f"{folder / WEIGHTS}: missing; expected the weights that belong to config.json")
-
-
-_REASON = (
-    "a pickle, which can run any code while it is read, so it is never loaded; expected model.safetensors: "
-    "where you trust the file, convert it with transformers' save_pretrained"
-)
 
 
 def _refuse_pickle(path: Path) -> None:
     if path.suffix in PICKLES and not path.is_dir():
-        raise FileError(f"{path}: {_REASON}")
+        raise FileError(f"{path}: {PICKLE}")
 
 
 def _modern(name: str) -> str:

@@ -122,7 +122,7 @@ def _english(facts: JsonObject) -> list[str]:
         run.command(about.use, run.prompt()),
         run.command("evaluate"),
         *([run.command("resume")] if facts["parameters"].total else []),
-        f"recollect train {facts['config'].typed()} --out ANOTHER",
+        f"{facts['config'].command()} --out ANOTHER",
     ]
     lines = [f"{about.noun['en']}, trained with recollect.{idea}", "", *_table(rows), "", "## Learning curve", ""]
     lines += [fenced(bars), "", "## A sample", "", fenced(facts["sample"]), "", "## Use it", ""]

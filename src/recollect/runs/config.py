@@ -28,6 +28,7 @@ from recollect.models.sizes import TARGETS
 from recollect.tasks.register import guess_task, task_named
 from recollect.training.optimizer import ALGORITHMS, SCHEDULES, Optimizer
 from recollect.training.state import PRECISIONS, Budget, Plan
+from recollect.training.transfer import Transfer
 
 UNITS = {"max_seconds": "s", "max_steps": "steps", "max_tokens": "tokens", "max_epochs": "epochs"}
 FLAGS = {
@@ -37,6 +38,7 @@ FLAGS = {
     "seed": "--seed",
     "device": "--device",
 }
+ORIGIN = ("parent", "digest")  # of a transfer: what is no setting
 OPTIMIZER = (  # the settings of `Optimizer`
     "optimiser",
     "rate",
@@ -119,28 +121,45 @@ class RunConfig:
     options: Any  # of the task, an instance of its Options
     training: TrainingOptions = field(default_factory=TrainingOptions)
     settings: JsonMapping = field(default_factory=dict)  # of the model, those that were given or are usual
+    transfer: Transfer | None = None  # of a model that begins from a trained one
 
     @classmethod
     def make(
-        cls, data: str, model: str | None = None, size: str = "tiny", *, task: str = "language", **given: Any
+        cls,
+        data: str,
+        model: str | None = None,
+        size: str = "tiny",
+        *,
+        task: str = "language",
+        transfer: JsonMapping | None = None,
+        **given: Any,
     ) -> RunConfig:
-        """Return a checked config; raise a `SettingError` for a setting that nothing uses."""
+        """Return a checked config; raise a `SettingError` for a setting that nothing uses.
+
+        `transfer`: what is known of the trained model that this one begins from; its shape cannot be set.
+        """
         kind = task_named(task)
         family = model or kind.default_model
         check_family(kind, family)
         check_number(kind, data)
         check_choice("size", size, tuple(TARGETS))
-        owners = {owner: names for owner, (_, names) in _owners(kind, family).items()}
+        is_heir = transfer is not None
+        owners = {owner: names for owner, (_, names) in _owners(kind, family, is_heir=is_heir).items()}
         for name in given:
+            if is_heir and name in kind.settings(family) and name not in owners["model"]:
+                rest = ", ".join(owners["model"])
+                raise SettingError(f"{name}: the trained model decides it; settings of the model are {rest}")
             users = [other for other in kind.families if name in kind.settings(other)]
             if users and not any(name in names for names in owners.values()):
                 raise SettingError(f"{name}: {family} does not use it; in the task {task} these do: {', '.join(users)}")
-        given = {**usual_settings(kind, family, size), **given}
+        given = {**({} if is_heir else usual_settings(kind, family, size)), **given}
         shares = share_out(given, owners, f"the task {task} with the model {family}")
         check_against(kind.Config, shares["model"])
         options = kind.Options(**shares["task"])
         kind(options)  # checks what depends on several options
-        return cls(data, task, family, size, options, TrainingOptions(**shares["training"]), shares["model"])
+        training = TrainingOptions(**shares["training"])
+        beginning = None if transfer is None else Transfer(**transfer, **shares["transfer"])
+        return cls(data, task, family, size, options, training, shares["model"], beginning)
 
     def make_task(self) -> Task:
         """Return the task with this run's options."""
@@ -160,14 +179,27 @@ class RunConfig:
         kind(options)  # checks what depends on several options
         share_out(saved["settings"], {"model": [f.name for f in fields(kind.Config)]}, f"the task {kind.name}")
         rest = {name: saved[name] for name in ("data", "task", "family", "size", "settings")}
-        return cls(options=options, training=TrainingOptions(**saved["training"]), **rest)
+        transfer = None if saved.get("transfer") is None else Transfer(**saved["transfer"])
+        return cls(options=options, training=TrainingOptions(**saved["training"]), transfer=transfer, **rest)
+
+    def command(self) -> str:
+        """Return the command line that makes such a run."""
+        return f"recollect {'train' if self.transfer is None else 'finetune'} {self.typed()}"
 
     def typed(self) -> str:
-        """Return the arguments of the command line: DATA, model, budget, and the settings that are not defaults."""
+        """Return the arguments of the command line: DATA, model, budget, and the settings that are not defaults.
+
+        Of a model that begins from a trained one, that one's folder stands in place of the model.
+        """
         words = [*split_names(self.data), "-m", self.family, "--size", self.size]
-        words += [] if self.task == guess_task(self.data) else ["--task", self.task]
         usual = usual_settings(task_named(self.task), self.family, self.size)
+        if self.transfer is not None:
+            words, usual = [self.transfer.parent, *split_names(self.data)], {}
+        words += [] if self.task == guess_task(self.data) else ["--task", self.task]
         changed = {**differing(self.training, usual), **differing(self.options, usual)}
+        if self.transfer is not None:
+            own = differing(self.transfer, {})
+            changed |= {name: value for name, value in own.items() if name not in ORIGIN}
         changed |= {name: value for name, value in self.settings.items() if usual.get(name) != value}
         first = next((name for name in UNITS if name in changed), None)
         if first is not None:
@@ -206,10 +238,16 @@ def check_family(kind: type[Task], family: str) -> None:
         )
 
 
-def _owners(kind: type[Task], family: str) -> dict[str, tuple[type, list[str]]]:
-    """Return, for training, task and model, the dataclass that declares the settings and the names of those in use."""
-    used = kind.settings(family)
+def _owners(kind: type[Task], family: str, *, is_heir: bool = False) -> dict[str, tuple[type, list[str]]]:
+    """Return, for training, task and model, the dataclass that declares the settings and the names of those in use.
+
+    `is_heir`: of a model that begins from a trained one, which has settings of the transfer and few of the model.
+    """
+    used = getattr(kind, "inherits", ()) if is_heir else kind.settings(family)
+    names = [f.name for f in fields(Transfer) if f.name not in ORIGIN]
+    transfer = {"transfer": (Transfer, names)} if is_heir else {}
     return {
+        **transfer,
         "training": (TrainingOptions, [f.name for f in fields(TrainingOptions)]),
         "task": (kind.Options, [f.name for f in fields(kind.Options)]),
         "model": (kind.Config, [f.name for f in fields(kind.Config) if f.name in used]),

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from functools import cached_property
+from importlib import import_module
 from inspect import signature
 from pathlib import Path
 from typing import Any
@@ -101,6 +102,22 @@ class Run:
             check_fixed(self._config, saved, fixed(self.assets))
         return build_saved(self._config, self.task, saved, weights)
 
+    def prepare(self, model: Any) -> None:
+        """Make a model as it is trained: of one that begins from another, with what is frozen and added."""
+        transfer = self.config().transfer
+        if transfer is not None:
+            transfer.prepare(model)
+
+    def read_result(self, checkpoint: Path) -> Any:
+        """Return the model that a checkpoint was measured with, without what was added for training."""
+        model = self.build()
+        self.prepare(model)
+        load_result(checkpoint, model)
+        transfer = self.config().transfer
+        if transfer is not None:
+            transfer.merge(model)
+        return model
+
     def load_model(self, device: str = "cpu") -> Any:
         """Return the trained model, in eval mode on a device."""
         place = choose_device(device)
@@ -108,11 +125,11 @@ class Run:
         try:
             load_weights(model, self.folder / "model.safetensors")
         except FileError as error:
-            self._load_checkpoint(model, error)
+            model = self._load_checkpoint(error)
         return model.to(place).eval()
 
-    def _load_checkpoint(self, model: Any, problem: FileError) -> None:
-        """Load the best checkpoint in place of a result that is missing or damaged; raise its error without one.
+    def _load_checkpoint(self, problem: FileError) -> Any:
+        """Return the best checkpoint's model in place of a result that is missing or damaged; raise its error without.
 
         A run that is still being trained has no result yet; one that was damaged is written again.
         """
@@ -122,12 +139,13 @@ class Run:
             raise problem from None
         best = self.checkpoints / f"step-{read_state(newest)['progress']['best_step'] or 0:08d}"
         used = best if best.exists() else newest
-        load_result(used, model)
+        model = self.read_result(used)
         is_damaged = (self.folder / "model.safetensors").exists()
         if is_damaged:
             self.finish(model)
         what = f"{problem}; restored from" if is_damaged else f"{self.folder}: not finished, these are the weights of"
         self.notice(f"{what} {used.name}. Resume with: {self.command('resume')}")
+        return model
 
     def dataset(self) -> Any:
         """Return the run's data: from the cache, else read again; raise a `DataError` if they have changed."""
@@ -136,12 +154,19 @@ class Run:
         data = self.task.reopen(name)
         if data is None and source == "-":
             raise DataError(f"{self.folder}: its text came from standard input and is not kept; train a new run")
-        data = data or self.task.open(source)
+        data = data or self._open(source)
         if data.name != name:
             raise DataError(
                 f"{in_short(source)}: not the data that {self.folder} was started on; restore them or train a new run"
             )
         return data
+
+    def _open(self, source: str) -> Any:
+        """Read the data as training did: with a tokenizer of their own, or with that of the parent, which was kept."""
+        if self.config().transfer is None:
+            return self.task.open(source)
+        task: Any = self.task
+        return task.open_with(source, self.assets["tokenizer"])
 
     # ---- use --------------------------------------------------------------------------------------
 
@@ -177,6 +202,12 @@ class Run:
                 raise SettingError(f"--{name}: predict has no setting {name!r} in the task {self.task.name}")
         with fitting_threads(self.notice):
             return list(predict(self.model, self.assets, inputs, **settings))
+
+    def finetune(self, data: Named, **options: Any) -> Run:
+        """Return a new run of another task, or of other data, that begins from this run's model: see `finetune`."""
+        verb: Any = import_module("recollect.runs.finetune")  # it is above this module
+        made: Run = verb.finetune(self, data, **options)
+        return made
 
     def embed(self, texts: Sequence[str]) -> Tensor:
         """Return one vector for each text, (N, D), where the task has them."""

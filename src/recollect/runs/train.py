@@ -7,7 +7,9 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -16,7 +18,7 @@ from torch import nn
 
 from recollect.core.errors import is_own
 from recollect.core.machine import choose_device
-from recollect.core.serialize import WriteFailed
+from recollect.core.serialize import FileError, WriteFailed
 from recollect.core.task import Dataset, Task
 from recollect.core.threads import fitting_threads, pace
 from recollect.core.types import JsonObject
@@ -32,9 +34,10 @@ from recollect.runs.log import RunLog, check_tensorboard, open_tensorboard
 from recollect.runs.run import Run
 from recollect.tasks.register import guess_task, register_task, task_named
 from recollect.training.average import average_of
-from recollect.training.checkpoint import load_result, newest_checkpoint, what_is_left
+from recollect.training.checkpoint import newest_checkpoint, what_is_left
 from recollect.training.loop import restore, train as run_loop
 from recollect.training.state import Diverged, TrainingState
+from recollect.training.transfer import Transfer
 
 Report: TypeAlias = Callable[[JsonObject], None]
 VOCABULARIES = {"vocab_size": "vocabulary", "source_vocab": "source vocabulary", "target_vocab": "target vocabulary"}
@@ -129,7 +132,7 @@ def begin(config: RunConfig, run: Run, report: Report, notice: Callable[[str], N
         notice(shape_in_words(config, model))
         if counts(model):
             return _count(run, model, dataset, report)
-        return _learn(config, run, start(config, task, model, dataset), dataset, report)
+        return learn(config, run, start(config, task, model, dataset), dataset, report)
 
 
 def resume(
@@ -146,17 +149,32 @@ def resume(
     with run.lock(), fitting_threads(notice):
         dataset = run.dataset()
         torch.manual_seed(config.training.seed)  # for a run that stopped before its first checkpoint, and starts again
-        model = run.build().to(target)
+        model = run.build()
+        is_begun = any(run.checkpoints.glob("step-????????*"))
+        if config.transfer is not None:
+            adopt_again(config.transfer, model, is_begun=is_begun)
+            run.prepare(model)
+        model = model.to(target)
         if counts(model):
             return _count(run, model, dataset, report)
         state = start(config, run.task, model, dataset)
-        if any(run.checkpoints.glob("step-????????*")):
+        if is_begun:
             for text in restore(state, run.checkpoints):
                 notice(text)
         run.cut_log(state.progress.step)
         if config.training.budget(state.batches.predicted).spent(state.progress) >= 1:
             notice(f"finished: its budget is spent. Train it further with: {run.command('resume')} --budget 5m")
-        return _learn(config, run, state, dataset, report)
+        return learn(config, run, state, dataset, report)
+
+
+def adopt_again(transfer: Transfer, model: Any, *, is_begun: bool) -> None:
+    """Copy the parent's weights into a run that stopped before its first checkpoint; raise where they have changed."""
+    if is_begun:
+        return
+    parent = import_module("recollect.runs.parent").open_parent(transfer.parent)
+    if parent.digest != transfer.digest:
+        raise FileError(f"{transfer.parent}: not the weights that the run was started from; train a new run")
+    model.adopt(parent.model)
 
 
 def shape_in_words(config: RunConfig, model: nn.Module) -> str:
@@ -178,7 +196,8 @@ def start(config: RunConfig, task: Task, model: nn.Module, dataset: Dataset) -> 
     batches = task.batches(dataset, model, config.training.seed)
     compiled = torch.compile(model) if config.training.compile else None
     average = average_of(model) if config.training.average else None
-    optimizer = config.training.optimizer().build(model)
+    groups = None if config.transfer is None else config.transfer.groups(model)
+    optimizer = config.training.optimizer().build(model, groups)
     return TrainingState(model, batches, optimizer, task.loss, average=average, compiled=compiled)
 
 
@@ -194,10 +213,13 @@ def _count(run: Run, model: nn.Module, dataset: Dataset, report: Report) -> bool
     return True
 
 
-def _learn(config: RunConfig, run: Run, state: TrainingState, dataset: Dataset, report: Report) -> bool:
+def learn(config: RunConfig, run: Run, state: TrainingState, dataset: Dataset, report: Report) -> bool:
+    """Train until the budget is spent, save the result and write the card; return whether it was spent."""
     task = run.task
     model = state.model
     plan = config.training.plan(state.batches.predicted)
+    if config.transfer is not None and config.transfer.is_partial:
+        plan = replace(plan, capture=False)  # which weights are trained changes
     scalars = open_tensorboard(run.folder, state.progress.step) if config.training.tensorboard else None
     log = RunLog(run, partial(task.sample, dataset=dataset), report, scalars)
 
@@ -218,6 +240,15 @@ def _learn(config: RunConfig, run: Run, state: TrainingState, dataset: Dataset, 
             intact, _ = newest_checkpoint(run.checkpoints)
             rate = f"rate={config.training.rate / 3:.1g}"
             words = ["recollect", "train", *split_names(config.data), "-m", config.family]
+            if config.transfer is not None:
+                words = [
+                    "recollect",
+                    "finetune",
+                    config.transfer.parent,
+                    *split_names(config.data),
+                    "--task",
+                    config.task,
+                ]
             words += ["--set", rate, "--out", f"{run.folder}-2"]
             raise Diverged(f"{error}. The last good checkpoint is {intact}. Try: {shlex.join(words)}") from error
         except OSError as error:
@@ -231,9 +262,7 @@ def _learn(config: RunConfig, run: Run, state: TrainingState, dataset: Dataset, 
 
 def keep_best(state: TrainingState, run: Run) -> None:
     """Save the weights of the best validation score as the run's result."""
-    best = run.build()
-    load_result(run.checkpoints / f"step-{state.progress.best_step:08d}", best)
-    run.finish(best)
+    run.finish(run.read_result(run.checkpoints / f"step-{state.progress.best_step:08d}"))
 
 
 @contextmanager

@@ -23,6 +23,7 @@ from recollect.data.error import DataError
 from recollect.data.labels.label_batches import LabelBatch, in_order
 from recollect.data.labels.label_files import LabelledText, read_texts
 from recollect.data.labels.labelled import Labelled, LabelPart, encode_texts, load_texts
+from recollect.data.labels.subword_coder import Coder
 from recollect.evaluation.label_metrics import (
     ACCURACY,
     LOSS,
@@ -36,6 +37,8 @@ from recollect.evaluation.label_metrics import (
 )
 from recollect.models.classification import CLASSIFIERS, Classifier, ClassifierConfig, classifier_settings
 from recollect.models.context_free import BagOfWords, Majority
+from recollect.models.encoding import EncoderConfig
+from recollect.models.inherited import Trained
 from recollect.tasks.labelled_task import (
     ROWS,
     LabelledTask,
@@ -77,13 +80,15 @@ class ClassifyTask(LabelledTask):
     by_step: ClassVar[bool] = False
 
     settings = staticmethod(classifier_settings)
+    inherits: ClassVar[tuple[str, ...]] = ("pooling", *LabelledTask.inherits)
 
-    def open(self, source: str) -> Labelled:
-        """Read the texts and labels."""
+    def open_with(self, source: str, tokenizer: Coder | None) -> Labelled:
+        """Read the texts and labels with a trained model's tokenizer, None: with a new one."""
         own = self.options
-        if is_audio(source):
+        if is_audio(source) and tokenizer is None:
             return load_spoken_labels(source, own.valid, own.test, own.bands, own.stack)
-        return load_texts(source, self.vocabulary(), text=own.text, label=own.label, valid=own.valid, test=own.test)
+        given = {name: getattr(own, name) for name in ("text", "label", "valid", "test")}
+        return load_texts(source, self.vocabulary(tokenizer), **given)
 
     def read(self, source: str, assets: Assets) -> Labelled:
         """Read other texts with the run's tokenizer and labels, as a test part."""
@@ -95,6 +100,10 @@ class ClassifyTask(LabelledTask):
         if not len(part):
             raise DataError(f"{source}: no examples in it; give a file with at least one")
         return Labelled(coder, assets["labels"], part, part, part, source)
+
+    def config_from(self, model: Trained, dataset: Labelled, settings: JsonMapping) -> EncoderConfig:
+        """Return the config of a model whose encoder is a trained model's body; its steps are averaged by default."""
+        return super().config_from(model, dataset, {"pooling": "mean", **settings})
 
     def build(self, config: JsonMapping) -> Model:
         """Return a model with new weights."""

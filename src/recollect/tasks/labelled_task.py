@@ -17,8 +17,9 @@ from recollect.core.types import JsonMapping
 from recollect.data.audio.frame_coder import FrameCoder
 from recollect.data.labels.label_batches import LabelBatches
 from recollect.data.labels.labelled import Labelled, LabelNames, Vocabulary
-from recollect.data.labels.word_coder import LETTERS, WordCoder
+from recollect.data.labels.subword_coder import Coder, SubwordCoder, load_coder
 from recollect.models.encoding import EncoderConfig
+from recollect.models.inherited import Trained, inherited_shape, longest_of, saved_body
 from recollect.models.sizes import sized_encoder
 
 READ = 20  # symbols after which the memory is measured
@@ -55,15 +56,34 @@ class LabelledTask:
     noun: ClassVar[Mapping[str, str]]
     unit: ClassVar[Mapping[str, str]]
     by_step: ClassVar[bool]
+    inherits: ClassVar[tuple[str, ...]] = ("dropout", "word_dropout")  # the settings of a model with a trained body
 
     def __init__(self, options: LabelOptions | None = None) -> None:
         self.options = options or self.Options()
 
-    def vocabulary(self) -> Vocabulary:
-        """Return how texts become ids."""
+    def vocabulary(self, coder: Coder | None = None) -> Vocabulary:
+        """Return how texts become ids: by a trained model's tokenizer if given."""
         own = self.options
         kind = getattr(own, "tokenizer", None)
-        return Vocabulary(kind, own.vocab_size, own.least, own.lowercase, own.letters)
+        return Vocabulary(kind, own.vocab_size, own.least, own.lowercase, own.letters, coder)
+
+    def open(self, source: str) -> Labelled:
+        """Read the data, and learn a tokenizer."""
+        return self.open_with(source, None)
+
+    def open_with(self, source: str, tokenizer: Coder | None) -> Labelled:
+        """Read the data with a trained model's tokenizer, None: with a new one."""
+        raise NotImplementedError
+
+    def tokenizer_for(self, model: Trained, tokenizer: Any) -> SubwordCoder:
+        """Return a trained model's tokenizer as this task uses it."""
+        return SubwordCoder(tokenizer, longest_of(model))
+
+    def config_from(self, model: Trained, dataset: Labelled, settings: JsonMapping) -> EncoderConfig:
+        """Return the config of a model whose encoder is a trained model's body."""
+        body = saved_body(model, settings.get("dropout"))
+        own = {"labels": len(dataset.labels), "unknown": dataset.tokenizer.unknown, "body": body, **settings}
+        return self.Config(model.config.family, model.vocab_size, **{**inherited_shape(model), **own})
 
     def reopen(self, name: str) -> Labelled | None:
         """Return None: labelled data are small and read again."""
@@ -86,8 +106,9 @@ class LabelledTask:
 
     def load_assets(self, folder: Path) -> Assets:
         """Read the assets back."""
+        path = folder / "tokenizer.json"
         return {
-            "tokenizer": load_coder(folder / "tokenizer.json"),
+            "tokenizer": FrameCoder.load(path) if FrameCoder.is_at(path) else load_coder(path),
             "labels": LabelNames.load(folder / "labels.json"),
         }
 
@@ -113,17 +134,11 @@ class LabelledTask:
     @torch.no_grad()
     def _bytes(self, dataset: Labelled, model: Any) -> int:
         """Return the bytes of one row's memory after some symbols."""
-        coder = dataset.tokenizer
-        width = coder.width or (1 + LETTERS if coder.letter_count else 0)
-        dtype = torch.float32 if coder.width else torch.long
-        x = torch.zeros((1, READ, width) if width else (1, READ), dtype=dtype, device=device_of(model))
+        first = dataset.train.ids[0]  # of words with letters, or of subwords, with another axis; of recordings, vectors
+        dtype = torch.float32 if dataset.tokenizer.width else torch.long
+        x = torch.ones((1, READ, *first.shape[1:]), dtype=dtype, device=device_of(model))
         after: int = model(x)[1].nbytes
         return after
-
-
-def load_coder(path: Path) -> WordCoder | FrameCoder:
-    """Read a tokenizer, or a coder of recordings."""
-    return FrameCoder.load(path) if FrameCoder.is_at(path) else WordCoder.load(path)
 
 
 def device_of(model: Any) -> torch.device:

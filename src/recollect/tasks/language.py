@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, cast
 
@@ -18,9 +18,11 @@ from recollect.core.task import About, Assets, Baseline, Batches, ItemScores, Me
 from recollect.core.types import JsonMapping, JsonObject
 from recollect.data.error import DataError
 from recollect.data.text.batches import Streams, Windows, gather
-from recollect.data.text.corpus import Corpus, load_corpus, read_corpus, reopen_corpus
+from recollect.data.text.corpus import Corpus, CorpusTokenizer, load_corpus, read_corpus, reopen_corpus
 from recollect.data.text.documents import Documents, Ends
+from recollect.data.text.pretrained_tokenizer import PretrainedTokenizer
 from recollect.data.text.tokenizer import Tokenizer
+from recollect.data.text.tokenizer_files import load_tokenizer
 from recollect.data.text.vocabulary import SIZES
 from recollect.evaluation.baselines import unigram_loss
 from recollect.evaluation.item_losses import text_items
@@ -100,6 +102,26 @@ class LanguageTask:
         names = ("tokenizer", "vocab_size", "vocab_for", "field", "valid", "test")
         return load_corpus(source, **{name: getattr(self.options, name) for name in names})
 
+    inherits: ClassVar[tuple[str, ...]] = ("dropout",)
+
+    def open_with(self, source: str, tokenizer: CorpusTokenizer) -> Corpus:
+        """Read the text with a trained model's tokenizer."""
+        own = self.options
+        return load_corpus(source, field=own.field, valid=own.valid, test=own.test, given_tokenizer=tokenizer)
+
+    def tokenizer_for(self, model: Any, tokenizer: Any) -> CorpusTokenizer:
+        """Return a trained model's tokenizer; raise a ValueError for a model that sees both sides of a symbol."""
+        if not isinstance(model, LanguageModel):
+            raise ValueError(
+                "it reads both sides of a symbol and predicts none from what came before; try --task masked"
+            )
+        assert isinstance(tokenizer, Tokenizer | PretrainedTokenizer)
+        return tokenizer
+
+    def config_from(self, model: LanguageModel, dataset: Corpus, settings: JsonMapping) -> LanguageConfig:
+        """Return the config of a trained model, whose training is continued."""
+        return replace(model.config, **settings)
+
     def reopen(self, name: str) -> Corpus | None:
         """Return the text from the cache."""
         return reopen_corpus(name)
@@ -129,7 +151,7 @@ class LanguageTask:
 
     def load_assets(self, folder: Path) -> Assets:
         """Read the tokenizer back."""
-        return {"tokenizer": Tokenizer.load(folder / "tokenizer.json")}
+        return {"tokenizer": load_tokenizer(folder / "tokenizer.json")}
 
     def batches(self, dataset: Corpus, model: LanguageModel, seed: int) -> Batches:
         """Return streams, where the memory is carried from batch to batch, else windows."""
@@ -246,7 +268,7 @@ def count_symbols(model: LanguageModel, ids: NDArray[Any], chunk: int = CHUNK, e
             markov.count(x, valid)
 
 
-def first_words(tokenizer: Tokenizer, ids: NDArray[Any]) -> str:
+def first_words(tokenizer: CorpusTokenizer, ids: NDArray[Any]) -> str:
     """Return the beginning of a text, without an incomplete character at its end."""
     decoding = tokenizer.stream()
     some = [int(i) for i in ids[:PROMPT]]

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 HOMES = {  # imported when first used: the command line lists the names without importing torch
     "language": ("recollect.tasks.language", "LanguageTask"),
+    "masked": ("recollect.tasks.masked", "MaskedTask"),
     "translate": ("recollect.tasks.translate", "TranslateTask"),
     "summarise": ("recollect.tasks.translate", "SummariseTask"),
     "caption": ("recollect.tasks.caption", "CaptionTask"),

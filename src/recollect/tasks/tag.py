@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -17,11 +17,14 @@ from recollect.core.types import JsonMapping, JsonObject
 from recollect.data.error import DataError
 from recollect.data.labels.label_batches import LabelBatch, in_order
 from recollect.data.labels.labelled import Labelled, LabelNames, LabelPart, encode_tagged, load_tags
+from recollect.data.labels.subword_coder import Coder, SubwordCoder
 from recollect.data.labels.tag_files import UNTAGGED, TaggedWords, read_tagged
 from recollect.data.labels.tag_schemes import ANY, SCHEMES
 from recollect.data.text.line_tokenizer import is_mostly_han
 from recollect.evaluation.label_metrics import MEASURES, confusion, f1_by_label, macro_f1, span_counts, span_scores
 from recollect.models.context_free import Majority
+from recollect.models.encoding import EncoderConfig
+from recollect.models.inherited import Trained
 from recollect.models.tagging import Tagger, TaggerConfig, tagger_settings
 from recollect.tasks.labelled_task import ROWS, LabelledTask, LabelOptions, device_of, evaluating, most_frequent
 from recollect.tasks.translate import lines_of
@@ -50,13 +53,14 @@ class TagTask(LabelledTask):
     options: TagOptions
 
     settings = staticmethod(tagger_settings)
+    inherits: ClassVar[tuple[str, ...]] = ("crf", *LabelledTask.inherits)
 
-    def open(self, source: str) -> Labelled:
-        """Read the words and tags."""
+    def open_with(self, source: str, tokenizer: Coder | None) -> Labelled:
+        """Read the words and tags with a trained model's tokenizer, None: with a new one."""
         own = self.options
         return load_tags(
             source,
-            self.vocabulary(),
+            self.vocabulary(tokenizer),
             text=own.text,
             label=own.label,
             valid=own.valid,
@@ -72,6 +76,12 @@ class TagTask(LabelledTask):
         if not len(part):
             raise DataError(f"{source}: no examples in it; give a file with at least one")
         return Labelled(assets["tokenizer"], assets["labels"], part, part, part, source)
+
+    def config_from(self, model: Trained, dataset: Labelled, settings: JsonMapping) -> EncoderConfig:
+        """Return the config of a model whose encoder is a trained model's body: it reads words as rows of subwords."""
+        coder = dataset.tokenizer
+        assert isinstance(coder, SubwordCoder)
+        return super().config_from(model, dataset, {**settings, "subwords": True, "frame": coder.frame})
 
     def build(self, config: JsonMapping) -> Tagger | Majority:
         """Return a model with new weights."""
@@ -162,9 +172,10 @@ class TagTask(LabelledTask):
         """Return the deciding figure of the most frequent tag, of all words and of each word."""
         common = most_frequent(list(dataset.train.targets), len(dataset.labels))
         same = [np.full(len(one), common) for one in dataset.test.targets]
-        model = Majority(
-            TaggerConfig("majority", dataset.tokenizer.vocab_size, labels=len(dataset.labels)), reads_words=True
-        )
+        dataset = by_words(dataset) if isinstance(dataset.tokenizer, SubwordCoder) else dataset
+        size = 1 + max(int(ids.max()) for part in (dataset.train, dataset.test) for ids in part.ids)
+        size = max(size, dataset.tokenizer.vocab_size)
+        model = Majority(TaggerConfig("majority", size, labels=len(dataset.labels)), reads_words=True)
         self.fit(model, dataset)
         by_word, _ = self._tagged(model, dataset.test)
         return [
@@ -176,6 +187,17 @@ class TagTask(LabelledTask):
         """Return the first sequence of the validation part, and its tags."""
         found = next(self.predict(model, self.assets(dataset), [dataset.valid.texts[0]]))
         return found.source, f" → {found.targets[0].text}"
+
+
+def by_words(dataset: Labelled) -> Labelled:
+    """Return the same data with one id for each word as it is written, where words were rows of subwords."""
+    numbers: dict[str, int] = {}
+    parts: dict[str, Any] = {}
+    for name in ("train", "valid", "test"):
+        part: LabelPart = getattr(dataset, name)
+        rows = [np.array([numbers.setdefault(word, len(numbers)) for word in text.split(" ")]) for text in part.texts]
+        parts[name] = LabelPart(rows, part.targets, part.texts)
+    return replace(dataset, **parts)
 
 
 def scores_of(

@@ -57,6 +57,9 @@ def update(state: TrainingState, source: Iterator[Any], plan: Plan, share: float
     batches = [next(source) for _ in range(plan.accumulate)]
     if not state.model.training:
         state.model.train()
+    if plan.optimizer.unfreeze(state.optimizer, share):  # graphs were captured with other gradients
+        state.captured.clear()
+        state.seen.clear()
     total = gradients(state, batches, plan)
     rate = plan.optimizer.rate_at(share, state.progress.setbacks)
     plan.optimizer.set_rates(state.optimizer, rate)

@@ -59,16 +59,39 @@ class Optimizer:
         for group in optimizer.param_groups:
             group["lr"] = group["factor"] * rate
 
-    def build(self, model: nn.Module, rates: Mapping[str, float] | None = None) -> torch.optim.Optimizer:
-        """Return torch's optimizer; only matrices have weight decay. `rates` are factors of the rate by name prefix."""
-        groups: dict[tuple[float, float], list[nn.Parameter]] = {}
+    def unfreeze(self, optimizer: torch.optim.Optimizer, share: float) -> bool:
+        """Let the groups be trained whose share of the budget is spent, and no other; return whether any changed."""
+        changed = False
+        for group in optimizer.param_groups:
+            if not group["begins"]:
+                continue
+            is_trained = share >= group["begins"]
+            for p in group["params"]:
+                changed = changed or p.requires_grad != is_trained
+                p.requires_grad_(is_trained)
+        return changed
+
+    def build(self, model: nn.Module, groups: Mapping[str, tuple[float, float]] | None = None) -> torch.optim.Optimizer:
+        """Return torch's optimizer of the parameters that are trained; only matrices have weight decay.
+
+        `groups`: by the name of a parameter, the factor of its rate and the share of the budget from which on it is
+        trained; by default 1 and 0.
+        """
+        found: dict[tuple[float, float, float], list[nn.Parameter]] = {}
         for name, p in model.named_parameters():
-            factor = next((f for prefix, f in (rates or {}).items() if name.startswith(prefix)), 1.0)
+            factor, begins = (groups or {}).get(name, (1.0, 0.0))
             decay = self.weight_decay if p.dim() >= 2 and self.optimiser == "adamw" else 0.0
-            groups.setdefault((factor, -decay), []).append(p)
+            if p.requires_grad:
+                found.setdefault((factor, -decay, begins), []).append(p)
         made = [
-            {"params": groups[key], "lr": key[0] * self.rate, "factor": key[0], "weight_decay": -key[1]}
-            for key in sorted(groups)
+            {
+                "params": found[key],
+                "lr": key[0] * self.rate,
+                "factor": key[0],
+                "weight_decay": -key[1],
+                "begins": key[2],
+            }
+            for key in sorted(found)
         ]
         if self.optimiser == "sgd":
             return torch.optim.SGD(made, lr=self.rate)

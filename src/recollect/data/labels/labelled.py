@@ -19,6 +19,7 @@ from recollect.data.audio.frame_coder import FrameCoder
 from recollect.data.audio.wav_files import Recording
 from recollect.data.error import DataError
 from recollect.data.labels.label_files import Column, LabelledText, read_texts
+from recollect.data.labels.subword_coder import Coder
 from recollect.data.labels.tag_files import UNTAGGED, TaggedWords, read_tagged
 from recollect.data.labels.tag_schemes import ANY, fault_in, find_scheme, is_of_span, spans_of, with_scheme
 from recollect.data.labels.word_coder import WordCoder
@@ -91,7 +92,7 @@ class LabelPart:
 class Labelled:
     """A tokenizer and labels, both of the training part, and three parts."""
 
-    tokenizer: WordCoder | FrameCoder
+    tokenizer: Coder | FrameCoder
     labels: LabelNames
     train: LabelPart
     valid: LabelPart
@@ -108,9 +109,9 @@ class Vocabulary:
     least: int = 1
     lowercase: bool = False
     spelled: bool = False
-    coder: WordCoder | None = None
+    coder: Coder | None = None
 
-    def learn(self, texts: Sequence[str], kind: str) -> WordCoder:
+    def learn(self, texts: Sequence[str], kind: str) -> Coder:
         """Return the given coder, or learn one from the training part."""
         if self.coder is not None:
             return self.coder
@@ -172,7 +173,7 @@ def load_tags(
     return Labelled(coder, names, **encoded, name=_digest(parts, vocabulary, names))
 
 
-def encode_texts(rows: Iterable[LabelledText], coder: WordCoder, names: LabelNames) -> LabelPart:
+def encode_texts(rows: Iterable[LabelledText], coder: Coder, names: LabelNames) -> LabelPart:
     """Return texts as ids; an empty one, or one with an unknown label, raises a DataError."""
     ids: list[Ids] = []
     targets: list[Ids] = []
@@ -186,14 +187,17 @@ def encode_texts(rows: Iterable[LabelledText], coder: WordCoder, names: LabelNam
     return LabelPart(ids, targets, texts)
 
 
-def encode_tagged(rows: Iterable[TaggedWords], coder: WordCoder, names: LabelNames) -> LabelPart:
+def encode_tagged(rows: Iterable[TaggedWords], coder: Coder, names: LabelNames) -> LabelPart:
     """Return words as ids; an unknown tag raises a DataError."""
     ids: list[Ids] = []
     targets: list[Ids] = []
     texts: list[str] = []
     for one in rows:
         targets.append(np.array([names.number(tag, f"{one.where}, word {i}") for i, tag in enumerate(one.tags, 1)]))
-        ids.append(coder.encode_words(one.words))
+        try:
+            ids.append(coder.encode_words(one.words))
+        except DataError as error:
+            raise DataError(f"{one.where}: {error}") from error
         texts.append(" ".join(one.words))
         if len(ids[-1]) != len(one.words):
             raise DataError(

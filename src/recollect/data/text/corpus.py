@@ -8,14 +8,15 @@ and split, so that the second run starts at once.
 from __future__ import annotations
 
 import hashlib
+import json
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field as member
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -23,11 +24,15 @@ from numpy.typing import DTypeLike, NDArray
 from recollect.core.cache import build_folder, cache_folder, is_whole, read_record
 from recollect.data.error import DataError
 from recollect.data.names import in_short
+from recollect.data.text.framed import FramedTokenizer
+from recollect.data.text.pretrained_tokenizer import PretrainedTokenizer
 from recollect.data.text.source import Chunk, TextSource, open_source, to_stderr
 from recollect.data.text.split import cut, split
 from recollect.data.text.tokenizer import ENOUGH, IdArray, Ids, IdType, Tokenizer, choose_kind, smallest_dtype
+from recollect.data.text.tokenizer_files import load_tokenizer
 from recollect.data.text.vocabulary import VocabularyLimits, fit_vocabulary, notices_of
 
+CorpusTokenizer: TypeAlias = Tokenizer | PretrainedTokenizer
 PARTS = ("train", "valid", "test")
 VERSION = 4  # of the files in the cache and of how text becomes ids
 LEAST = 60  # characters, so that the smallest part predicts something
@@ -35,9 +40,9 @@ LEAST = 60  # characters, so that the smallest part predicts something
 
 @dataclass(frozen=True)
 class Corpus:
-    """A tokenizer, learned from the training part alone, and the ids of three parts."""
+    """A tokenizer, learned from the training part alone or given, and the ids of three parts."""
 
-    tokenizer: Tokenizer
+    tokenizer: CorpusTokenizer
     train: IdArray
     valid: IdArray
     test: IdArray
@@ -68,12 +73,15 @@ def load_corpus(
     valid: str | None = None,
     test: str | None = None,
     cache: str | Path | None = None,
+    choose: Callable[[str, int], str] = choose_kind,
+    given_tokenizer: CorpusTokenizer | None = None,
 ) -> Corpus:
     """Return DATA as a corpus, from the cache if it holds it complete.
 
     `valid` and `test` are texts of their own, named as DATA is. For each that is not given the last 5 % of DATA are
     held out, test after valid; the rest is trained on. Where `vocab_size` is not given, it is fitted to the text and to
-    a model of the size `vocab_for`.
+    a model of the size `vocab_for`. `choose`: the default kind of tokenizer, by the text's beginning and its size.
+    `given_tokenizer`: that of a trained model, which is used as it is.
     """
     given = {part: text for part, text in zip(PARTS, (data, valid, test), strict=True) if text is not None}
     if list(given.values()).count("-") > 1:
@@ -88,15 +96,17 @@ def load_corpus(
             raise DataError(
                 f"{in_short(data)}: got {size} characters, expected at least {LEAST} to train, validate and test on"
             )
-        kind = tokenizer or choose_kind(next(texts["train"].source.chunks()).text, size)
-        fitted = fit_vocabulary(kind, size, vocab_for, vocab_size)
+        own = given_tokenizer
+        kind = own.kind if own else tokenizer or choose(next(texts["train"].source.chunks()).text, size)
+        fitted = VocabularyLimits(None, 1) if own else fit_vocabulary(kind, size, vocab_for, vocab_size)
         keys = [f"{part} {text.digest}" for part, text in texts.items()]
+        keys += [] if own is None else [json.dumps(own.content())]
         name = hashlib.sha256(f"{VERSION} {kind} {tuple(fitted)} {keys}".encode()).hexdigest()[:24]
         folder = cache_folder(cache) / name
         if not is_whole(folder):
-            build_folder(folder, partial(_fill, texts=texts, kind=kind, fitted=fitted))
+            build_folder(folder, partial(_fill, texts=texts, kind=kind, fitted=fitted, own=own))
     corpus = _open(folder)
-    for notice in notices_of(kind, corpus.tokenizer.vocab_size, fitted, vocab_size):
+    for notice in [] if own else notices_of(kind, corpus.tokenizer.vocab_size, fitted, vocab_size):
         to_stderr(notice)
     return corpus
 
@@ -107,7 +117,7 @@ def reopen_corpus(name: str, cache: str | Path | None = None) -> Corpus | None:
     return _open(folder) if is_whole(folder) else None
 
 
-def read_corpus(data: str, tokenizer: Tokenizer, field: str | None = None) -> Corpus:
+def read_corpus(data: str, tokenizer: CorpusTokenizer, field: str | None = None) -> Corpus:
     """Read all of DATA with a given tokenizer, as a test part, without the cache; unknown symbols are told."""
     ids, ends, size = [np.empty(0, dtype=np.int64)], [], 0
     unknown = Counter[str]()
@@ -147,14 +157,16 @@ def _hash(chunks: Iterator[Chunk]) -> tuple[str, int]:
 # ---- building ------------------------------------------------------------------------------------------
 
 
-def _fill(folder: Path, texts: dict[str, _Text], kind: str, fitted: VocabularyLimits) -> dict[str, Any]:
+def _fill(
+    folder: Path, texts: dict[str, _Text], kind: str, fitted: VocabularyLimits, own: CorpusTokenizer | None
+) -> dict[str, Any]:
     """Tokenise part by part; return the record to be saved with them."""
     data = texts["train"]
     kept = [part for part in PARTS if part == "train" or part not in texts]  # of DATA
     spans = dict(zip(kept, split(data.source.chunks, data.size, len(kept) - 1), strict=True))
     every = max(1, data.size // ENOUGH) if kind == "bpe" else 1  # of a long text, chunks from all of it
     trained_on = (chunk.text for chunk in cut(data.source.chunks(), *spans["train"]))
-    tokenizer = Tokenizer.train(kind, islice(trained_on, 0, None, every), fitted.size, fitted.rarest)
+    tokenizer = own or Tokenizer.train(kind, islice(trained_on, 0, None, every), fitted.size, fitted.rarest)
     tokenizer.save(folder / "tokenizer.json")
     dtype = smallest_dtype(tokenizer.vocab_size)
     unknown = dict[str, int]()
@@ -169,17 +181,18 @@ def _fill(folder: Path, texts: dict[str, _Text], kind: str, fitted: VocabularyLi
     return {"dtype": dtype.name, "unknown": unknown}
 
 
-def _encode(tokenizer: Tokenizer, chunks: Iterator[Chunk]) -> Iterator[tuple[Chunk, Ids, bool]]:
+def _encode(tokenizer: CorpusTokenizer, chunks: Iterator[Chunk]) -> Iterator[tuple[Chunk, Ids, bool]]:
     """Yield each chunk, its ids, and whether a document that has any ends after them."""
     is_begun = False
+    encode = tokenizer.encode_part if isinstance(tokenizer, PretrainedTokenizer) else tokenizer.encode
     for chunk in chunks:
-        ids = tokenizer.encode(chunk.text)
+        ids = encode(chunk.text)
         is_begun = is_begun or len(ids) > 0
         yield chunk, ids, is_begun and chunk.ends
         is_begun = is_begun and not chunk.ends
 
 
-def _write(path: Path, tokenizer: Tokenizer, chunks: Iterator[Chunk], dtype: IdType) -> tuple[int, int]:
+def _write(path: Path, tokenizer: CorpusTokenizer, chunks: Iterator[Chunk], dtype: IdType) -> tuple[int, int]:
     """Write PATH.ids and PATH.ends, and return the number of ids, and of those that are unknown."""
     count = unknown = 0
     with path.with_suffix(".ids").open("wb") as ids, path.with_suffix(".ends").open("wb") as ends:
@@ -203,6 +216,6 @@ def _open(folder: Path) -> Corpus:
     dtype = record["dtype"]
     ids = {part: open_file(f"{part}.ids", dtype) for part in PARTS}
     ends = {part: open_file(f"{part}.ends", np.int64) for part in PARTS}
-    return Corpus(
-        Tokenizer.load(folder / "tokenizer.json"), **ids, ends=ends, name=folder.name, unknown=record["unknown"]
-    )
+    tokenizer = load_tokenizer(folder / "tokenizer.json")
+    assert not isinstance(tokenizer, FramedTokenizer)
+    return Corpus(tokenizer, **ids, ends=ends, name=folder.name, unknown=record["unknown"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from recollect.data.text.tokenizer import Ids
 
 EXPECTED = "tokenizer.json, vocab.txt (WordPiece), or vocab.json and merges.txt (byte pairs)"
 SETTINGS = "tokenizer_config.json"
+FORMAT = "recollect-pretrained-tokenizer"  # of the file in a run
 
 
 class PretrainedTokenizer:
@@ -29,6 +31,7 @@ class PretrainedTokenizer:
 
     kind = "pretrained"
     unseen: tuple[int, ...] = ()  # any id may be generated
+    unknown: int | None = None  # an unknown symbol is one like any other
 
     def __init__(self, backend: tokenizers.Tokenizer, settings: dict[str, Any] | None = None) -> None:
         backend.no_padding()
@@ -72,6 +75,18 @@ class PretrainedTokenizer:
         """Return the ids, of at most `most` symbols those around the text included; `strict` changes nothing."""
         return np.array(self._encoded(text, None, most).ids, dtype=np.int64)
 
+    def encode_part(self, text: str) -> Ids:
+        """Return the ids of a part of a text, without the symbols around it."""
+        return np.array(self.backend.encode(text, add_special_tokens=False).ids, dtype=np.int64)
+
+    def unknown_in(self, text: str) -> Counter[str]:
+        """Return no symbols: every text has ids."""
+        return Counter()
+
+    def count_unknown(self, text: str, ids: Ids) -> int:
+        """Return 0: every text has ids."""
+        return 0
+
     def encode_pair(self, first: str, second: str, *, most: int | None = None) -> tuple[Ids, Ids]:
         """Return the ids of two texts as one input, and which of them each id belongs to."""
         found = self._encoded(first, second, most)
@@ -96,9 +111,21 @@ class PretrainedTokenizer:
         """Return a decoder that continues a text id by id."""
         return ContinuedDecoder(self, after)
 
-    def save(self, folder: str | Path) -> None:
-        """Write tokenizer.json and tokenizer_config.json."""
-        target = Path(folder)
+    def content(self) -> dict[str, Any]:
+        """Return what a run saves, as plain data."""
+        return {"format": FORMAT, "backend": json.loads(self.backend.to_str()), "settings": self.settings}
+
+    @classmethod
+    def of_content(cls, content: dict[str, Any]) -> PretrainedTokenizer:
+        """Return the tokenizer of what a run saved."""
+        return cls(tokenizers.Tokenizer.from_str(json.dumps(content["backend"])), content["settings"])
+
+    def save(self, place: str | Path) -> None:
+        """Write tokenizer.json and tokenizer_config.json to a folder; or all to one file of a run, NAME.json."""
+        target = Path(place)
+        if target.suffix == ".json":
+            write_file(target, json.dumps(self.content(), ensure_ascii=False).encode())
+            return
         write_file(target / "tokenizer.json", self.backend.to_str().encode())
         write_file(target / SETTINGS, json.dumps(self.settings, ensure_ascii=False, indent=1).encode() + b"\n")
 

@@ -12,7 +12,7 @@ import json
 import re
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -163,6 +163,13 @@ class Tokenizer:
         content: dict[str, Any] = {"format": FORMAT, "version": VERSION, "kind": self.kind, "symbols": self.symbols}
         return content | {"pairs": None if self._pairs is None else json.loads(self._pairs.to_str())}
 
+    @classmethod
+    def of_content(cls, content: Mapping[str, Any]) -> Tokenizer:
+        """Return the tokenizer of what was saved."""
+        pairs = content["pairs"]
+        backend = None if pairs is None else tokenizers.Tokenizer.from_str(json.dumps(pairs))
+        return cls(content["kind"], content["symbols"], backend)
+
     def save(self, path: str | Path) -> None:
         """Write tokenizer.json: to a file beside it, which is then renamed."""
         write_file(Path(path), json.dumps(self.content(), ensure_ascii=False).encode())
@@ -174,9 +181,7 @@ class Tokenizer:
             content = json.loads(Path(path).read_text(encoding="utf-8"))
             if content["format"] != FORMAT or content["version"] != VERSION:
                 raise DataError(f"{path}: not a tokenizer of this version")
-            pairs = content["pairs"]
-            backend = None if pairs is None else tokenizers.Tokenizer.from_str(json.dumps(pairs))
-            return cls(content["kind"], content["symbols"], backend)
+            return cls.of_content(content)
         except (OSError, KeyError, TypeError, json.JSONDecodeError) as error:
             raise DataError(f"{path}: damaged or not a tokenizer ({error})") from error
 

@@ -1,0 +1,133 @@
+"""`finetune`: from a trained model and other data to a run of any task that can begin from one."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from recollect.core.errors import is_own
+from recollect.core.machine import choose_device
+from recollect.core.settings import SettingError
+from recollect.core.task import Task
+from recollect.core.threads import fitting_threads
+from recollect.core.types import JsonMapping
+from recollect.data.names import Named, join_names
+from recollect.data.text.source import to_stderr
+from recollect.models.inherited import Trained
+from recollect.models.language import RECURRENT
+from recollect.models.masked import BOTH_WAYS
+from recollect.models.own import load_name
+from recollect.runs.budget import parse_budget
+from recollect.runs.config import RunConfig
+from recollect.runs.parent import Parent, open_parent
+from recollect.runs.run import Run
+from recollect.runs.train import Report, learn, shape_in_words, start
+from recollect.tasks.register import guess_task, register_task, task_named
+
+TOKENIZERS = ("tokenizer", "vocab_size", "vocab_for", "least", "lowercase", "letters")  # settings of what a parent has
+RATE_OF_WIDTH = 0.04  # an attention model's rate, times its width: 1e-4 at 384, as for BERT
+LARGEST_RATE = 5e-4
+RECURRENT_RATE = 2e-3
+
+
+def finetune(
+    parent: str | Path | Run,
+    data: Named,
+    *,
+    task: str | type[Task] | None = None,
+    budget: str = "60s",
+    out: str | Path | None = None,
+    seed: int = 0,
+    device: str = "auto",
+    report: Report | None = None,
+    **settings: Any,
+) -> Run:
+    """Train a model that begins from a trained one's layers, with its tokenizer, and return the run.
+
+    parent: a run of the task language or masked, or a folder in the layout of Hugging Face (see `from_pretrained`).
+    data, task, budget, out, seed, device and report are as in `train`. settings: those of the training and the task,
+    and of the transfer: `frozen`, `unfreeze`, `layer_decay`, `head_factor`, `lora_rank`, `lora_alpha`, `lora_targets`.
+
+    >>> import tempfile
+    >>> folder = tempfile.mkdtemp()
+    >>> parent = rc.train("recall:count=200", model="gru", budget="2steps", out=folder + "/lm", width=16)
+    >>> run = rc.finetune(parent, "kindness:count=60", budget="2steps", out=folder + "/mood", unfreeze=0.5)
+    >>> run.task.name, run.config().transfer.parent == folder + "/lm"
+    ('classify', True)
+    """
+    known = open_parent(parent)
+    config = configure_transfer(known, data, task=task, budget=budget, seed=seed, device=device, **settings)
+    run = Run(out or f"{known.name}-{config.task.rpartition(':')[2]}", device)
+    begin_from(known, config, run, report or (lambda row: None), run.notice)
+    return run
+
+
+def configure_transfer(
+    parent: Parent, data: Named, *, task: str | type[Task] | None, budget: str, **settings: Any
+) -> RunConfig:
+    """Return the checked config of a fine-tuning."""
+    if isinstance(task, str) and is_own(task):
+        task = register_task(load_name(task), task)
+    elif not isinstance(task, str | None):
+        task = register_task(task)
+    named = join_names(data)
+    name = task or guess_task(named, to_stderr)
+    kind = task_named(name)
+    inherited_tokenizer(kind, parent)
+    for word in TOKENIZERS:
+        if word in settings and settings[word] is not None:
+            raise SettingError(
+                f"{word}: got {settings[word]!r}, but the tokenizer of {parent.name} is used; leave it out"
+            )
+    settings = {name: value for name, value in settings.items() if name not in TOKENIZERS}
+    given = {**usual_transfer(parent.model), **parse_budget(budget), **settings}
+    origin = {"parent": parent.name, "digest": parent.digest}
+    return RunConfig.make(named, parent.model.config.family, parent.size, task=name, transfer=origin, **given)
+
+
+def inherited_tokenizer(kind: type[Task], parent: Parent) -> Any:
+    """Return a parent's tokenizer as a task uses it; raise a ValueError where it cannot begin from it."""
+    if not hasattr(kind, "config_from"):
+        raise ValueError(
+            f"task: {kind.name} begins from no trained model; expected classify, tag, language or masked; "
+            f"train a new one with: recollect train DATA --task {kind.name}"
+        )
+    task: Any = kind(kind.Options())
+    try:
+        return task.tokenizer_for(parent.model, parent.tokenizer)
+    except ValueError as error:
+        raise ValueError(f"{parent.name}: no model for the task {kind.name}: {error}") from error
+
+
+def usual_transfer(model: Trained) -> JsonMapping:
+    """Return the settings whose default depends on the parent: a lower rate the wider its attention layers are."""
+    if model.config.family in (*RECURRENT, *BOTH_WAYS, "window"):
+        return {"rate": RECURRENT_RATE, "warmup": 0.1}
+    return {"rate": min(LARGEST_RATE, RATE_OF_WIDTH / model.config.width), "warmup": 0.1}
+
+
+def begin_from(
+    parent: Parent,
+    config: RunConfig,
+    run: Run,
+    report: Report,
+    notice: Callable[[str], None] = lambda text: None,
+) -> bool:
+    """Train a new run from a parent; return whether its budget was spent."""
+    task: Any = config.make_task()
+    device = choose_device(config.training.device)
+    run.check_place()
+    with run.lock(), fitting_threads(run.notice):
+        dataset = task.open_with(config.data, inherited_tokenizer(type(task), parent))
+        torch.manual_seed(config.training.seed)
+        model_config = task.config_from(parent.model, dataset, config.settings)
+        run.create(config, model_config, task.assets(dataset), dataset.name)
+        model = run.build()
+        model.adopt(parent.model)
+        run.prepare(model)
+        notice(f"{shape_in_words(config, model)}, from {shlex.quote(parent.name)}")
+        return learn(config, run, start(config, task, model.to(device), dataset), dataset, report)
