@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from recollect.data.labels.word_coder import WordCoder
+from recollect.data.labels.subword_coder import Coder
 from recollect.data.matches.matches import Match
 
 ENDS = (".", "!", "?", "。", "！", "？")  # of sentences
@@ -32,9 +32,7 @@ def bm25(query: Sequence[str], texts: Sequence[Sequence[str]], holding: Counter[
     return scores
 
 
-def naive_accuracies(
-    train: Sequence[Match], test: Sequence[Match], coder: WordCoder, *, points: bool
-) -> dict[str, float]:
+def naive_accuracies(train: Sequence[Match], test: Sequence[Match], coder: Coder, *, points: bool) -> dict[str, float]:
     """Return the accuracy of chance, of the most frequent place in training, and of BM25.
 
     Where answers are pointed at, BM25 selects a sentence, and the answer is its rarest symbol that the query lacks.
@@ -74,7 +72,7 @@ def _first(one: Match, points: bool) -> int:
     return one.begins if points else 0
 
 
-def _words(coder: WordCoder, text: str) -> list[str]:
+def _words(coder: Coder, text: str) -> list[str]:
     return coder.symbols(text)
 
 

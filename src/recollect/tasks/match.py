@@ -32,7 +32,7 @@ from recollect.core.task import (
 from recollect.core.types import JsonMapping, JsonObject
 from recollect.data.error import DataError
 from recollect.data.labels.labelled import Vocabulary
-from recollect.data.labels.word_coder import WordCoder
+from recollect.data.labels.subword_coder import Coder, load_coder
 from recollect.data.matches.match_files import Columns, read_questions
 from recollect.data.matches.matches import (
     Kind,
@@ -137,7 +137,7 @@ class MatchTask(TaskDefaults):
 
     def load_assets(self, folder: Path) -> Assets:
         """Read them back."""
-        return {"tokenizer": WordCoder.load(folder / "tokenizer.json"), "kind": Kind.load(folder / "kind.json")}
+        return {"tokenizer": load_coder(folder / "tokenizer.json"), "kind": Kind.load(folder / "kind.json")}
 
     def batches(self, dataset: Matches, model: Matcher, seed: int) -> Batches:
         """Return batches of `batch_size` questions of similar length."""
@@ -268,7 +268,7 @@ def _logs_of(model: Matcher, part: Sequence[Match]) -> list[NDArray[np.float64]]
 
 
 def candidates(
-    match: Match, logs: NDArray[np.float64], coder: WordCoder, kind: Kind
+    match: Match, logs: NDArray[np.float64], coder: Coder, kind: Kind
 ) -> tuple[list[str], NDArray[np.float64]]:
     """Return a question's candidates and log p of each: its texts, or every sequence of up to `longest` symbols."""
     if not kind.points:
@@ -284,11 +284,11 @@ def candidates(
     return list(sums), np.array(list(sums.values()))
 
 
-def _joined(symbols: Sequence[str], coder: WordCoder) -> str:
+def _joined(symbols: Sequence[str], coder: Coder) -> str:
     return ("" if coder.kind in ("char", "byte", "bpe") else " ").join(symbols)
 
 
-def _right_names(match: Match, coder: WordCoder) -> tuple[str, ...]:
+def _right_names(match: Match, coder: Coder) -> tuple[str, ...]:
     answer = match.question.answer
     return () if answer is None else (_joined(coder.symbols(answer), coder),)
 

@@ -18,7 +18,7 @@ from torch.utils._pytree import register_dataclass
 from recollect.core.serialize import write_file
 from recollect.data.error import DataError
 from recollect.data.labels.labelled import PARTS, Vocabulary, divided, given_parts
-from recollect.data.labels.word_coder import WordCoder
+from recollect.data.labels.subword_coder import Coder
 from recollect.data.matches.match_files import Columns, read_questions
 from recollect.data.rounds import Numbers, Rounds
 from recollect.data.synthetic.match_generators import Question
@@ -67,7 +67,7 @@ class Match:
 class Matches:
     """A tokenizer of the training part, the kind of questions, and three parts."""
 
-    tokenizer: WordCoder
+    tokenizer: Coder
     kind: Kind
     train: Sequence[Match]
     valid: Sequence[Match]
@@ -90,7 +90,7 @@ def load_matches(
     return Matches(coder, kind, **encoded, name=_digest(parts, vocabulary))
 
 
-def encode_matches(questions: Iterable[Question], coder: WordCoder, kind: Kind) -> list[Match]:
+def encode_matches(questions: Iterable[Question], coder: Coder, kind: Kind) -> list[Match]:
     """Return questions as ids; a DataError names one of the other kind, and an answer that is not in its text."""
     found = []
     for one in questions:
@@ -101,7 +101,7 @@ def encode_matches(questions: Iterable[Question], coder: WordCoder, kind: Kind) 
     return found
 
 
-def encode_match(question: Question, coder: WordCoder, kind: Kind) -> Match:
+def encode_match(question: Question, coder: Coder, kind: Kind) -> Match:
     """Return a question as ids; one without an answer, to be predicted, has no right place."""
     query = np.append(coder.encode(question.query), coder.vocab_size)  # the id of the separator
     ids = [np.concatenate([query, coder.encode(text)]) for text in question.texts]
