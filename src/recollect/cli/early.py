@@ -127,8 +127,8 @@ def check_run(folder: str, data: Sequence[str] | None = None, device: str | None
 
 
 def check_folder(folder: str) -> None:
-    """Raise a DataError for a folder that is not there, and can hold neither a run nor a pretrained model."""
-    if not Path(folder).is_dir():
+    """Raise a DataError for what is not there, and can be neither a run nor a pretrained model."""
+    if not Path(folder).exists():
         raise DataError(f"{folder}: not a run, config.json is missing; train one with: recollect train DATA")
 
 

@@ -72,9 +72,6 @@ class Captured:
 
         self.inputs = tree_map(copy, inputs)
         self._clear_gradients()
-        self._capture(beside)
-
-    def _capture(self, beside: Captured | None) -> None:
         warm_up(self._update, WARM_UP if beside is None else 1)
         self._clear_gradients()
         self.graph = torch.cuda.CUDAGraph()

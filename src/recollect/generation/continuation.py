@@ -107,18 +107,17 @@ class TextStream(Iterator[list[str]]):
 
     def _decode(self, step: Step) -> list[str]:
         self._done.append(step)
-        chunks = [self._decode_id(row, i) if i >= 0 else "" for row, i in enumerate(step.chosen)]
+        chunks = [""] * len(step.chosen)
+        for row, (id, stops) in enumerate(zip(step.chosen, self._stops, strict=True)):
+            if id in self._steps.settings.stop:
+                chunks[row] = stops.rest()
+            elif id >= 0:
+                chunks[row] = stops.step(self._decoders[row].step(id) or "")
+                if stops.found:
+                    self._steps.halt(row)
+                chunks[row] += stops.rest() if self._steps.reasons[row] else ""
         self._texts = [text + chunk for text, chunk in zip(self._texts, chunks, strict=True)]
         return chunks
-
-    def _decode_id(self, row: int, id: int) -> str:
-        stops = self._stops[row]
-        if id in self._steps.settings.stop:
-            return stops.rest()
-        chunk = stops.step(self._decoders[row].step(id) or "")
-        if stops.found:
-            self._steps.halt(row)
-        return chunk + (stops.rest() if self._steps.reasons[row] else "")
 
     def finish(self) -> list[Passage]:
         """Generate to the end, and return the text of each row."""

@@ -54,9 +54,6 @@ class ForecastStream:
         x = scaled.to(self.model.offsets)[None, None]
         observed = torch.from_numpy(~missing)[None, None].to(x.device)
         raw, self.memory = self.model.forecast(x, self.memory, observed=observed)
-        return self._in_units(raw)
-
-    def _in_units(self, raw: torch.Tensor) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         kind = self.model.config.kind
         window = torch.stack(list(self.recent)).to(raw)[None]
         found = outputs.quantiles(kind, raw, self.model.offsets, outputs.unit_of(kind, raw, window))[0]

@@ -68,18 +68,13 @@ def forecast_after(model: Forecaster, facts: SeriesFacts, table: SeriesTable) ->
     """Yield the forecast of each series after its last row; the first one's text begins with the names of columns."""
     own = fit_facts(table, [one.values for one in table.series], facts.season, facts.calendar)
     scales = own.with_scales(facts, table.source)
-    for one in table.series:
-        _check_length(one, model, table)
-    return _forecasts(model, scales, table)
-
-
-def _check_length(one: TimeSeries, model: Forecaster, table: SeriesTable) -> None:
     lookback = model.config.lookback
-    if len(one.stamps) < lookback and not model.config.masked:
-        name = f"series {one.name!r}" if one.name else "the series"
-        raise DataError(
-            f"{table.source}: {name} has {len(one.stamps)} rows, the model reads {lookback}; give more of its history"
-        )
+    for one in table.series:
+        if len(one.stamps) < lookback and not model.config.masked:
+            name = f"series {one.name!r}" if one.name else "the series"
+            short = f"{name} has {len(one.stamps)} rows, the model reads {lookback}"
+            raise DataError(f"{table.source}: {short}; give more of its history")
+    return _forecasts(model, scales, table)
 
 
 @torch.no_grad()

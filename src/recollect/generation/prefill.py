@@ -108,11 +108,15 @@ class Reader:
         else:
             self.logits = self._read_prompts(torch.tensor(lengths, dtype=torch.long), logits)
 
-    def _checked(self, prompts: Prompts, begin: int | None, logits: Tensor | None) -> list[Tensor]:
+    def _checked(self, prompts: object, begin: int | None, logits: Tensor | None) -> list[Tensor]:
         """Return the ids of the prompts, each preceded by `begin`; raise for prompts that cannot be read."""
         if not self.model.streams:
             raise ContractError("model", "one that must read a whole sequence at once", "one that streams")
-        rows = [_row(p, i, begin) for i, p in enumerate(_listed(prompts))]
+        if isinstance(prompts, (str, bytes)) or not hasattr(prompts, "__iter__"):
+            raise ContractError("prompts", repr(prompts), "a list of prompts, each a list of ids")
+        if isinstance(prompts, (Tensor, np.ndarray)) and prompts.ndim != 2:
+            raise ContractError("prompts", f"shape {tuple(prompts.shape)}", "(B, T), or a list of prompts")
+        rows = [_row(p, i, begin) for i, p in enumerate(prompts)]
         vocab_size = getattr(self.model, "vocab_size", None)
         for i, row in enumerate(rows):
             if vocab_size is not None:
@@ -269,7 +273,9 @@ def check_table(modules: Iterable[nn.Module], memory: Memory | None, lengths: li
     limit = min((size for size in tables if isinstance(size, int)), default=None)
     if limit is None or not lengths:
         return
-    before = _steps_read(memory, len(lengths))
+    tensors = {} if memory is None else memory.tensors()
+    counted = [t for name, t in tensors.items() if name.split(".")[-1] == "length" and t.shape == (len(lengths),)]
+    before = torch.stack(counted).amax(0).tolist() if counted else [0] * len(lengths)  # steps, where they are counted
     total = [b + length + steps for b, length in zip(before, lengths, strict=True)]
     worst = max(range(len(total)), key=total.__getitem__)
     if total[worst] > limit:
@@ -278,24 +284,9 @@ def check_table(modules: Iterable[nn.Module], memory: Memory | None, lengths: li
         raise ContractError(f"prompts[{worst}]", got, f"at most {limit} in all: the model has {limit} positions")
 
 
-def _steps_read(memory: Memory | None, rows: int) -> list[int]:
-    """Return how many steps each row has read, as far as the memory counts them."""
-    named = {} if memory is None else memory.tensors()
-    counts = [t for name, t in named.items() if name.split(".")[-1] == "length" and t.shape == (rows,)]
-    return torch.stack(counts).amax(0).tolist() if counts else [0] * rows
-
-
 def full_precision(logits: Tensor) -> Tensor:
     """Return float16 and bfloat16 logits as float32, in which probabilities are computed and compared."""
     return logits.float() if logits.dtype in (torch.float16, torch.bfloat16) else logits
-
-
-def _listed(prompts: object) -> list[object]:
-    if isinstance(prompts, (str, bytes)) or not hasattr(prompts, "__iter__"):
-        raise ContractError("prompts", repr(prompts), "a list of prompts, each a list of ids")
-    if isinstance(prompts, (Tensor, np.ndarray)) and prompts.ndim != 2:
-        raise ContractError("prompts", f"shape {tuple(prompts.shape)}", "(B, T), or a list of prompts")
-    return list(prompts)
 
 
 def _row(prompt: object, i: int, begin: int | None) -> Tensor:

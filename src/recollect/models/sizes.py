@@ -42,7 +42,10 @@ def sized(
     `parameters` is a number of all parameters instead, embeddings and output included. `options` are other fields.
     """
     target = Target.make(size, parameters, options)
-    config = LanguageConfig(family, vocab_size, **{"layers": _layers_of(family, size), **options})
+    layers = (BLOCKS_OF if family in BLOCKS else RECURRENT_LAYERS)[size]
+    if family == "window":  # as published: one network over the window
+        layers = 1
+    config = LanguageConfig(family, vocab_size, **{"layers": layers, **options})
     if family == "markov" or "width" in options:
         return config
     if family not in BLOCKS:
@@ -126,12 +129,6 @@ def _as_wide(config: C, target: Target, options: Mapping[str, Any], *, is_fine: 
     return target.met(lambda n: replace(wide, hidden=n)) if is_fine and not own else wide
 
 
-def _layers_of(family: str, size: str) -> int:
-    if family == "window":  # as published: one network over the window
-        return 1
-    return (BLOCKS_OF if family in BLOCKS else RECURRENT_LAYERS)[size]
-
-
 @dataclass(frozen=True)
 class Target:
     """A number of parameters that a config is to have."""
@@ -149,7 +146,8 @@ class Target:
 
     def met(self, make: Callable[[int], C]) -> C:
         """Return the config of the largest n whose parameters do not exceed the number; they grow with n."""
-        counted = self if _grows(make) else replace(self, is_total=True)  # a body of one's own may have none
+        grows = parts_of(make(4)).body > parts_of(make(2)).body
+        counted = self if grows else replace(self, is_total=True)  # a body of one's own may have none
         return counted.checked(_widest(make, self.number, counted.count))
 
     def count(self, config: AnyConfig) -> int:
@@ -178,10 +176,6 @@ def _widest(make: Callable[[int], Made], target: int, count: Callable[[Made], in
         middle = (low + high) // 2
         low, high = (middle, high) if count(make(middle)) <= target else (low, middle)
     return make(low)
-
-
-def _grows(make: Callable[[int], C]) -> bool:
-    return parts_of(make(4)).body > parts_of(make(2)).body
 
 
 def parts_of(config: AnyConfig) -> Parameters:

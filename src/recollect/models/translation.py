@@ -145,15 +145,12 @@ class Translator(ConditionalModel):
         self.width_out = self.vocab_size = config.target_vocab
         self.growth = self.decoder.growth
         if config.tied:
-            self._tie()
-
-    def _tie(self) -> None:
-        out = self.decoder.out
-        table = self.decoder.embedding.table
-        if out.weight.shape != table.weight.shape:
-            got = f"True with an output of width {out.in_features}"
-            raise ContractError("tied", got, f"hidden={table.embedding_dim}, the width of the embedding")
-        out.weight = table.weight
+            out = self.decoder.out
+            table = self.decoder.embedding.table
+            if out.weight.shape != table.weight.shape:
+                got = f"True with an output of width {out.in_features}"
+                raise ContractError("tied", got, f"hidden={table.embedding_dim}, the width of the embedding")
+            out.weight = table.weight
 
     def remember(self, source: Tensor, valid: Tensor | None = None) -> Memory:
         """Return the decoder's first memory of source ids (B, S), or frames (B, S, E); `valid` (B, S) are real."""

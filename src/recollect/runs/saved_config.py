@@ -39,7 +39,12 @@ def read_saved(path: Path) -> JsonObject:
         raise FileError(f"{path}: a run of version {version}, this version reads {VERSION}; train it again")
     _check_kinds(path, saved, WHOLE, "")
     _check_kinds(path, saved["run"], RUN, "run.")
-    return _with_new_names(saved)
+    if not is_own(saved["run"]["task"]):  # earlier runs said `depth` for `layers`; a window model had one layer then
+        for settings in (saved["model"], saved["run"]["settings"]):
+            if "depth" in settings:
+                layers = settings.pop("depth")
+                settings["layers"] = 1 if saved["run"]["family"] == "window" else layers
+    return saved
 
 
 def _check_kinds(path: Path, saved: JsonMapping, kinds: dict[str, type], where: str) -> None:
@@ -47,16 +52,6 @@ def _check_kinds(path: Path, saved: JsonMapping, kinds: dict[str, type], where: 
         if not isinstance(saved.get(name), kind):
             got = json.dumps(saved[name]) if name in saved else "nothing"
             raise FileError(f"{path}: {where}{name}: got {got}, expected {NAMES[kind]}; {AGAIN}")
-
-
-def _with_new_names(saved: JsonObject) -> JsonObject:
-    """Return a saved run with `layers` for what was `depth` in earlier runs; a window model had one layer then."""
-    if not is_own(saved["run"]["task"]):
-        for settings in (saved["model"], saved["run"]["settings"]):
-            if "depth" in settings:
-                layers = settings.pop("depth")
-                settings["layers"] = 1 if saved["run"]["family"] == "window" else layers
-    return saved
 
 
 def config_of(path: Path, saved: JsonObject) -> RunConfig:

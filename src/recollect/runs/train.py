@@ -261,7 +261,10 @@ def learn(config: RunConfig, run: Run, state: TrainingState, dataset: Dataset, r
 
 
 def keep_best(state: TrainingState, run: Run) -> None:
-    """Save the weights of the best validation score as the run's result."""
+    """Save the weights of the best validation score as the run's result; tell where they are those at the start."""
+    if state.progress.evaluated and not state.progress.best_step:
+        first = "no evaluation was better than that before the first update: the result is the model as it began"
+        run.notice(f"{first}. Train it further with: {run.command('resume')} --budget 5m")
     run.finish(run.read_result(run.checkpoints / f"step-{state.progress.best_step:08d}"))
 
 

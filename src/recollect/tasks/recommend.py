@@ -122,7 +122,10 @@ class RecommendTask(TaskDefaults):
 
     def assets(self, dataset: Ratings) -> Assets:
         """Return the names of users and items, and what each user has rated."""
-        return {"users": dataset.users, "items": dataset.items, "rated": Rated(tuple(map(tuple, _rated(dataset))))}
+        rated: list[list[int]] = [[] for _ in dataset.users.names]
+        for user, item in dataset.train.pairs.tolist():
+            rated[user].append(item)
+        return {"users": dataset.users, "items": dataset.items, "rated": Rated(tuple(map(tuple, rated)))}
 
     def load_assets(self, folder: Path) -> Assets:
         """Read them back."""
@@ -200,13 +203,6 @@ class RecommendTask(TaskDefaults):
             memory={1: sum(table.weight[0].nbytes for table in tables)},
             use="predict",
         )
-
-
-def _rated(dataset: Ratings) -> list[list[int]]:
-    rows: list[list[int]] = [[] for _ in dataset.users.names]
-    for user, item in dataset.train.pairs.tolist():
-        rows[user].append(item)
-    return rows
 
 
 def _best(ratings: list[float], assets: Assets, user: int, nbest: int) -> list[Answer]:

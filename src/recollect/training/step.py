@@ -40,7 +40,7 @@ def gradients(state: TrainingState, batches: Sequence[Any], plan: Plan) -> float
 def _captured_gradients(state: TrainingState, batches: Sequence[Any], plan: Plan) -> float | None:
     """Do as `gradients` by replaying a graph; return None where there is no GPU, or no graph for such a batch."""
     prepare = getattr(state.loss, "capturable", None)
-    if not plan.capture or len(batches) > 1 or prepare is None or not _on_gpu(state):
+    if not plan.capture or len(batches) > 1 or prepare is None or _device(state).type != "cuda":
         return None
     batch = prepare(state.model, batches[0])
     if batch is None:
@@ -92,10 +92,6 @@ def _finite(loss: float, state: TrainingState) -> float:
     if not math.isfinite(loss):
         raise Diverged(f"the loss is {loss} at step {state.progress.step}; lower the rate")
     return loss
-
-
-def _on_gpu(state: TrainingState) -> bool:
-    return _device(state).type == "cuda"
 
 
 def _device(state: TrainingState) -> torch.device:

@@ -36,7 +36,12 @@ def heat_map(
         top = 26 + (16 if longest <= SHORT else 8 + letter * longest)
         parts = [text(0, 14, column_title, class_="title")]
         for number, name in enumerate(columns):
-            parts.append(_column_name(left + (number + 0.5) * cell, top - 7, name, is_level=longest <= SHORT))
+            x = left + (number + 0.5) * cell
+            if longest <= SHORT:
+                parts.append(text(x, top - 7, name, class_="tick", text_anchor="middle"))
+            else:
+                upright = f"rotate(-90 {x + 4:.1f} {top - 7:.1f})"
+                parts.append(text(x + 4, top - 7, name, class_="tick", transform=upright))
         for number, (name, row) in enumerate(zip(rows, values, strict=True)):
             y = top + number * tall
             parts.append(text(left - 10, y + tall / 2 + 4, name, class_="tick", text_anchor="end"))
@@ -46,12 +51,6 @@ def heat_map(
         return math.ceil(top + len(rows) * tall + 2), Markup("").join(parts)
 
     return figure(title, draw)
-
-
-def _column_name(x: float, y: float, name: str, *, is_level: bool) -> Markup:
-    if is_level:
-        return text(x, y, name, class_="tick", text_anchor="middle")
-    return text(x + 4, y, name, class_="tick", transform=f"rotate(-90 {x + 4:.1f} {y:.1f})")
 
 
 def _cell(x: float, y: float, width: float, height: float, value: float, hint: str, has_number: bool) -> Markup:

@@ -16,13 +16,11 @@ Words: TypeAlias = Bilingual | str
 def table(columns: Sequence[Words], rows: Sequence[tuple[str, Sequence[Words]]]) -> Markup:
     """Return a table; each row is a class of the style ("" for none) and its cells, the first being its name."""
     head = Markup("").join(tag("th", name, scope="col") for name in columns)
-    body = Markup("").join(tag("tr", _cells(columns, cells), class_=kind) for kind, cells in rows)
-    return tag("table", tag("thead", tag("tr", head)) + tag("tbody", body))
-
-
-def _cells(columns: Sequence[Words], cells: Sequence[Words]) -> Markup:
-    parts = [tag("th", cells[0], scope="row")]
-    for name, cell in zip(columns[1:], cells[1:], strict=True):
-        both = Bilingual(name, name) if isinstance(name, str) else name
-        parts.append(tag("td", cell, data_en=both.en, data_zh=both.zh))
-    return Markup("").join(parts)
+    body = []
+    for kind, cells in rows:
+        parts = [tag("th", cells[0], scope="row")]
+        for name, cell in zip(columns[1:], cells[1:], strict=True):
+            both = Bilingual(name, name) if isinstance(name, str) else name
+            parts.append(tag("td", cell, data_en=both.en, data_zh=both.zh))
+        body.append(tag("tr", Markup("").join(parts), class_=kind))
+    return tag("table", tag("thead", tag("tr", head)) + tag("tbody", Markup("").join(body)))

@@ -164,7 +164,9 @@ def load_tags(
             _check_scheme(one, found)
     if convert is not None:
         _check_spans(every, found)
-        given = {part: [_converted(one, convert) for one in rows] for part, rows in given.items()}
+        for part, rows in given.items():
+            tags = [with_scheme(spans_of(one.tags), len(one.words), convert) for one in rows]
+            given[part] = [one._replace(tags=tuple(new)) for one, new in zip(rows, tags, strict=True)]
     parts = divided(given, data, lambda one: " ".join(one.words))
     names = names_of((tag for one in parts["train"] for tag in one.tags), data)
     names = LabelNames(names.names, None if found is None else convert or found)
@@ -264,11 +266,6 @@ def _check_spans(every: Sequence[TaggedWords], found: str | None) -> None:
             if not is_of_span(tag):
                 got = f"{one.where}, word {place}: tag {tag!r} is not one of a span, as B-PER is"
                 raise DataError(f"{got}; correct it, or leave --set convert out")
-
-
-def _converted(one: TaggedWords, scheme: str) -> TaggedWords:
-    tags = tuple(with_scheme(spans_of(one.tags), len(one.words), scheme))
-    return TaggedWords(one.words, tags, one.where)
 
 
 def _digest(parts: dict[str, list[E]], vocabulary: Vocabulary, names: LabelNames) -> str:

@@ -92,8 +92,9 @@ def _two_names(field: str) -> tuple[str, str]:
 
 def _tell_header(files: list[TextFile], notify: Notify) -> None:
     """Tell of a .csv with two columns whose first row might be their names."""
-    for file in files:
-        row = _first_row(file) if format_of(file.path) == "csv" else []
+    for file in (file for file in files if format_of(file.path) == "csv"):
+        with open_text(file.path, file.encoding) as text:
+            row: list[str] = next(filter(None, csv.reader(text)), [])
         if len(row) == 2 and set(row) != set(FIELDS.split(",")):
             names = ",".join(row)
             notify(f"{file.path}: row 1 ({names}) is read as a pair; if it names the columns: --set field={names}")
@@ -112,13 +113,9 @@ def _find(name: str, endings: tuple[str, str] | None, notify: Notify) -> tuple[l
     parts = name.split(",") if is_list else split_names(name)
     for part in parts:
         if not Path(part).is_file():
-            raise _nothing_there(part)
+            near = did_you_mean(Path(part), PAIR_TASKS)
+            raise DataError(f"{part}: no such file or folder{near}; pairs are {FORMS}: {', '.join(PAIR_TASKS)}")
     return [Path(part) for part in parts], is_list
-
-
-def _nothing_there(name: str) -> DataError:
-    near = did_you_mean(Path(name), PAIR_TASKS)
-    return DataError(f"{name}: no such file or folder{near}; pairs are {FORMS}: {', '.join(PAIR_TASKS)}")
 
 
 def _in_folder(folder: Path, endings: tuple[str, str] | None, notify: Notify) -> list[Path]:
@@ -172,12 +169,6 @@ def _tabs(file: TextFile, fields: tuple[str, str] | None) -> Iterator[Lines]:
             raise DataError(f"{file.path}, line {number}: {problem}; a line is a source, a tab and a target")
         else:
             yield cells[columns[0]], cells[columns[1]]
-
-
-def _first_row(file: TextFile) -> list[str]:
-    """Return the first row of a .csv that is not empty."""
-    with open_text(file.path, file.encoding) as text:
-        return next(filter(None, csv.reader(text)), [])
 
 
 def _commas(file: TextFile, fields: tuple[str, str] | None) -> Iterator[Lines]:

@@ -7,7 +7,7 @@ import io
 import math
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -103,7 +103,11 @@ def _parse(text: str, source: str) -> NumberTable:
     _, header = next(numbered, (1, ()))
     if not header:
         raise DataError(f"{source}: no rows; expected a header and a row for each time")
-    _check_header(header, source)
+    if all(_is_number(name) for name in header):
+        raise DataError(f"{source}: row 1: got numbers, expected a header with the names of the columns; add one")
+    doubled = next((name for name in header if header.count(name) > 1), None)
+    if doubled is not None:
+        raise DataError(f"{source}: row 1: the column {doubled!r} occurs twice; give each column its own name")
     lines, rows = [], []
     for row, cells in numbered:
         if len(cells) != len(header):
@@ -126,11 +130,3 @@ def _rows(text: str, separator: str, source: str) -> Iterator[tuple[int, tuple[s
                 yield reader.line_num, tuple(cell.strip() for cell in cells)
     except csv.Error as error:
         raise DataError(f"{source}: row {reader.line_num}: not a table ({error}); mend the row") from error
-
-
-def _check_header(header: Sequence[str], source: str) -> None:
-    if all(_is_number(name) for name in header):
-        raise DataError(f"{source}: row 1: got numbers, expected a header with the names of the columns; add one")
-    doubled = next((name for name in header if header.count(name) > 1), None)
-    if doubled is not None:
-        raise DataError(f"{source}: row 1: the column {doubled!r} occurs twice; give each column its own name")

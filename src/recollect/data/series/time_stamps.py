@@ -60,7 +60,12 @@ class Frequency:
         if self.unit != "months":
             return (last + ahead).astype(np.int64)
         moment = instant(last)
-        return np.array([_seconds(_months_later(moment, int(n), self.month_end)) for n in ahead], dtype=np.int64)
+        found = []
+        for months in (moment.year * 12 + moment.month - 1 + ahead).tolist():
+            end = _days_in_month(months)
+            day = end if self.month_end else min(moment.day, end)
+            found.append(_seconds(moment.replace(year=months // 12, month=months % 12 + 1, day=day)))
+        return np.array(found, dtype=np.int64)
 
     def text(self, stamp: int) -> str:
         """Return an instant as it is written in a table."""
@@ -137,12 +142,6 @@ def parse_moment(text: str) -> datetime | None:
 
 def _seconds(moment: datetime) -> int:
     return round((moment - EPOCH).total_seconds())
-
-
-def _months_later(moment: datetime, months: int, month_end: bool) -> datetime:
-    at = moment.year * 12 + moment.month - 1 + months
-    last = _days_in_month(at)
-    return moment.replace(year=at // 12, month=at % 12 + 1, day=last if month_end else min(moment.day, last))
 
 
 def _days_in_month(months: int) -> int:

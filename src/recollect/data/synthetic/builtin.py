@@ -45,20 +45,16 @@ def python_docs() -> Iterator[str]:
         ) from error
     seen: set[str] = set()
     for name in sorted(topics):
-        text = _without_repeats(topics[name], seen)
+        kept = []
+        for paragraph in re.split(r"\n[ \t]*\n", topics[name].strip("\n")):
+            words = " ".join(paragraph.split())
+            if words not in seen:
+                kept.append(paragraph)
+            if len(words) >= LONG:
+                seen.add(words)
+        text = "\n\n".join(kept) + "\n\n"
         if text.strip():
             yield text
-
-
-def _without_repeats(text: str, seen: set[str]) -> str:
-    kept = []
-    for paragraph in re.split(r"\n[ \t]*\n", text.strip("\n")):
-        words = " ".join(paragraph.split())
-        if words not in seen:
-            kept.append(paragraph)
-        if len(words) >= LONG:
-            seen.add(words)
-    return "\n\n".join(kept) + "\n\n"
 
 
 def copy(length: int = 12, symbols: int = 10, count: int = 15_000, seed: int = 0) -> Iterator[str]:

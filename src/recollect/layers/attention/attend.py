@@ -70,7 +70,10 @@ class Attend(nn.Module):
 
     def look(self, q: Tensor, source: Source, place: Tensor | None = None) -> Looked:
         """Attend to the source with queries (B, T, D_q); place (B,): how many queries came before these."""
-        self._check(q, source)
+        if q.dim() != 3 or q.shape[2] != self.query_width:
+            raise ContractError("q", f"shape {tuple(q.shape)}", f"(B, T, {self.query_width}): the score's query_width")
+        keys, values = (q.new_zeros(0, 0, 1, width) for width in (self.score.width, self.width_out))
+        check_memory(source, Source(keys=keys, values=values, valid=keys.new_zeros(0, 0, dtype=torch.bool)), len(q))
         scores = self.score(q, source.keys.squeeze(2))
         weights, log_probability = self.alignment.align(scores, source.valid, q, place)
         mix = "bts,bsv->btv" if self.score.features is None else "btsv,bsv->btv"
@@ -81,12 +84,6 @@ class Attend(nn.Module):
     def forward(self, q: Tensor, source: Source, place: Tensor | None = None) -> Tensor:
         """Return the contexts (B, T, V)."""
         return self.look(q, source, place).context
-
-    def _check(self, q: Tensor, source: Source) -> None:
-        if q.dim() != 3 or q.shape[2] != self.query_width:
-            raise ContractError("q", f"shape {tuple(q.shape)}", f"(B, T, {self.query_width}): the score's query_width")
-        keys, values = (q.new_zeros(0, 0, 1, width) for width in (self.score.width, self.width_out))
-        check_memory(source, Source(keys=keys, values=values, valid=keys.new_zeros(0, 0, dtype=torch.bool)), len(q))
 
 
 def home_of(module: nn.Module) -> tuple[torch.dtype | None, torch.device | None]:

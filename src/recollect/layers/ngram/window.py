@@ -53,14 +53,13 @@ class Window(SequenceLayer[Recent]):
     def read(self, x: Tensor, memory: Recent, valid: Tensor | None) -> tuple[Tensor, Recent]:
         """Concatenate the last τ inputs of every step, and apply the network to each window."""
         joined, memory = memory.append(x, valid)
-        hidden = self._first_layer(joined, x).relu()  # (B, T, hidden)
-        note(self, hidden=hidden)
-        return self.second(hidden), memory
-
-    def _first_layer(self, joined: Tensor, x: Tensor) -> Tensor:
-        if self.first is None:
-            assert self.constant is not None
-            return self.constant.expand(*x.shape[:2], -1)
         steps = x.shape[1]
         windows = [joined[:, i + 1 : i + 1 + steps] for i in range(self.order)]  # the i-th oldest input of every step
-        return self.first(torch.cat(windows, dim=2))
+        if self.first is not None:
+            first = self.first(torch.cat(windows, dim=2))
+        else:
+            assert self.constant is not None
+            first = self.constant.expand(*x.shape[:2], -1)
+        hidden = first.relu()  # (B, T, hidden)
+        note(self, hidden=hidden)
+        return self.second(hidden), memory
