@@ -56,16 +56,20 @@ LEARNERS: dict[str, dict[str, Any]] = {
 
 def sine(only: str) -> None:
     """RMSE against the sine without noise, k steps ahead and running freely from the end of the training part."""
-    rows = []
+    floor = {"spread": float(clean()[TRAINED:].std()), "noise": 0.2}
     for noise in (20, 0):
         for name, options in LEARNERS.items():
             if only in name and (noise or name.startswith("linear")):
                 found = [sine_errors(options, noise, seed) for seed in range(SEEDS if noise else 1)]
-                rows.append({"model": name, "noise": noise / 100, "seeds": len(found), **means(found)})
-                print(rows[-1], flush=True)
-                rows[-1]["by_seed"] = found
-    floor = {"spread": float(clean()[TRAINED:].std()), "noise": 0.2}
-    save_result("series-sine", rows, floor=floor, steps=STEPS, trained=TRAINED, length=LENGTH)
+                row = {"model": name, "noise": noise / 100, "seeds": len(found), **means(found)}
+                print(row, flush=True)
+                kept = [old for old in earlier("series-sine") if (old["model"], old["noise"]) != (name, row["noise"])]
+                rows = sorted([*kept, row | {"by_seed": found}], key=place_of)
+                save_result("series-sine", rows, floor=floor, steps=STEPS, trained=TRAINED, length=LENGTH)
+
+
+def place_of(row: Row) -> tuple[bool, int]:
+    return row["noise"] == 0, list(LEARNERS).index(row["model"])
 
 
 def clean() -> Tensor:
