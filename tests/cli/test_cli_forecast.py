@@ -149,6 +149,11 @@ def test_python_and_command_line_have_the_same_words(tmp_path):
     [
         (("2023-01-03", "2023-01-02"), [], "row 4, column 'date': 2023-01-02 occurs twice"),
         (("2023-01-03", "2023-01-09"), [], "row 5, column 'date': 2023-01-04 comes after 2023-01-09"),
+        (
+            ("2023-01-03,", "2023-01-03 07:00,"),
+            [],
+            "row 4, column 'date': mixed frequencies: most rows are a day apart",
+        ),
         (("2023-01-03,", "soon,"), [], "row 4, column 'date': got 'soon', expected a time stamp"),
         ((",3\n", ",cheap\n"), ["--target", "price"], "column 'price': got 'cheap', expected a number"),
         ((",3\n", ",inf\n"), ["--target", "price"], "got 'inf', expected a finite number"),
