@@ -76,7 +76,7 @@ class LiveCells:
             "µs/symbol",
         )
         for column in columns:
-            table.add_column(column, justify="left" if column == "model" else "right")
+            table.add_column(column, justify="left" if column == "model" else "right", no_wrap=column != "memory")
         for row in found.rows:
             if not row.values:
                 table.add_row(row.name, row.problems[0] if row.problems else "–")

@@ -72,7 +72,8 @@ def _cited(claim: Claim, folder: Path) -> Result | None:
     if found.verdict == "not shown":
         return found
     words = Bilingual(f"{name}: {found.found.en}", f"{name}：{found.found.zh}")
-    return replace(found, verdict="holds" if found.verdict == verdict else "does not hold", found=words)
+    is_right = found.verdict == verdict
+    return replace(found, verdict="holds" if is_right else "does not hold", found=words, condition=None)
 
 
 def measured(name: str) -> JsonObject | None:

@@ -1,0 +1,10 @@
+"""E39: Recurrent networks were pretrained with success before the Transformer: ULMFiT, ELMo, and the LSTM in GPT's own table.
+
+中文：在 Transformer 之前，循环网络的预训练就已成功：ULMFiT、ELMo，以及 GPT 论文表中的 LSTM。
+Seed: 004_87792308dac9c34b.txt:99
+Budget: source
+Says: Recurrent networks are hard to pretrain, and transfer little.
+说法：循环网络难以预训练，迁移有限。
+Expected: Radford et al. 2018, table 5: mean score 69.1 of a pretrained LSTM, 59.9 of a Transformer without pretraining, 74.7 with
+Rule: history, no experiment
+"""
