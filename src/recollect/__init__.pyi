@@ -56,6 +56,7 @@ from recollect.generation.sampling import generate as generate, stream as stream
 from recollect.generation.settings import Search as Search, Settings as Settings
 from recollect.generation.translation import TokenizerPair as TokenizerPair, translate as translate
 from recollect.inspection.inspector import inspect as inspect
+from recollect.inspection.pictures import picture as picture
 from recollect.inspection.trace import Trace as Trace
 from recollect.laws.check import LawBroken as LawBroken, check_layer as check_layer
 from recollect.layers.attention.alignment import (
@@ -152,3 +153,4 @@ from recollect.runs.finetune import finetune as finetune
 from recollect.runs.run import Run as Run, load as load
 from recollect.runs.train import train as train
 from recollect.version import __version__ as __version__
+from recollect.views.picture import Picture as Picture

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import html
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from recollect.core.types import JsonObject
 from recollect.inspection.names import known
+
+if TYPE_CHECKING:
+    from recollect.views.picture import Picture
 
 VERSION = 1  # of the JSON
 DIGITS = 4  # significant ones in JSON
@@ -137,6 +141,18 @@ class Trace(Mapping[str, Array]):
             if states is not None and states.shape[1] > units:
                 found[one["name"]] = np.sort(np.argsort(-states.std(0), kind="stable")[:units])
         return found
+
+    def picture(self, name: str, *, lang: str = "en", **options: Any) -> Picture:
+        """Return a picture of this trace by name; see `rc.picture`."""
+        from recollect.inspection.pictures import picture
+
+        return picture(name, self, lang=lang, **options)
+
+    def _repr_html_(self) -> str:
+        from recollect.inspection.trace_pictures import overview
+        from recollect.inspection.words import Say
+
+        return f"<p>{html.escape(str(self))}</p>{overview(self, Say())._repr_html_()}"
 
     def __str__(self) -> str:
         named = self.model.get("name", "arrays")

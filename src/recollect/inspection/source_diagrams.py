@@ -1,0 +1,182 @@
+"""Diagrams of models with a source: encoder–decoder, the context at each step, soft alignment, a beam's tree."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from recollect.inspection.cell_diagrams import UNITS, begun
+from recollect.inspection.trace import Array, Trace
+from recollect.inspection.words import Say
+from recollect.views.picture import Picture
+from recollect.views.plots import letters, visible
+from recollect.views.scene import Scene
+
+MOST = 9  # steps that are drawn of a side
+
+
+def _with_source(trace: Trace) -> None:
+    if not trace.source:
+        name = trace.model.get("name", "these arrays")
+        raise ValueError(f"model: got {name}, which has no source, expected a translator or a captioner")
+
+
+def _states(trace: Trace, side: str, count: int) -> list[Array | None]:
+    """Return a state for each step: the last layer's, or none where a side has no recurrent layer."""
+    names = [name for name in trace if name.startswith(f"{side}layers.") and name.endswith(".hidden")]
+    if not names:
+        return [None] * count
+    return list(trace[names[-1]][:count])
+
+
+def _chain(
+    scene: Scene,
+    x: float,
+    y: float,
+    tokens: Sequence[str],
+    states: Sequence[Array | None],
+    colour: str,
+    letter: str,
+    *,
+    linked: bool = True,
+) -> list[float]:
+    """Draw a chain of states over their tokens, and return their places."""
+    places = []
+    for i, (token, state) in enumerate(zip(tokens, states, strict=False)):
+        at = x + 84 * i
+        places.append(at)
+        scene.box(at - 31, y, 62, 52, fill="raised", line=colour)
+        scene.words(at, y + 15, f"{letter}{i + 1}", size=13, bold=True)
+        if state is not None:
+            scene.strip(at - 25, y + 28, 50, 15, state[:UNITS].tolist(), most=1.0)
+        scene.words(at, y + 92, visible(token), size=14)
+        scene.arrow((at, y + 78), (at, y + 54), colour="blue")
+        if i and linked:
+            scene.arrow((at - 53, y + 26), (at - 32, y + 26), colour=colour)
+    return places
+
+
+def encoder_decoder(traces: Sequence[Trace], say: Say, *, every_step: bool = False) -> Picture:
+    """Return encoder and decoder with their live states; with `every_step` the context enters each step."""
+    trace = traces[0]
+    _with_source(trace)
+    source, target = trace.source[:MOST], trace.tokens[:MOST]
+    title = say("Encoder–decoder: the source as one context c", "编码器–解码器：源序列压缩成一个上下文 c")
+    if every_step:
+        title = say("The context c enters every step of the decoder", "上下文 c 进入解码器的每一步")
+    width = max(84 * (len(source) + len(target)) + 250, 560)
+    scene = begun(title, width, 330)
+    left = _chain(scene, 70, 170, source, _states(trace, "encoder.", len(source)), "accent", "h")
+    middle = left[-1] + 105
+    scene.arrow((left[-1] + 32, 196), (middle - 26, 196), colour="accent", width=2)
+    scene.circle(middle, 196, 25, "c", fill="#f6e3d7", line="orange", size=20)
+    right = _chain(scene, middle + 110, 170, target, _states(trace, "", len(target)), "violet", "s")
+    scene.arrow((middle + 26, 196), (right[0] - 32, 196), colour="orange", width=2)
+    if every_step:
+        for at in right[1:]:
+            lift = 60 + (at - middle) / 8
+            scene.arc((middle + 8, 172), (at, 168), lift, colour="orange", width=1.8, arrow=True)
+        scene.height = 330
+    for at, text in zip(right, trace.outcomes, strict=False):
+        scene.arrow((at, 170), (at, 146), colour="green")
+        scene.words(at, 130, visible(text), size=14, bold=True)
+    scene.words(left[0] - 30, 306, say("source", "源"), size=13, colour="soft", anchor="start")
+    scene.words(
+        right[0] - 30,
+        306,
+        say("target, read one step later", "目标，晚一步读入"),
+        size=13,
+        colour="soft",
+        anchor="start",
+    )
+    if every_step:
+        for mark in scene.marks[1:]:
+            _lower(mark, 60)
+        scene.height += 60
+    return Picture(title, scene)
+
+
+def _lower(mark: dict[str, object], by: float) -> None:
+    """Move a mark down, in place."""
+    if "points" in mark:
+        mark["points"] = tuple((x, y + by) for x, y in mark["points"])  # type: ignore[attr-defined]
+    else:
+        mark["y"] = float(mark["y"]) + by  # type: ignore[arg-type]
+
+
+def context_at_each_step(traces: Sequence[Trace], say: Say) -> Picture:
+    """Return an encoder–decoder whose context enters every step."""
+    return encoder_decoder(traces, say, every_step=True)
+
+
+def soft_alignment(traces: Sequence[Trace], say: Say, *, outcome: int = 0) -> Picture:
+    """Return how one step of a decoder weighs the states of the source: c_t = Σ a_ts h_s."""
+    trace = traces[0]
+    _with_source(trace)
+    if "alignment" not in trace:
+        raise ValueError("soft-alignment: this model does not attend to its source; try bahdanau, luong or transformer")
+    weights = trace["alignment"][outcome]
+    kept = np.sort(np.argsort(-weights, kind="stable")[:MOST])
+    source = [trace.source[i] for i in kept]
+    text = visible(trace.outcomes[outcome])
+    title = say(f"Soft alignment: what “{text}” looks at", f"软对齐：生成“{text}”时看向哪里")
+    states = _states(trace, "encoder.", len(trace.source))
+    scene = begun(title, max(84 * len(source) + 130, 560), 440, "c_t = Σ_s a_{ts} h_s,   a_t = softmax(e_t)")
+    places = _chain(scene, 80, 300, source, [states[i] for i in kept], "accent", "h", linked=False)
+    centre = (places[0] + places[-1]) / 2
+    scene.circle(centre, 176, 24, f"c{outcome + 1}", fill="#f6e3d7", line="orange", size=16)
+    for at, weight in zip(places, weights[kept], strict=True):
+        scene.arrow(
+            (at, 300),
+            (centre + (at - centre) * 0.06, 201),
+            colour="orange",
+            width=1 + 6 * float(weight),
+            opacity=round(0.18 + 0.82 * float(weight), 3),
+        )
+        scene.words(at + (centre - at) * 0.25, 268, f"{weight:.2f}", size=13, bold=bool(weight == weights.max()))
+    scene.arrow((centre + 25, 176), (centre + 92, 176), colour="orange", width=2)
+    scene.box(centre + 94, 152, 66, 48, f"s{outcome + 1}", fill="raised", line="violet", size=16)
+    scene.arrow((centre + 127, 152), (centre + 127, 118), colour="green", width=2)
+    scene.words(centre + 127, 100, text, size=17, bold=True)
+    return Picture(title, scene)
+
+
+def beam_tree(
+    traces: Sequence[Trace], say: Say, *, hypotheses: Sequence[tuple[Sequence[str], Sequence[float]]] = ()
+) -> Picture:
+    """Return what a beam search found as a tree: each hypothesis is its texts and the log probability of each."""
+    if not hypotheses:
+        raise ValueError("hypotheses: got none, expected pairs of texts and log probabilities, as rc.beam finds them")
+    title = say("What beam search kept", "束搜索保留的路径")
+    widest = max(len(texts) for texts, _ in hypotheses)
+    column = max(70.0, 26 + 9.5 * max(letters(visible(t)) for texts, _ in hypotheses for t in texts))
+    scene = begun(title, 90 + column * widest + 110, 90 + 44 * len(hypotheses) + 20)
+    best = max(sum(logs) for _, logs in hypotheses)
+    begin = (52.0, 80 + 22 * len(hypotheses))
+    scene.circle(*begin, 9, fill="accent", line="paper")
+    known: dict[tuple[str, ...], tuple[float, float]] = {(): begin}
+    ordered = sorted(hypotheses, key=lambda one: tuple(one[0]))
+    for row, (texts, logs) in enumerate(ordered):
+        y = 90 + 44 * row + 10
+        total = sum(logs)
+        for depth, (text, log) in enumerate(zip(texts, logs, strict=True)):
+            path = tuple(texts[: depth + 1])
+            if path in known:
+                continue
+            x0, y0 = known[path[:-1]]
+            x = 90 + column * depth + column / 2
+            known[path] = (x, y)
+            half = 6 + 4.4 * letters(visible(text))
+            gap = 9.0 if depth == 0 else 6 + 4.4 * letters(visible(texts[depth - 1]))
+            p = float(np.exp(log))
+            is_best = total == best
+            scene.line((x0 + gap, y0), (x - half, y), colour="accent" if is_best else "soft", width=1 + 3 * p)
+            scene.words(x, y, visible(text), size=15, bold=is_best)
+            scene.words(x, y + 15, f"{p:.2f}", size=10.5, colour="soft")
+        x_end, _ = known[tuple(texts)]
+        end = max(x_end + 40, 90 + column * widest)
+        scene.words(
+            end, y, f"ln p = {total:.2f}", size=13, colour="accent" if total == best else "soft", anchor="start"
+        )
+    return Picture(title, scene)

@@ -1,0 +1,209 @@
+"""Every picture of the story is drawn from a trained model, in both languages, as SVG and as a figure of plotly."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+import recollect as rc
+from recollect.inspection.pictures import PICTURES
+from recollect.views.picture import BROWSERS, Picture
+
+TEXT = "c3 a7 f1 ?a="
+LANGUAGE = ("rnn", "gru", "lstm", "transformer", "ttt-linear")
+SMALL = {"width": 16, "layers": 1}
+ROOT = Path(__file__).resolve().parents[2]
+Find = Callable[[str], Any]
+
+
+@pytest.fixture(scope="module")
+def find(tmp_path_factory: pytest.TempPathFactory) -> Find:
+    """Return a function from a name to the trace of a trained model, each trained once."""
+    folder = tmp_path_factory.mktemp("runs")
+    known: dict[str, rc.Trace] = {}
+
+    def made(name: str) -> rc.Trace:
+        family = name.partition(":")[2] or name
+        options: dict[str, Any] = {"budget": "3steps", "out": folder / name.replace(":", "-"), **SMALL}
+        if name in LANGUAGE:
+            return rc.inspect(rc.train("recall:count=300", model=name, **options), TEXT)
+        if name == "learned positions":
+            options |= {"max_length": 64}
+            return rc.inspect(rc.train("recall:count=300", model="transformer", **options), TEXT)
+        if name.startswith("translate:"):
+            run = rc.train("numbers:count=300", task="translate", model=family, **options)
+            return rc.inspect(run, ("twenty-one", "21"))
+        if name == "classify":
+            return rc.inspect(rc.train("kindness:count=300", model="bilstm", **options), "the film was not bad")
+        options.pop("layers")
+        return rc.inspect(rc.train("tastes:users=20,films=20,each=8", model="factors", **options), "user-3,film-4")
+
+    def of(name: str) -> Any:
+        if "," in name:
+            return [of(one) for one in name.split(",")]
+        if name and name not in known:
+            known[name] = made(name)
+        return known[name] if name else ()
+
+    return of
+
+
+OF = {  # of each picture, the models that it is drawn from
+    "attention": "transformer",
+    "arcs": "transformer",
+    "alignment": "translate:bahdanau",
+    "gates": "lstm",
+    "states": "lstm",
+    "reach": "rnn,gru,lstm,transformer,ttt-linear",
+    "reach-map": "gru",
+    "influence": "classify",
+    "spectrum": "lstm",
+    "memory": "rnn,gru,lstm,transformer,ttt-linear",
+    "positions": "learned positions",
+    "next": "gru",
+    "learning": "ttt-linear",
+    "unrolled": "rnn",
+    "truncation": "rnn",
+    "lstm-cell": "lstm",
+    "gru-cell": "gru",
+    "latent-autoregression": "rnn",
+    "arrangements": "translate:bahdanau",
+    "encoder-decoder": "translate:sutskever",
+    "context-at-each-step": "translate:cho",
+    "soft-alignment": "translate:bahdanau",
+    "beam-tree": "",
+    "task-model": "translate:bahdanau",
+    "queries-keys-values": "transformer",
+    "attention-family": "",
+    "transformer": "translate:transformer",
+    "three-memories": "rnn,ttt-linear,transformer",
+    "tastes": "tastes",
+}
+TREE = [(["2", "1"], [-0.1, -0.5]), (["2", "0"], [-0.1, -1.2]), (["1"], [-2.0])]
+
+
+def draw(name: str, find: Find, lang: str) -> Picture:
+    options = {"hypotheses": TREE} if name == "beam-tree" else {}
+    return rc.picture(name, find(OF[name]), lang=lang, **options)
+
+
+def test_every_picture_has_its_models() -> None:
+    assert set(OF) == set(PICTURES)
+
+
+@pytest.mark.parametrize("name", PICTURES)
+def test_every_picture_is_drawn_from_a_trained_model(name: str, find: Find) -> None:
+    graph_objects = pytest.importorskip("plotly.graph_objects")
+    drawn = {lang: draw(name, find, lang) for lang in ("en", "zh")}
+    for picture in drawn.values():
+        root = ElementTree.fromstring(picture.svg())
+        texts = [one.text for one in root.iter("{http://www.w3.org/2000/svg}text")]
+        assert picture.title in texts
+        assert len(list(root.iter())) > 12
+        figure = graph_objects.Figure(picture.plotly())  # raises for what plotly's schema does not know
+        assert isinstance(picture.figure(), graph_objects.Figure)
+        assert json.loads(figure.to_json())["layout"]["width"] > 0
+        _inside(root)
+    assert drawn["en"].title.isascii() or "“" in drawn["en"].title or "–" in drawn["en"].title
+    assert any("\u4e00" <= one <= "\u9fff" for one in drawn["zh"].title)
+
+
+def _inside(root: ElementTree.Element) -> None:
+    """Raise for words that begin outside the canvas."""
+    width, height = float(root.get("width", 0)), float(root.get("height", 0))
+    for one in root.iter("{http://www.w3.org/2000/svg}text"):
+        x, y = float(one.get("x", 0)), float(one.get("y", 0))
+        assert -1 <= x <= width + 1, (one.text, x, width)
+        assert 0 <= y <= height + 1, (one.text, y, height)
+
+
+def test_charts_hold_the_numbers_of_the_trace(find: Find) -> None:
+    trace = find("transformer")
+    chart = rc.picture("attention", trace, layer="layers.0", head=1).plotly()["data"][0]
+    np.testing.assert_array_equal(np.array(chart["z"]), trace["layers.0.weights"][1])
+    reach = rc.picture("reach", [trace]).plotly()
+    np.testing.assert_array_equal(reach["data"][0]["y"], trace["reach.curve"])
+    assert reach["layout"]["yaxis"]["type"] == "log"
+    lstm = find("lstm")
+    points = rc.picture("spectrum", lstm).plotly()["data"]
+    assert [len(one["x"]) for one in points] == [16] * 4
+    cell = rc.picture("lstm-cell", lstm, token=2).svg()
+    assert f">{lstm['layers.0.forget_gate'][2].mean():.2f}<" in cell
+
+
+def test_the_cuts_of_a_truncated_gradient_are_drawn(find: Find) -> None:
+    svg = rc.picture("unrolled", find("rnn"), truncation=2, lang="zh").svg()
+    assert svg.count(">截断</text>") == 3  # six steps, a cut after every second
+
+
+def test_text_in_a_picture_is_text_and_nothing_else() -> None:
+    tokens = ["<script>", "&", "\x00", "中", "שלום", "🙂"]
+    weights = np.tril(np.ones((1, 6, 6))) / np.arange(1, 7)[None, :, None]
+    trace = rc.Trace.of(tokens, {"layers.0.weights": weights})
+    for name in ("attention", "arcs"):
+        picture = trace.picture(name)
+        root = ElementTree.fromstring(picture.svg())
+        texts = [one.text for one in root.iter("{http://www.w3.org/2000/svg}text")]
+        assert {"<script>", "&", "␀", "中", "שלום", "🙂"} <= set(texts)
+        assert "<script" not in picture.svg()
+
+
+def test_files_by_their_ending(tmp_path: Path, find: Find) -> None:
+    picture = rc.picture("memory", [find("gru")])
+    for ending in ("svg", "json", "html"):
+        picture.save(tmp_path / f"a.{ending}")
+    assert (tmp_path / "a.svg").read_text(encoding="utf-8") == picture.svg()
+    assert json.loads((tmp_path / "a.json").read_text(encoding="utf-8")) == picture.plotly()
+    with pytest.raises(ValueError, match=r"a.pdf: got the ending '.pdf', expected one of .svg, .png, .json, .html"):
+        picture.save(tmp_path / "a.pdf")
+
+
+@pytest.mark.slow
+def test_a_png_has_chinese_letters(tmp_path: Path, find: Find) -> None:
+    import shutil
+
+    from PIL import Image
+
+    if not any(shutil.which(name) for name in BROWSERS):
+        pytest.skip("no browser")
+    rc.picture("gru-cell", find("gru"), lang="zh").save(tmp_path / "a.png")
+    with Image.open(tmp_path / "a.png") as image:
+        assert image.size == (1720, 900)
+        title = image.convert("L").crop((40, 30, 400, 90))
+        assert len(set(title.tobytes())) > 20  # letters, smoothed
+
+
+def test_a_notebook_shows_a_trace(find: Find) -> None:
+    for name in ("gru", "transformer", "translate:bahdanau", "classify", "tastes"):
+        shown = find(name)._repr_html_()
+        assert shown.startswith("<p>Trace of")
+        assert "<svg" in shown
+
+
+def test_what_cannot_be_drawn_says_what_it_needs(find: Find) -> None:
+    with pytest.raises(ValueError, match=r"picture: got 'atention', expected one of .*did you mean attention"):
+        rc.picture("atention", find("gru"))
+    with pytest.raises(ValueError, match=r"weights: got .*, expected a layer that has it: this model has none"):
+        rc.picture("attention", find("gru"))
+    with pytest.raises(ValueError, match="lang: got 'fr', expected one of en, zh"):
+        rc.picture("memory", find("gru"), lang="fr")
+    with pytest.raises(ValueError, match="alignment: this model does not attend to a source"):
+        rc.picture("alignment", find("gru"))
+    with pytest.raises(ValueError, match="memory: got no trace, expected one of any models"):
+        rc.picture("memory")
+    with pytest.raises(ValueError, match=r"three-memories|traces: got 1, expected three"):
+        rc.picture("three-memories", find("gru"))
+    with pytest.raises(ValueError, match=r"head: got 9 of layers.0, expected 0 to 3"):
+        rc.picture("attention", find("transformer"), head=9)
+
+
+def test_one_example_of_each_picture_stands_in_the_guide() -> None:
+    for language in ("inspect.md", "inspect.zh-CN.md"):
+        guide = (ROOT / "docs/guide" / language).read_text(encoding="utf-8")
+        assert [name for name in PICTURES if f'"{name}"' not in guide] == []
