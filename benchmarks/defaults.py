@@ -16,6 +16,7 @@ import argparse
 import gzip
 import json
 import os
+import re
 import subprocess
 import sys
 import zipfile
@@ -98,16 +99,34 @@ def opinions(folder: Path) -> str:
     return str(path)
 
 
+def intents(folder: Path) -> str:
+    """Write requests with every intent as a candidate, of which one is right."""
+    part = data_folder() / "snips" / "train"
+    words = gzip.decompress((part / "seq.in.gz").read_bytes()).decode().splitlines()
+    labels = (part / "label").read_text(encoding="utf-8").split()
+    names = {label: " ".join(re.findall("[A-Z][a-z]+", label)).lower() for label in sorted(set(labels))}
+    rows = [
+        f"{line.strip()}\t{name}\t{int(label == right)}"
+        for line, right in list(zip(words, labels, strict=True))[::4]
+        for label, name in names.items()
+    ]
+    path = folder / "intents.tsv"
+    path.write_text("\n".join(["query\ttext\tlabel", *rows]) + "\n", encoding="utf-8")
+    return str(path)
+
+
 LABELS = ("pos", "neg")
 RUNS: dict[str, tuple[Callable[[Path], str], list[str]]] = {
     "characters": (text("tinyshakespeare/input.txt", "shakespeare.txt"), []),
     "words": (text("ptb/ptb.train.txt.gz", "ptb.txt"), ["--tokenizer", "word"]),
     "chinese": (poems, []),
+    "masked": (text("ptb/ptb.train.txt.gz", "ptb-masked.txt"), ["--task", "masked", "--tokenizer", "word"]),
     "translate": (sentences, ["--task", "translate"]),
     "summarise": (letters, ["--task", "summarise"]),
     "caption": (pictures, ["--task", "caption", "--set", "field=row,caption,base"]),
     "classify": (opinions, ["--task", "classify"]),
     "tag": (text("ud_english_ewt/en_ewt-ud-train.conllu.gz", "ewt.conllu"), ["--task", "tag"]),
+    "match": (intents, ["--task", "match"]),
     "recommend": (ratings, ["--task", "recommend"]),
     "forecast": (text("ett/ETTh1.csv.gz", "etth1.csv"), ["--task", "forecast"]),
     "fill": (text("ett/ETTh1.csv.gz", "etth1-fill.csv"), ["--task", "fill"]),

@@ -34,11 +34,13 @@ def test_a_result_that_became_better_is_not_told():
 
 DATA = {
     "language": ["recall:count=200"],
+    "masked": ["recall:count=200", "--task", "masked"],
     "translate": ["reversed:count=60"],
     "summarise": ["reversed:count=60", "--task", "summarise"],
     "caption": ["shapes:count=40"],
     "classify": ["kindness"],
     "tag": ["verbs:count=60"],
+    "match": ["reports:count=60"],
     "recommend": ["tastes"],
     "forecast": ["sine"],
     "fill": ["sine", "--task", "fill"],

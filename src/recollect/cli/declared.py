@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import make_dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import recollect
 from recollect.core.errors import nearest
@@ -26,7 +26,7 @@ BUILTINS: dict[str, Any] = {
     "tuple": tuple,
     "dict": dict,
 }
-BUILTINS |= {"ClassVar": ClassVar, "Literal": Literal, "setting": setting}
+BUILTINS |= {"Literal": Literal, "setting": setting}
 TRAINING = ("recollect.runs.config", "TrainingOptions")
 
 
@@ -68,6 +68,8 @@ def _declared(module: str, name: str) -> dict[str, type | None]:
         names = _Names(home)
         for line in node.body:
             if not (isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name) and line.value is not None):
+                continue
+            if ast.unparse(line.annotation).startswith("ClassVar"):
                 continue
             field = line.target.id
             try:

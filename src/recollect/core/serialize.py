@@ -216,9 +216,10 @@ def read_tensors(path: Path, device: str | torch.device = "cpu") -> tuple[dict[s
     """Read a header and named tensors; raise `FileError` for what is no safetensors file."""
     if not path.is_file():
         raise FileError(f"{path}: no such file")
-    with path.open("rb") as start:
-        if start.read(4).startswith(PICKLE_STARTS):
-            raise FileError(f"{path}: {PICKLE}")
+    with path.open("rb") as opened:
+        start = opened.read(9)  # of a safetensors file: the length of its header, which may begin with any bytes, and {
+    if start.startswith(PICKLE_STARTS) and not start.endswith(b"{"):
+        raise FileError(f"{path}: {PICKLE}")
     try:
         with safe_open(path, framework="pt", device=str(device)) as file:
             header = file.metadata() or {}

@@ -219,11 +219,12 @@ class MatchTask(TaskDefaults):
         return [Baseline(name, value) for name, value in found.items()]
 
     def sample(self, model: Matcher, dataset: Matches) -> tuple[str, str]:
-        """Return the first question of the validation part, and its answer."""
+        """Return the first question of the validation part, in the form that `predict` reads, and its answer."""
         one = dataset.valid[0]
         names, scores = candidates(one, _logs_of(model, [one])[0], dataset.tokenizer, dataset.kind)
-        texts = one.question.texts[0] if dataset.kind.points else ""
-        return f"{texts} {one.question.query}".strip(), f" → {names[int(scores.argmax())]}"
+        query, texts = one.question.query, one.question.texts
+        parts = (texts[0], query) if dataset.kind.points else (query, *texts)
+        return " | ".join(parts), f" → {names[int(scores.argmax())]}"
 
     @torch.no_grad()
     def about(self, dataset: Matches, model: Matcher) -> About:
