@@ -13,7 +13,7 @@ from browser import CHROMIUM
 from command_line import ask
 
 TEXT = "the cat sat on the mat and the dog sat on the log"
-WORDS = "the cat sat on the mat. a dog ran to the log, and the bird sang in the tree.\n" * 40
+WORDS = "the cat sat on the mat. a dog ran to the log, and the bird sang.\n猫坐在垫子上，狗坐在木头上。\n" * 40
 FAMILIES = ("markov", "rnn", "lstm", "transformer", "ttt-linear")
 
 

@@ -135,14 +135,14 @@ export class Column {
     this.shade(this.cells, values, at, pin);
   }
 
-  /** Shade symbols by the logarithm of a value, over three orders of magnitude below the largest. */
-  shade(cells, values, at, pin, isLinear = false) {
+  /** Shade symbols by the square root of a value's share of the largest: a hundredth of it is still seen. */
+  shade(cells, values, at, pin) {
     let most = 0;
     if (values) for (const value of values) if (value > most) most = value;
     for (const cell of cells.children) {
       const i = Number(cell.dataset.at);
       const value = values?.[i] ?? 0;
-      const share = most > 0 && value > 0 ? (isLinear ? Math.sqrt(value / most) : Math.max(0, 1 + Math.log10(value / most) / 3)) : 0;
+      const share = most > 0 && value > 0 ? Math.sqrt(value / most) : 0;
       cell.style.setProperty("--share", share.toFixed(3));
       cell.classList.toggle("strong", share > 0.62);
       cell.classList.toggle("now", i === at);
@@ -240,7 +240,7 @@ export class Column {
       put(this.weights, [...this.cells.children].map((cell) => h("span", { "data-at": cell.dataset.at, text: cell.textContent })));
     const head = this.app.state.get("head");
     if (head && [...this.heads.options].some((one) => one.value === head)) this.heads.value = head;
-    this.shade(this.weights, at < 0 ? null : this.reading.attention(at, this.heads.value), at, -1, true);
+    this.shade(this.weights, at < 0 ? null : this.reading.attention(at, this.heads.value), at, -1);
   }
 
   // ---- every step ---------------------------------------------------------------------------------------

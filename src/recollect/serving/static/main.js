@@ -31,6 +31,7 @@ class App {
     }
     this.take();
     this.build();
+    performance.mark("first-picture");
     this.state.on((changed) => this.changed(changed));
     addEventListener("keydown", (event) => this.key(event));
     let pending = 0;

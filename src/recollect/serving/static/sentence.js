@@ -32,18 +32,18 @@ export class Sentence {
 
   fill() {
     const { texts, starts, ends, known } = this.symbols;
-    const whole = this.app.exhibit.text;
-    const before = starts.length ? whole.slice(0, starts[0]) : "";
+    const whole = [...this.app.exhibit.text]; // places count characters, not units of UTF-16
+    const before = starts.length ? whole.slice(0, starts[0]).join("") : "";
     const isLong = texts.length > 160;
     this.list.classList.toggle("long", isLong);
     put(this.list, before && h("span", { class: "before", "aria-hidden": "true", text: before }), texts.map((text, i) => {
-      const own = whole.slice(starts[i], ends[i]) || text;
+      const own = whole.slice(starts[i], ends[i]).join("") || text;
       return h("span", {
         id: `symbol-${i}`, role: "option", "data-at": i, "aria-selected": "false", text: own === "\n" ? "↵\n" : own,
         class: `${own.trim() ? "" : "blank"}${known[i] ? "" : " unknown"}`, "aria-label": aloud(own),
       });
     }));
-    if (!texts.length) put(this.list, h("span", { class: "quiet", role: "option", "aria-selected": "false", text: t("emptyText") }));
+    if (!texts.length) put(this.list, h("span", { class: "quiet", role: "option", "aria-selected": "false", text: whole.join("") || t("emptyText") }));
     this.scrub.max = Math.max(0, this.last);
     this.skipped.textContent = this.app.main.reading?.skipped ? t("skipped", this.app.main.reading.skipped, texts.length) : "";
     this.shownAt = null;
