@@ -105,6 +105,7 @@ LAYERS: list[tuple[str, Factory]] = [
     ),
     ("MaskedModel", lambda: MaskedModel(vocab_size=VOCAB, **BERT)),
     ("MaskedModel as ALBERT", lambda: MaskedModel(vocab_size=VOCAB, embedding=3, shared=True, **BERT)),
+    ("MaskedModel of LSTMs", lambda: MaskedModel(vocab_size=VOCAB, family="bilstm", width=4, dropout=0.0)),
     ("MaskedModel pre-norm, without head", lambda: MaskedModel(vocab_size=VOCAB, norm="pre", masked=False, **BERT)),
     ("Stack of mixed layers", lambda: Stack(Window(WIDTH, 2, width_out=8), Block(SelfAttention(8, 2)), LSTM(8, 8))),
     (

@@ -126,19 +126,23 @@ class LabelledTask:
             vocabulary=coder.vocab_size,
             parts=(len(dataset.train), len(dataset.valid), len(dataset.test)),
             unit=RECORDINGS if is_spoken else self.unit,
-            memory={READ: self._bytes(dataset, model)},
+            memory=self._bytes(dataset, model),
             use="predict",
             data=coder.about() if isinstance(coder, FrameCoder) else None,
         )
 
     @torch.no_grad()
-    def _bytes(self, dataset: Labelled, model: Any) -> int:
-        """Return the bytes of one row's memory after some symbols."""
+    def _bytes(self, dataset: Labelled, model: Any) -> dict[int, int]:
+        """Return the bytes of one row's memory after some symbols, or as many as the model can read."""
+        coder = dataset.tokenizer
+        steps = min(READ, coder.most - len(coder.frame)) if isinstance(coder, SubwordCoder) and coder.most else READ
         first = dataset.train.ids[0]  # of words with letters, or of subwords, with another axis; of recordings, vectors
-        dtype = torch.float32 if dataset.tokenizer.width else torch.long
-        x = torch.ones((1, READ, *first.shape[1:]), dtype=dtype, device=device_of(model))
+        dtype = torch.float32 if coder.width else torch.long
+        x = torch.zeros((1, steps, *first.shape[1:]), dtype=dtype, device=device_of(model))
+        if x.dim() == 3:
+            x[..., 0] = 1
         after: int = model(x)[1].nbytes
-        return after
+        return {steps: after}
 
 
 def device_of(model: Any) -> torch.device:

@@ -209,7 +209,8 @@ class MaskedTask:
     def sample(self, model: MaskedModel, dataset: Corpus) -> tuple[str, str]:
         """Return the beginning of the validation text with its middle symbol hidden, and what the model fills in."""
         tokenizer = framed(dataset)
-        ids = np.asarray(dataset.valid[: min(SAMPLE, int(dataset.ends["valid"][0]))], dtype=np.int64)
+        most = min(SAMPLE, self.options.steps - 2, int(dataset.ends["valid"][0]))
+        ids = np.asarray(dataset.valid[:most], dtype=np.int64)
         ids[len(ids) // 2] = tokenizer.mask
         text = " ".join(tokenizer.decode(ids).split())
         row = torch.from_numpy(np.concatenate([[tokenizer.begin], ids, [tokenizer.end]]))

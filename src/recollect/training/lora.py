@@ -16,6 +16,7 @@ from torch.nn.utils import parametrize
 from recollect.core.errors import nearest
 from recollect.core.settings import SettingError
 
+ORDER = "_parameters_before_lora"  # of a module with adapted matrices
 TARGETS = ("qkv", "out", "up", "down", "weight_ih", "weight_hh")
 
 
@@ -61,9 +62,12 @@ def add_lora(parts: Iterable[nn.Module], rank: int, alpha: float, targets: Seque
         raise SettingError(
             f"lora_targets: got {', '.join(targets)}, expected some of {', '.join(sorted(names))}, as here"
         )
+    orders: dict[nn.Module, list[str]] = {}
     for module, name in found:
         weight = getattr(module, name)
+        orders.setdefault(module, list(module._parameters))
         parametrize.register_parametrization(module, name, LowRank(weight.detach(), rank, alpha))
+        module.__dict__[ORDER] = orders[module]
     return len(found)
 
 
@@ -72,3 +76,5 @@ def merge_lora(model: nn.Module) -> None:
     for module in list(model.modules()):
         for name in list(getattr(module, "parametrizations", {})):
             parametrize.remove_parametrizations(module, name, leave_parametrized=True)
+        for name in module.__dict__.pop(ORDER, []):  # kernels and optimizers take parameters in this order
+            module._parameters[name] = module._parameters.pop(name)
