@@ -27,12 +27,13 @@ BUILTINS: dict[str, Any] = {
     "dict": dict,
 }
 BUILTINS |= {"Literal": Literal, "setting": setting}
+TRANSFER = ("recollect.training.transfer", "Transfer")
 TRAINING = ("recollect.runs.config", "TrainingOptions")
 
 
-def check_settings(task: str, given: Mapping[str, object]) -> None:
+def check_settings(task: str, given: Mapping[str, object], *, is_finetuned: bool = False) -> None:
     """Raise a SettingError for a name that no model of the task has, or a value out of its range."""
-    owners = [_declared(*place) for place in _owners(task)]
+    owners = [_declared(*place) for place in (*_owners(task), *([TRANSFER] if is_finetuned else []))]
     known = set[str]().union(*owners)
     for name, value in given.items():
         if name not in known:

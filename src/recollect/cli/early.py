@@ -50,9 +50,10 @@ def check_training(
     tokenizer: str | None,
     device: str,
     settings: Sequence[str] | None,
+    is_finetuned: bool = False,
     **numbers: int | None,
 ) -> None:
-    """Raise a ValueError for words that no training accepts: those of `train` and `plan`."""
+    """Raise a ValueError for words that no training accepts: those of `train`, `finetune` and `plan`."""
     parse_budget(budget)
     check_choice("--size", size, SIZES)
     if tokenizer is not None:
@@ -66,7 +67,8 @@ def check_training(
     kind = task or guess_task(named)
     check_model(kind, model)
     if not is_own(kind):
-        check_settings(kind, {name: value for name, value in given.items() if name not in NO_SETTINGS})
+        own = {name: value for name, value in given.items() if name not in NO_SETTINGS}
+        check_settings(kind, own, is_finetuned=is_finetuned)
         for data_of_a_part in (named, given.get("valid"), given.get("test")):
             check_data(kind, data_of_a_part)
 

@@ -84,7 +84,7 @@ def finetune(
 
     check_folder(run)
     flags: dict[str, Any] = {"task": task, "budget": budget, "model": None, "size": "tiny", "tokenizer": None}
-    check_training(data, **flags, device=device, settings=settings, batch=batch, seed=seed)
+    check_training(data, **flags, device=device, settings=settings, is_finetuned=True, batch=batch, seed=seed)
     from recollect.runs.finetune import finetune as start_training
     from recollect.runs.progress import reporter
 

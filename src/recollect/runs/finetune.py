@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from collections.abc import Callable
 from pathlib import Path
@@ -80,9 +81,8 @@ def configure_transfer(
     inherited_tokenizer(kind, parent)
     for word in TOKENIZERS:
         if word in settings and settings[word] is not None:
-            raise SettingError(
-                f"{word}: got {settings[word]!r}, but the tokenizer of {parent.name} is used; leave it out"
-            )
+            got = json.dumps(settings[word])
+            raise SettingError(f"{word}: got {got}, but the tokenizer of {parent.name} is used; leave it out")
     settings = {name: value for name, value in settings.items() if name not in TOKENIZERS}
     given = {**usual_transfer(parent.model), **parse_budget(budget), **settings}
     origin = {"parent": parent.name, "digest": parent.digest}

@@ -112,9 +112,7 @@ class LanguageTask:
     def tokenizer_for(self, model: Any, tokenizer: Any) -> CorpusTokenizer:
         """Return a trained model's tokenizer; raise a ValueError for a model that sees both sides of a symbol."""
         if not isinstance(model, LanguageModel):
-            raise ValueError(
-                "it reads both sides of a symbol and predicts none from what came before; try --task masked"
-            )
+            raise ValueError("it sees both sides of a symbol and predicts none from the left; try --task masked")
         assert isinstance(tokenizer, Tokenizer | PretrainedTokenizer)
         return tokenizer
 
