@@ -83,6 +83,30 @@ def test_bad_rows_are_named(name, content, error, tmp_path):
         texts(write(tmp_path / name, content))
 
 
+def test_a_file_for_each_label_holds_a_text_on_each_line(tmp_path):
+    write(tmp_path / "Czech.txt", "Adler\n\nAbl\n")
+    write(tmp_path / "Irish.txt", "Adam\n")
+    write(tmp_path / "README.md", "where they come from")
+    assert texts(str(tmp_path)) == [("Adler", "Czech"), ("Abl", "Czech"), ("Adam", "Irish")]
+
+
+def test_names_are_read_by_their_letters(tmp_path):
+    """Of names each is another word: read as words, all of the test part would be unknown."""
+    rows = "".join(f"{label} {label[::-1]}{chr(97 + i)}\n" for label in ("left", "right") for i in range(10))
+    assert load_texts(write(tmp_path / "names", rows), Vocabulary()).tokenizer.kind == "char"
+    assert load_texts(lines_file(tmp_path / "texts"), Vocabulary()).tokenizer.kind == "word"
+
+
+def test_a_text_without_labels_is_told_what_a_line_is(tmp_path):
+    with pytest.raises(DataError, match=r"names, line 1: the text is empty; a line is a label, a blank and a text"):
+        texts(write(tmp_path / "names", "emma\nolivia\n"))
+
+
+def test_a_folder_where_a_file_is_read_is_called_one(tmp_path):
+    with pytest.raises(DataError, match=f"{tmp_path}: a folder; labelled data are"):
+        list(read_tagged(str(tmp_path)))
+
+
 def test_what_is_not_there_is_named(tmp_path):
     with pytest.raises(DataError, match="kindnes: no such file or folder; did you mean kindness"):
         texts("kindnes")

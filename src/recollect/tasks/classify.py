@@ -61,7 +61,9 @@ class ClassifyOptions(LabelOptions):
     """Settings of a classification run."""
 
     tokenizer: str | None = setting(
-        None, choices=("char", "byte", "word", "space", "bpe"), help="how text is split; by default word, for Han char"
+        None,
+        choices=("char", "byte", "word", "space", "bpe"),
+        help="how text is split; by default word; char for Han and names",
     )
     bands: int = setting(40, least=2, help="of the log-mel frames of recordings")
     stack: int = setting(1, least=1, help="frames of recordings in one vector")

@@ -20,7 +20,7 @@ from recollect.data.text.formats import FIELD_LIMIT, TABLES, format_of
 FASTTEXT = "__label__"
 FORMS = (
     "a .csv, .tsv or .jsonl with columns text and label, a file of lines that begin with their label, "
-    "a folder with a folder for each label, two files as words,labels, or a built-in"
+    "a folder with a folder or a .txt for each label, two files as words,labels, or a built-in"
 )
 
 Column = str | int | None  # a column's name, or its number from 1 in a table without names
@@ -68,8 +68,8 @@ def existing(name: str) -> Path:
     """Return a file's path; raise a DataError where there is none, with the nearest name."""
     path = Path(name)
     if not path.is_file():
-        near = did_you_mean(path, LABEL_TASKS)
-        raise DataError(f"{name}: no such file or folder{near}; labelled data are {FORMS}: {', '.join(LABEL_TASKS)}")
+        problem = "a folder" if path.is_dir() else f"no such file or folder{did_you_mean(path, LABEL_TASKS)}"
+        raise DataError(f"{name}: {problem}; labelled data are {FORMS}: {', '.join(LABEL_TASKS)}")
     return path
 
 
@@ -84,6 +84,8 @@ def _label_first(path: Path) -> Iterator[LabelledText]:
             label, _, text = line.strip().partition(" ")
             if "\t" in label:
                 label, _, text = line.strip().partition("\t")
+            if not text.strip():
+                raise DataError(f"{path}, line {number}: the text is empty; a line is a label, a blank and a text")
             yield LabelledText(text, label.removeprefix(FASTTEXT), f"{path}, line {number}")
 
 
@@ -96,10 +98,17 @@ def _side_by_side(texts: Path, labels: Path) -> Iterator[LabelledText]:
 
 
 def _folders(folder: Path) -> Iterator[LabelledText]:
-    """Yield each file as one text; its folder's name is the label."""
+    """Yield each file as one text; its folder's name is the label. Without folders: each line of a .txt of its name."""
     labels = sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
     if not labels:
-        raise DataError(f"{folder}: a folder without folders; expected one for each label, with a file for each text")
+        named = sorted(path for path in folder.glob("*.txt") if path.is_file())
+        if len(named) < 2:
+            expected = "expected one for each label, with a file for each text, or LABEL.txt with a text on each line"
+            raise DataError(f"{folder}: a folder without folders; {expected}")
+        for path in named:
+            for number, line in lines_of_file(path):
+                if line.strip():
+                    yield LabelledText(line.strip(), path.stem, f"{path}, line {number}")
     for label in labels:
         for path in sorted(path for path in label.rglob("*") if path.is_file() and not path.name.startswith(".")):
             with open_text(path, find_encoding(path)) as file:

@@ -139,7 +139,9 @@ def load_texts(
     parts = divided(given, data, lambda one: one.text)
     names = names_of((one.label for one in parts["train"]), data)
     texts = [one.text for one in parts["train"]]
-    coder = vocabulary.learn(texts, "char" if is_mostly_han("".join(texts[:1000])) else "word")
+    # Names and other single words share letters, not words: most of those of the test part would be unknown.
+    is_short = sum(len(text.split()) for text in texts) < 2 * len(texts)
+    coder = vocabulary.learn(texts, "char" if is_short or is_mostly_han("".join(texts[:1000])) else "word")
     encoded = {part: encode_texts(rows, coder, names) for part, rows in parts.items()}
     return Labelled(coder, names, **encoded, name=_digest(parts, vocabulary, names))
 
