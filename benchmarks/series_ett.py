@@ -60,6 +60,7 @@ SHARED: Row = {  # of every candidate: each channel alone, as one instance
     "patience": 3,
     "budget": "10epochs",
 }
+BYPASS: Row = SHARED | {"bypass": "linear", "segment": 24, "width": 32, "rate": 0.002}  # a linear map beside the model
 GROUPS = {"gru": ("gru", "lstm", "rnn"), "transformer": ("transformer", "linear-attention", "ttt-linear")}
 GRID: dict[str, list[Any]] = {
     "bypass": ["linear", "none"],
@@ -109,6 +110,7 @@ def table() -> Iterator[Row]:
     for horizon, lookback, name in itertools.product(reversed(HORIZONS), LOOKBACKS, ("ETTh1", "ETTh2")):
         shape = {"data": name, "horizon": horizon, "lookback": lookback}
         cells = [("trained", family, chosen[first]) for first, group in GROUPS.items() for family in group]
+        cells += [("bypass", family, BYPASS) for group in GROUPS.values() for family in group]
         cells += [("trained", family, PUBLISHED) for family in ("dlinear", "nlinear")]
         cells += [("closed", family, {}) for family in ROWS]
         for fit, family, settings in cells:
