@@ -1,12 +1,12 @@
 """ETTh1 and ETTh2: the line and the baselines, every horizon and look-back, all test windows.
 
-    python benchmarks/series_ett.py choose|table [--cpu N] [--gpu N] [--only TEXT] [--seconds S]
+    python benchmarks/series_ett.py choose|table|bypass [--cpu N] [--gpu N] [--only TEXT] [--seconds S]
 
 choose trains the candidate settings of one recurrent and one attention model on ETTh1 (96 hours ahead, look-back 336)
 and measures them on the validation part alone; the test part is not read. table takes the best of each for its group.
-Cells run side by side, in processes of one thread each and in processes that share a GPU, and each is saved as it ends;
+bypass is the table of the models of steps with a linear map of the window beside them. Cells run side by side, in processes of one thread each and in processes that share a GPU, and each is saved as it ends;
 rows that are not run again are kept. After S seconds no further cell is started. Reads ett/ of the folder that
-RECOLLECT_DATA names; writes benchmarks/results/series-choice.json and series-ett.json.
+RECOLLECT_DATA names; writes benchmarks/results/series-choice.json, series-ett.json and series-bypass.json.
 """
 
 from __future__ import annotations
@@ -75,16 +75,15 @@ SHOWN = ("key", "valid_mse", "mse", "mae", "coverage", "minutes")
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("part", choices=("choose", "table"))
+    parser.add_argument("part", choices=tuple(PARTS))
     parser.add_argument("--cpu", type=int, default=1, help="Processes on cores.")
     parser.add_argument("--gpu", type=int, default=0, help="Processes on the GPU.")
     parser.add_argument("--only", default="", help="Only cells whose name contains this.")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="Start no cell later.")
     options = parser.parse_args()
-    cells = list(candidates() if options.part == "choose" else table())
-    cells = [cell for cell in cells if options.only in cell["key"]]
+    name, cells_of = PARTS[options.part]
+    cells = [cell for cell in cells_of() if options.only in cell["key"]]
     jobs = {"cpu": options.cpu, "cuda": options.gpu}
-    name = "series-choice" if options.part == "choose" else "series-ett"
     for row in side_by_side(cells, jobs, options.seconds):
         print(*(f"{row[k]:.4f}" if isinstance(row[k], float) else row[k] for k in SHOWN if k in row), flush=True)
         kept = [old for old in earlier(name) if old["key"] != row["key"]]
@@ -110,12 +109,21 @@ def table() -> Iterator[Row]:
     for horizon, lookback, name in itertools.product(reversed(HORIZONS), LOOKBACKS, ("ETTh1", "ETTh2")):
         shape = {"data": name, "horizon": horizon, "lookback": lookback}
         cells = [("trained", family, chosen[first]) for first, group in GROUPS.items() for family in group]
-        cells += [("bypass", family, BYPASS) for group in GROUPS.values() for family in group]
         cells += [("trained", family, PUBLISHED) for family in ("dlinear", "nlinear")]
         cells += [("closed", family, {}) for family in ROWS]
         for fit, family, settings in cells:
             key = f"{name} {horizon} {lookback} {family} {fit}"
             yield {"key": key, **shape, "model": family, "fit": fit, "settings": settings}
+
+
+def bypassed() -> Iterator[Row]:
+    """Yield the cells of every model of steps beside a linear map."""
+    families = [family for group in GROUPS.values() for family in group]
+    for horizon, lookback, name in itertools.product(reversed(HORIZONS), LOOKBACKS, ("ETTh1", "ETTh2")):
+        for family in families:
+            key = f"{name} {horizon} {lookback} {family} bypass"
+            shape = {"data": name, "horizon": horizon, "lookback": lookback}
+            yield {"key": key, **shape, "model": family, "fit": "bypass", "settings": BYPASS}
 
 
 def choice(family: str) -> Row:
@@ -126,6 +134,13 @@ def choice(family: str) -> Row:
         sys.exit(2)
     best: Row = min(rows, key=lambda row: row["valid_mse"])["settings"]
     return SHARED | best
+
+
+PARTS = {
+    "choose": ("series-choice", candidates),
+    "table": ("series-ett", table),
+    "bypass": ("series-bypass", bypassed),
+}
 
 
 # ---- running ------------------------------------------------------------------------------------------
