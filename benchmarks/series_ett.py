@@ -4,9 +4,10 @@
 
 choose trains the candidate settings of one recurrent and one attention model on ETTh1 (96 hours ahead, look-back 336)
 and measures them on the validation part alone; the test part is not read. table takes the best of each for its group.
-bypass is the table of the models of steps with a linear map of the window beside them. Cells run side by side, in processes of one thread each and in processes that share a GPU, and each is saved as it ends;
-rows that are not run again are kept. After S seconds no further cell is started. Reads ett/ of the folder that
-RECOLLECT_DATA names; writes benchmarks/results/series-choice.json, series-ett.json and series-bypass.json.
+bypass is the table of the models of steps with a linear map of the window beside them. Cells run side by side, in
+processes of one thread each and in processes that share a GPU, and each is saved as it ends; rows that are not run
+again are kept. After S seconds no further cell is started. Reads ett/ of the folder that RECOLLECT_DATA names; writes
+benchmarks/results/series-choice.json, series-ett.json and series-bypass.json.
 """
 
 from __future__ import annotations
