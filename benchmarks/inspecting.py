@@ -33,12 +33,13 @@ def main() -> None:
         model = rc.LanguageModel(sized(family, VOCABULARY, "tiny")).eval()
         if family == "markov":
             model.body.count(ids)
-        seconds = []
+        seconds, busy = [], []
         for _ in range(PARTS):
-            begun = time.perf_counter()
+            begun, worked = time.perf_counter(), time.process_time()
             trace = rc.inspect(model, TEXT, tokenizer=tokenizer)
             text = trace.as_json(units=32)
             seconds.append(time.perf_counter() - begun)
+            busy.append(time.process_time() - worked)
         size = len(repr(text))
         parameters = sum(p.numel() for p in model.parameters())
         rows.append(
@@ -47,8 +48,6 @@ def main() -> None:
     for family in ("lstm", "transformer"):
         rows.append(gradients(family))
     total = sum(row["seconds"] for row in rows if row["what"] == "trace")
-    for row in rows:
-        print(f"{row['what']:10} {row['family']:12} {row['parameters']:9,} parameters {row['seconds']:7.3f} s")
     print(f"six traces: {total:.2f} s")
     save_result(Path(__file__).stem, rows, total=total, threads=torch.get_num_threads())
 
@@ -57,14 +56,17 @@ def gradients(family: str) -> dict[str, object]:
     """Return the time of a 64 × 64 map of gradients of a model of about a million parameters."""
     model = rc.LanguageModel(sized(family, VOCABULARY, parameters=1_000_000)).eval()
     subject = LanguageSubject(model, list(TEXT.encode()), list(TEXT))
-    seconds = []
+    seconds, busy = [], []
     for _ in range(PARTS):
-        begun = time.perf_counter()
+        begun, worked = time.perf_counter(), time.process_time()
         reach = influence(subject).reach
         seconds.append(time.perf_counter() - begun)
+        busy.append(time.process_time() - worked)
     assert reach.shape == (64, 64)
     parameters = sum(p.numel() for p in model.parameters())
-    return {"what": "gradients", "family": family, "parameters": parameters, "seconds": min(seconds)}
+    row = {"what": "gradients", "family": family, "parameters": parameters}
+    print(row | {"seconds": min(seconds), "processor": min(busy)}, flush=True)
+    return row | {"seconds": min(seconds), "processor": min(busy)}
 
 
 if __name__ == "__main__":
