@@ -42,9 +42,9 @@ def main() -> None:
             busy.append(time.process_time() - worked)
         size = len(repr(text))
         parameters = sum(p.numel() for p in model.parameters())
-        rows.append(
-            {"what": "trace", "family": family, "parameters": parameters, "seconds": min(seconds), "json": size}
-        )
+        row = {"what": "trace", "family": family, "parameters": parameters, "json": size}
+        rows.append(row | {"seconds": min(seconds), "processor": min(busy)})
+        print(rows[-1], flush=True)
     for family in ("lstm", "transformer"):
         rows.append(gradients(family))
     total = sum(row["seconds"] for row in rows if row["what"] == "trace")

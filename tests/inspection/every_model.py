@@ -20,6 +20,8 @@ DATA = {
     "recommend": ("tastes:users=20,films=20,each=8", "user-3,film-4"),
     "forecast": ("seasons", "seasons"),
     "fill": ("seasons", "seasons"),
+    "masked": ("recall:count=300", "c3 a7 f1 ?a="),
+    "match": ("stories:count=60", None),
 }
 SMALL = {"width": 16, "layers": 1}
 
@@ -47,6 +49,10 @@ def open_model(task_name: str, family: str) -> tuple[Opened, Any]:
         task.fit(model, data)
     inputs = DATA[task_name][1]
     if inputs is None:
-        inputs = data.test.pictures_of([0])[0]
+        inputs = data.test.pictures_of([0])[0] if task_name == "caption" else _question(data.test[0].question)
     facts = {"name": family, "family": family, "task": task_name}
     return Opened(model, task.assets(data), task, facts), inputs
+
+
+def _question(question: Any) -> str:
+    return f"{question.texts[0]} | {question.query}"

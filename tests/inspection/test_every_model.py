@@ -28,7 +28,7 @@ def test_every_model_of_every_task_is_traced(task: str, family: str) -> None:
     json.dumps(trace.as_json(), allow_nan=False)
     assert trace["memory.bytes"].shape == (len(trace.tokens),)
     assert ("reach" in trace) == (family not in COUNTING | {"bag-of-words"})
-    assert "left_out" in trace
+    assert ("left_out" in trace) == (task != "masked")
     assert bool(trace.layers) or family in COUNTING | {"bag-of-words", "cnn", "biases", "factors"} or task == "forecast"
     has_gates = any("gates" in layer for layer in trace.layers)
     assert has_gates == (family in RECURRENT or family == "show-attend-tell")
@@ -133,3 +133,14 @@ def test_the_rows_beside_a_gap_decide_what_fills_it() -> None:
     line = values[8] + (values[11] - values[8]) * np.array([[1], [2]]) / 3
     np.testing.assert_allclose(trace["filled"][9:11], line, rtol=1e-5)
     assert {8, 11} <= set(np.argsort(-np.abs(trace["left_out"][0]))[:3].tolist())
+
+
+def test_a_pointer_is_explained_by_the_words_of_story_and_query() -> None:
+    opened, question = open_model("match", "bigru")
+    trace = rc.inspect(opened, question)
+    query = question.partition(" | ")[2]
+    assert trace.tokens.index("|") == len(opened.assets["tokenizer"].symbols(query))
+    np.testing.assert_allclose(trace["pool.weights"].sum(), 1, rtol=1e-5)
+    best = opened.task.predict(opened.model, opened.assets, [question], 1)
+    assert np.exp(trace["outcome.logprob"][0]) <= next(iter(best)).targets[0].score + 1e-6
+    assert np.isnan(trace["left_out"][0, trace.tokens.index("|")])

@@ -197,6 +197,8 @@ class MaskedSubject(LanguageSubject):
 
 def mask_of(tokenizer: Any) -> int | None:
     """Return the id of the mask symbol; None where a tokenizer has none."""
+    if hasattr(tokenizer, "mask"):
+        return int(tokenizer.mask)
     try:
         return int(tokenizer.id_of("[MASK]"))
     except (AttributeError, DataError):

@@ -13,6 +13,7 @@ import torch
 from recollect.core.types import JsonObject
 from recollect.data.error import DataError
 from recollect.data.images.pictures import open_pictures
+from recollect.data.matches.matches import encode_match
 from recollect.data.series.calendar_features import calendar_features
 from recollect.data.series.series_data import SeriesFacts, fit_facts, scaled_rows
 from recollect.data.series.series_table import SeriesTable, read_series
@@ -25,10 +26,11 @@ from recollect.inspection.gap_subject import GapSubject
 from recollect.inspection.label_subject import ClassifierSubject, TaggerSubject
 from recollect.inspection.language_subject import LanguageSubject, MaskedSubject
 from recollect.inspection.layer_subject import LayerSubject
+from recollect.inspection.match_subject import MatchSubject
 from recollect.inspection.rating_subject import RatingSubject
 from recollect.inspection.series_subject import SeriesSubject
 from recollect.inspection.source_subject import CaptionSubject, TranslatorSubject
-from recollect.inspection.subject import Subject, device_of
+from recollect.inspection.subject import Subject, device_of, texts_of
 from recollect.inspection.trace import Array
 from recollect.models.captioning import Captioner
 from recollect.models.classification import Classifier
@@ -36,12 +38,14 @@ from recollect.models.context_free import BagOfWords, Majority
 from recollect.models.forecasting import Forecaster
 from recollect.models.gap_filling import GapFiller
 from recollect.models.masked import MaskedModel
+from recollect.models.matching import Matcher
 from recollect.models.recommendation import Recommender
 from recollect.models.tagging import Tagger
 from recollect.models.translation import Translator
 from recollect.pretrained.load import Pretrained
 from recollect.runs.embed import open_model
 from recollect.runs.run import Run
+from recollect.tasks.match import asked
 
 LONGEST_TARGET = 60  # symbols of a target that is searched for
 
@@ -95,8 +99,7 @@ def _tokens(tokenizer: Any, text: str) -> tuple[Any, list[str]]:
     strange = unknown(text) if unknown is not None else {}
     if len(ids) and strange and sum(strange.values()) >= len(ids):
         raise DataError(f"text: none of its symbols is known to this model, such as {next(iter(strange))!r}")
-    decoding = tokenizer.stream()
-    texts = [decoding.step(int(i)) or "⋯" for i in ids]
+    texts = texts_of(tokenizer, ids)
     if strange and len(ids) == len(text):  # characters: the ones that are unknown are shown as they were typed
         texts = list(text)
     return ids, texts
@@ -238,6 +241,17 @@ def _gap(model: GapFiller, values: Array, stamps: list[str], scale: tuple[Array,
     return GapSubject(model, window.nan_to_num(), observed, stamps, scale=scale, explain=count)
 
 
+def _matcher(model: Matcher, opened: Opened, inputs: Any, options: JsonObject) -> Subject:
+    count = options.get("explain", 1)
+    if not isinstance(inputs, str | tuple):
+        ids = np.asarray(inputs, dtype=np.int64)
+        return MatchSubject(model, ids, [str(i) for i in ids], explain=count)
+    coder, kind = opened.assets["tokenizer"], opened.assets["kind"]
+    match = encode_match(asked(inputs, kind, "input"), coder, kind)
+    query, text = coder.symbols(match.question.query), coder.symbols(match.question.texts[0])
+    return MatchSubject(model, match.ids[0], [*query, "|", *text], explain=count)
+
+
 def _table(task: Any, source: str) -> SeriesTable:
     if is_generated_series(source):
         return generate_series(source)
@@ -270,5 +284,6 @@ SUBJECTS: dict[type, Callable[..., Subject]] = {
     Captioner: _captioner,
     Forecaster: _forecaster,
     GapFiller: _filler,
+    Matcher: _matcher,
     Recommender: _recommender,
 }

@@ -144,6 +144,8 @@ def device_of(model: nn.Module) -> torch.device:
 
 def texts_of(tokenizer: Any, ids: Sequence[int]) -> list[str]:
     """Return each id's own text; of a character in several ids the last has it, the others are "⋯"."""
+    if not hasattr(tokenizer, "stream"):
+        return [str(tokenizer.decode([int(i)])) for i in ids]
     decoding = tokenizer.stream()
     return [decoding.step(int(i)) or "⋯" for i in ids]
 
