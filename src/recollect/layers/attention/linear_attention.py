@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -116,32 +117,28 @@ class LinearAttention(SequenceLayer[Associations]):
         return scores / (scores.sum(-1, keepdim=True) + EPSILON) if self.normalised else scores
 
     def fast(self, x: Tensor, memory: Associations, valid: Tensor | None) -> tuple[Tensor, Associations]:
-        """Read chunk by chunk: within a chunk as masked attention, across chunks through the sums."""
-        q, k, v = (t.transpose(1, 2) for t in self._project(x, valid))  # (B, N, T, H)
-        S = memory.sum
-        z = memory.total
-        contexts = [q[:, :, :0]]
-        for start in range(0, x.shape[1], CHUNK):
-            part = slice(start, start + CHUNK)
-            real = None if valid is None else valid[:, part]
-            context, S, z = self._read_chunk(q[:, :, part], k[:, :, part], v[:, :, part], S, z, real)
-            contexts.append(context)
-        context = torch.cat(contexts, dim=2).transpose(1, 2)
-        return self.out(context.flatten(2)), Associations(sum=S, total=z)
+        """Read all chunks at once: within a chunk as masked attention, across chunks through the sums.
 
-    def _read_chunk(
-        self, q: Tensor, k: Tensor, v: Tensor, S: Tensor, z: Tensor, valid: Tensor | None
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """Read one chunk (B, N, T, H): earlier sums and keys decay with their distance."""
-        place = torch.arange(q.shape[2], device=q.device)
-        count = place.new_full((1,), len(place)) if valid is None else valid.sum(1)  # (B or 1,)
-        scores = q @ k.transpose(-1, -2) * self._faded(place[:, None] - place).permute(2, 0, 1).tril()  # (B, N, T, T)
-        before = q * self._faded(place + 1).transpose(0, 1)[..., None]
-        total = scores.sum(-1) + (before @ z[..., None])[..., 0]  # (B, N, T)
-        context = self._normalise(scores @ v + before @ S, total)
-        left = k * self._faded(count[:, None] - 1 - place).transpose(1, 2)[..., None]  # at the chunk's end
-        kept = self._faded(count)[..., None]  # (B or 1, N, 1)
-        return context, kept[..., None] * S + left.transpose(-1, -2) @ v, kept * z + left.sum(2)
+        Only the sums before each chunk are computed one after the other.
+        """
+        steps = x.shape[1]
+        if steps < 2:
+            return self.read(x, memory, valid)
+        size = min(CHUNK, steps)
+        chunks = -(-steps // size)
+        q, k, v = (_in_chunks(t, size) for t in self._project(x, valid))  # (B, N, M, C, H)
+        place = torch.arange(size, device=x.device)
+        read = torch.full((1,), steps, device=x.device) if valid is None else valid.sum(1)
+        count = (read[:, None] - size * torch.arange(chunks, device=x.device)).clamp(0, size)  # (B or 1, M)
+        scores = q @ k.mT * self._faded(place[:, None] - place).permute(2, 0, 1).tril()[:, None]  # (B, N, M, C, C)
+        left = k * self._faded(count[..., None] - 1 - place).permute(0, 3, 1, 2)[..., None]  # at the chunk's end
+        kept = self._faded(count).permute(2, 1, 0)[..., None]  # (N, M, B or 1, 1)
+        S, S_after = _sums_before(memory.sum, (left.mT @ v).unbind(2), kept[..., None])
+        z, z_after = _sums_before(memory.total, left.sum(3).unbind(2), kept)
+        before = q * self._faded(place + 1).transpose(0, 1)[:, None, :, None]
+        total = scores.sum(-1) + (before @ z[..., None])[..., 0]  # (B, N, M, C)
+        context = self._normalise(scores @ v + before @ S, total).flatten(2, 3)[:, :, :steps].transpose(1, 2)
+        return self.out(context.flatten(2)), Associations(sum=S_after, total=z_after)
 
     def _faded(self, distance: Tensor) -> Tensor:
         """Return γ_n^distance for every head: (…, N)."""
@@ -156,3 +153,18 @@ class LinearAttention(SequenceLayer[Associations]):
 
     def _normalise(self, context: Tensor, total: Tensor) -> Tensor:
         return context / (total + EPSILON).unsqueeze(-1) if self.normalised else context
+
+
+def _in_chunks(t: Tensor, size: int) -> Tensor:
+    """Return (B, T, N, H) as (B, N, M, C, H); the last chunk is filled with zeros."""
+    lacking = -t.shape[1] % size
+    t = F.pad(t, (0, 0, 0, 0, 0, lacking)) if lacking else t
+    return t.unflatten(1, (t.shape[1] // size, size)).permute(0, 3, 1, 2, 4)
+
+
+def _sums_before(first: Tensor, added: Sequence[Tensor], kept: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the sums before each chunk (B, N, M, …), and those after the last; `kept` is (N, M, B or 1, …)."""
+    sums = [first]
+    for m, new in enumerate(added):
+        sums.append(torch.addcmul(new, kept[:, m].transpose(0, 1), sums[-1]))
+    return torch.stack(sums[:-1], 2), sums[-1]

@@ -129,6 +129,7 @@ class TTT(SequenceLayer[FastWeights]):
         views = self._views(x, memory.length, valid)
         weights, gathered, length = memory.weights, memory.gathered, memory.length
         answers = [views.q[:, :, :0]]
+        origin = self.initial_memory(len(x), like=x).weights  # W_0, also where the memory has moved
         inner: dict[str, list[Tensor]] = defaultdict(list)
         for t in range(x.shape[1]):
             moves = torch.ones_like(length, dtype=torch.bool) if valid is None else valid[:, t]
@@ -139,7 +140,7 @@ class TTT(SequenceLayer[FastWeights]):
             answers.append(self.f(step.q, now))
             inner["loss_before"].append(self._loss(step, weights))
             inner["loss_after"].append(self._loss(step, now))
-            inner["movement"].append(_distance(now, memory.weights))
+            inner["movement"].append(_distance(now, origin))
             length = length + moves
             done = moves & (self._place(length) == 0) if self.mini_batch else torch.zeros_like(moves)
             weights = choose(done, now, weights)
