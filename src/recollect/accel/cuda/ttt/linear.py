@@ -13,11 +13,13 @@ from torch.autograd.function import once_differentiable
 from recollect.layers.ttt.inner import EPSILON
 
 CHUNK = 64  # steps read in parallel
+MANY_HEADS = 256  # two on each multiprocessor: then the time between two loops is hidden by the other one
 LAUNCH = {  # warps, and stages of the software pipeline
-    "learn": (4, 3),
+    "learn": (4, 2),
+    "learn, many heads": (4, 3),
     "ask": (4, 1),
     "ask_backward": (4, 1),
-    "unlearn": (4, 2),
+    "unlearn": (4, 3),
     "join": (4, 1),
 }
 
@@ -211,7 +213,7 @@ class _Call:
             "PER_CHUNK": self.shape.per_chunk,
         }
         shape |= {"NORM": self.norm[0] is not None, "RAGGED": self.shape.ragged, "PRECISION": self.shape.precision}
-        warps, stages = LAUNCH[name]
+        warps, stages = LAUNCH["learn, many heads" if name == "learn" and heads >= MANY_HEADS else name]
         getattr(self.kernels, name)[grid](*given, **shape, **options, num_warps=warps, num_stages=stages)
 
 
