@@ -123,6 +123,7 @@ def test_every_parent_hands_its_body_to_every_labelling_task(family, data, paren
     known = made.config().transfer
     assert known.parent == str(parents / family)
     assert known.digest == digest_of(parents / family)
+    assert known.digest[:16] in (tmp_path / "run" / "README.md").read_text(encoding="utf-8")
     first = next(p for p in made.model.encoder.parameters() if p.dim() > 1)
     again = rc.load(tmp_path / "run")
     assert torch.equal(first, next(p for p in again.model.encoder.parameters() if p.dim() > 1))

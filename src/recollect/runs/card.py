@@ -18,7 +18,7 @@ from recollect.core.types import JsonObject
 from recollect.data.names import in_short
 from recollect.models.line import Station, station_of
 from recollect.models.parameters import count_apart
-from recollect.runs.config import UNITS
+from recollect.runs.config import UNITS, RunConfig
 from recollect.runs.log import figure_of
 from recollect.runs.progress import printable, time_in_words
 from recollect.runs.run import Run
@@ -107,6 +107,7 @@ def _english(facts: JsonObject) -> list[str]:
         "parameters": str(facts["parameters"]),
         "data": f"{code(in_short(facts['config'].data))}, {words['en']}",
         "parts": "train {:,}, validation {:,}, test {:,} {}".format(*about.parts, about.unit["en"]),
+        **_parent(facts["config"], "begins from"),
         "budget": _budget(facts["training"]),
         "spent": "{step:,} updates, {tokens:,} symbols, {time} of training".format(**_spent(facts)),
         "settings": ", ".join(f"{name} {value}" for name, value in facts["training"].items() if name in SETTINGS),
@@ -147,6 +148,7 @@ def _chinese(facts: JsonObject) -> list[str]:
         "参数量": f"主体 {facts['parameters'].body:,}，词嵌入与输出层 {facts['parameters'].vocabulary:,}",
         "数据": f"{code(in_short(facts['config'].data))}，{words['zh']}",
         "划分": "训练 {:,}、验证 {:,}、测试 {:,} {}".format(*about.parts, about.unit["zh"]),
+        **_parent(facts["config"], "父模型"),
         "预算": _budget(facts["training"]),
         "实际用量": "{step:,} 次更新，{tokens:,} 个符号，训练用时 {time}".format(**_spent(facts)),
         name: f"{value}{bits}（第 {step:,} 步{left_out}）",
@@ -158,6 +160,12 @@ def _chinese(facts: JsonObject) -> list[str]:
 
 def _table(rows: dict[str, str]) -> list[str]:
     return ["| | |", "| --- | --- |", *(f"| {name} | {value} |" for name, value in rows.items())]
+
+
+def _parent(config: RunConfig, title: str) -> dict[str, str]:
+    """Return the row of the trained model that this one began from, none where it did not."""
+    known = config.transfer
+    return {} if known is None else {title: f"{code(known.parent)}, SHA-256 {known.digest[:16]}"}
 
 
 def _budget(training: JsonObject) -> str:
