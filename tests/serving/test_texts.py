@@ -8,13 +8,14 @@ from browser import needs_browser
 from recollect.serving.exhibit import exhibit, grid
 from recollect.serving.page import MODULES, STATIC, data_block, offline_page, script
 from recollect.serving.shown_model import open_models, text_of
+from tiers import slow_after
 
 HTML = "</script><script>window.ran = 1</script><img src=x onerror='window.ran = 1'>&amp;<b>"
 TEXTS = {
     "emoji": "a cat 😀 sat 👩‍👩‍👧 on e\u0301 mat",
+    "markup": HTML,
     "chinese": "猫坐在垫子上，狗坐在木头上。",
     "right-to-left": "שלום עולם, the cat",
-    "markup": HTML,
     "lines": "the cat\nsat\ton\r\nthe mat ",
 }
 
@@ -37,7 +38,7 @@ def shown(models, show, tmp_path):
 
 
 @needs_browser
-@pytest.mark.parametrize("name", TEXTS)
+@pytest.mark.parametrize("name", slow_after(2, TEXTS))
 def test_any_text_is_shown_as_it_is_and_nothing_is_run(shown, name):
     page = shown(TEXTS[name])
     symbols = page.locator(".symbols [data-at]").all_text_contents()
@@ -49,6 +50,7 @@ def test_any_text_is_shown_as_it_is_and_nothing_is_run(shown, name):
     assert page.locator(".symbols").get_attribute("dir") == "auto"
 
 
+@pytest.mark.slow
 @needs_browser
 def test_unknown_symbols_are_marked_as_such(shown):
     page = shown(TEXTS["emoji"])
@@ -57,6 +59,7 @@ def test_unknown_symbols_are_marked_as_such(shown):
     assert not {"a", "c", "t"} & set(unknown)
 
 
+@pytest.mark.slow
 @needs_browser
 def test_a_text_of_unknown_symbols_only_is_shown_with_the_reason(shown):
     page = shown("ЖЖЖ <b>")
