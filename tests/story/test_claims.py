@@ -118,7 +118,7 @@ def test_a_reader_that_looks_ahead_is_found():
 
 def test_results_are_kept_and_read_back(tmp_path):
     chart = Chart(NAME, NAME, NAME, [Curve("rnn", [(1.0, 2.0), (10.0, 3.0)])], log_x=True)
-    full = replace(RESULT, condition=Bilingual("it is long", "足够长"), chart=chart)
+    full = replace(RESULT, verdict="holds if", condition=Bilingual("it is long", "足够长"), chart=chart)
     claim = claim_named("C12")
     save(claim, full, 0.1, tmp_path)
     assert result_of(claim, tmp_path) == full

@@ -33,7 +33,7 @@ def found_in_words(result: Result | None) -> Bilingual:
     """Return what was measured, with the condition of the verdict."""
     if result is None:
         return Bilingual("", "")
-    if result.condition is None:
+    if result.condition is None or result.verdict != "holds if":
         return result.found
     return Bilingual(f"If {result.condition.en}. {result.found.en}", f"条件：{result.condition.zh}。{result.found.zh}")
 

@@ -1,0 +1,11 @@
+"""E31: Attention returns a weighted sum of values; its weights are computed for each input, and only the projections are learned.
+
+中文：注意力返回 value 的加权和；权重随输入计算，学到的只是投影。
+Seed: 003_d30a3ba1164faeec.txt:203, 003_d30a3ba1164faeec.txt:217
+Budget: seconds
+Says: Attention is a fully connected network that returns similarities and learns weights.
+说法：注意力是全连接网络，返回相似度，并学习权重。
+Expected: as measured for C54
+Rule: holds where C54 does not hold
+Cites: C54 does not hold
+"""

@@ -1,0 +1,11 @@
+"""E36: Attention's cost grows with the square of the length: long sequences are its weak side.
+
+中文：注意力的代价随长度平方增长：长序列正是它的弱点。
+Seed: 004_87792308dac9c34b.txt:71
+Budget: seconds
+Says: A Transformer handles sequences of any length efficiently.
+说法：Transformer 可以高效处理任意长度的序列。
+Expected: as measured for C71
+Rule: holds where C71 holds
+Cites: C71 holds
+"""
