@@ -55,7 +55,10 @@ def claim_named(name: str) -> Claim:
 def read_claim(path: Path) -> Claim:
     """Return the claim that a file's docstring declares; raise a `ClaimError` that names what is wrong."""
     source = path.read_text(encoding="utf-8")
-    tree = ast.parse(source)
+    try:
+        tree = ast.parse(source)
+    except SyntaxError as error:
+        raise ClaimError(f"{path.name}: cannot be read as Python ({error})") from error
     docstring = ast.get_docstring(tree) or ""
     parts = FIELD.split(docstring)
     given = {name: " ".join(value.split()) for name, value in zip(parts[1::2], parts[2::2], strict=True)}

@@ -1,4 +1,3 @@
-<<<<<<< HEAD
 """E44: Perplexity is the geometric mean of the inverse probabilities, not their harmonic mean.
 
 中文：困惑度是概率倒数的几何平均，而不是调和平均。
@@ -9,40 +8,21 @@ Says: Perplexity is the harmonic mean of the number of choices (d2l-zh, the book
 Expected: exp of the mean log equals the geometric mean to 1e-12; the harmonic mean is smaller
 预期：对数均值取指数等于几何平均，误差 1e-12；调和平均更小
 Rule: holds if the geometric mean differs by at most 1e-12, relative, and the harmonic mean by more; else does not hold
-=======
-"""E44: Perplexity is the geometric mean of the numbers of choices, e to the mean of -log p.
-
-中文：困惑度是选择数的几何平均，即 -log p 均值的指数。
-Seed: 002_c6efc9a4698e0e4d.txt:100
-Budget: seconds
-Says: Perplexity is the harmonic mean of the number of choices.
-说法：困惑度是选择数的调和平均。
-Expected: exp(mean -log p) = (Π 1/p)^(1/n), not the harmonic mean of 1/p
-Rule: holds if the errors are at most 1e-10 and the wrong alternative fails, else does not hold
->>>>>>> a000440 (Claims: the remaining corrections, C35, C37, C51, C53, C54, C56, C63, C71 and C75)
 Exact: holds
 """
 
 from __future__ import annotations
 
-<<<<<<< HEAD
 import math
 
 import torch
 
 from recollect.story.claim import Budget, Control, Result
 from recollect.story.judging import identity
-=======
-import torch
-
-from recollect.story.claim import Budget, Control, Result
-from recollect.story.judging import identity, largest_error
->>>>>>> a000440 (Claims: the remaining corrections, C35, C37, C51, C53, C54, C56, C63, C71 and C75)
 from recollect.views.bilingual import Bilingual
 
 
 def run(budget: Budget) -> Result:
-<<<<<<< HEAD
     draw = torch.Generator().manual_seed(0)
     choices = 1 / torch.rand(100, generator=draw, dtype=torch.float64).clamp(min=0.01)  # 1 / p of each symbol
     perplexity = math.exp(float(choices.log().mean()))
@@ -54,10 +34,3 @@ def run(budget: Budget) -> Result:
         f"困惑度 {perplexity:.4f}，几何平均 {geometric:.4f}，调和平均 {harmonic:.4f}。",
     )
     return identity({"perplexity / geometric mean - 1": abs(geometric / perplexity - 1)}, 1e-12, wrong, found)
-=======
-    p = torch.rand(50, dtype=torch.float64) * 0.9 + 0.05
-    perplexity = torch.nn.functional.nll_loss(torch.stack([p, 1 - p], 1).log(), torch.zeros(50, dtype=torch.long)).exp()
-    geometric, harmonic = (1 / p).prod() ** (1 / 50), 1 / p.mean()
-    wrong = Control(Bilingual("harmonic mean", "调和平均"), largest_error(perplexity, harmonic))
-    return identity({"geometric mean": largest_error(perplexity, geometric)}, 1e-9, wrong)
->>>>>>> a000440 (Claims: the remaining corrections, C35, C37, C51, C53, C54, C56, C63, C71 and C75)
