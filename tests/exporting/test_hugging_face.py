@@ -44,7 +44,9 @@ def test_a_run_that_transformers_has_not_is_refused_with_the_reason(tmp_path):
     assert "gpt2: positions are rotary (set max_length)" in said
     assert "llama: norms are no RMS norms (set norm_kind=rms)" in said
     assert not (run.folder / "hf").exists()
-    assert "--to: got 'tf', expected hf" in ask("export", str(run.folder), "--to", "tf", code=2).stderr
+    assert (
+        "--to: got 'tf', expected one of hf, onnx, torch" in ask("export", str(run.folder), "--to", "tf", code=2).stderr
+    )
 
 
 def test_nothing_else_is_overwritten(tmp_path):

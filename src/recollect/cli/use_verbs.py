@@ -6,6 +6,7 @@ import json
 import shlex
 import sys
 from contextlib import closing
+from importlib import import_module
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -191,16 +192,29 @@ def embed(
 @app.command()
 def export(
     run: RunFolder,
-    to: Annotated[str, typer.Option(help="hf: a folder that transformers loads without custom code.")] = "hf",
-    out: Annotated[str | None, typer.Option(help="The folder to write; by default RUN/hf.")] = None,
+    to: Annotated[str, typer.Option(help="hf: for transformers; onnx: one step; torch: torch.nn's names.")] = "hf",
+    out: Annotated[str | None, typer.Option(help="The folder to write; by default RUN/FORMAT.")] = None,
 ) -> None:
     """Write a run in the format of another program. 导出为其他程序可读取的格式。"""
-    if to != "hf":
-        refuse(f"--to: got {to!r}, expected hf", f"recollect export {shlex.quote(run)} --to hf")
     from recollect.cli.early import check_run
 
+    if to not in EXPORTS:
+        refuse(
+            f"--to: got {to!r}, expected one of {', '.join(EXPORTS)}", f"recollect export {shlex.quote(run)} --to hf"
+        )
     check_run(run)
-    from recollect.exporting.hugging_face import export_run
+    module, function, use = EXPORTS[to]
+    write = getattr(import_module(f"recollect.exporting.{module}"), function)
+    folder = write(open_run(run, "cpu", None, None), out)
+    typer.echo(f"{folder}: {use.format(folder=shlex.quote(str(folder)))}")
 
-    folder = export_run(open_run(run, "cpu", None, None), out)
-    typer.echo(f"{folder}: load it with transformers' AutoModel classes, or: recollect generate {folder} TEXT")
+
+EXPORTS = {  # by format: the module, the function that writes it, and how to use the result
+    "hf": (
+        "hugging_face",
+        "export_run",
+        "load it with transformers' AutoModel classes, or: recollect generate {folder} TEXT",
+    ),
+    "onnx": ("onnx_folder", "export_onnx", "equal to the model in ONNX Runtime; python {folder}/generate.py TEXT"),
+    "torch": ("torch_folder", "export_torch", "equal to the model in torch.nn; python {folder}/generate.py TEXT"),
+}

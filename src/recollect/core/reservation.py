@@ -90,11 +90,12 @@ def copied(memory: Memory) -> Memory:
     else:
         copies = [torch.empty_like(t) for t in leaves]
         copy_together(copies, leaves)
-    return _with_leaves(memory, iter(copies))
+    return with_leaves(memory, iter(copies))
 
 
-def _with_leaves(memory: Memory, leaves: Iterator[Tensor]) -> Memory:
-    return memory._map(lambda t: next(leaves), lambda m: _with_leaves(m, leaves))
+def with_leaves(memory: Memory, leaves: Iterator[Tensor]) -> Memory:
+    """Return a memory of the same layout with other tensors, in the order of `leaves()`."""
+    return memory._map(lambda t: next(leaves), lambda m: with_leaves(m, leaves))
 
 
 def front(reserved: Tensor, t: Tensor) -> Tensor:

@@ -1,0 +1,115 @@
+"""A run as ONNX: one step of the model, with the memory as named inputs and outputs.
+
+model.onnx            (token, *memory) -> (logits, *next memory), for any batch
+memory.safetensors    the memory before the first symbol, by the names of the inputs, for a batch of one
+tokenizer.json        symbols to ids and back, as the tokenizers library reads it
+generate.py           a greedy generator in 30 lines that needs onnxruntime and no recollect
+
+The file is kept only if ONNX Runtime computes what the model computes.
+"""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from recollect.core.memory import Memory
+from recollect.exporting.folder import Parts, write_folder
+from recollect.exporting.scripts import onnx_script
+from recollect.exporting.step_form import StepForm, growing_axes
+from recollect.runs.run import Run
+
+STEPS = 24  # compared before the file is kept
+TOLERANCE = 1e-4  # of a logit, relative to 1 + |logit|
+PACKAGES = "pip install 'recollect[onnx]'"
+
+
+class ExportError(ValueError):
+    """A model that the format cannot hold, or a file that computes something else."""
+
+
+def export_onnx(run: Run, out: str | Path | None = None) -> Path:
+    """Write a run's step form to a folder, by default RUN/onnx, and return the folder.
+
+    Raises an `ExportError` for a model without a step form, and where ONNX Runtime differs from the model.
+    """
+    _need_packages()
+    model = _steps_of(run)
+    memory = _sample_memory(model)
+    program = _program(model, memory)
+    start = model.initial_memory(1)
+    parts: Parts = {
+        "model.onnx": lambda path: program.save(path),
+        "memory.safetensors": start.tensors(),
+        "tokenizer.json": run.tokenizer,
+        "generate.py": onnx_script(run.tokenizer.unseen),
+    }
+    return write_folder(run, Path(out) if out else run.folder / "onnx", parts, lambda folder: _compare(model, folder))
+
+
+def _need_packages() -> None:
+    try:
+        import onnxruntime  # noqa: F401
+        import onnxscript  # noqa: F401
+    except ImportError as error:
+        raise ExportError(f"onnx: {error.name} is not installed; install it with: {PACKAGES}") from None
+
+
+def _steps_of(run: Run) -> Any:
+    """Return the run's model; raise an `ExportError` if it does not predict symbols step by step."""
+    model = run.model
+    if run.config().task != "language":
+        raise ExportError(
+            f"{run.folder}: a run of task {run.config().task} has no step form from symbols to symbols; "
+            "onnx holds language models"
+        )
+    if not any(True for _ in model.parameters()):
+        raise ExportError(f"{run.folder}: {run.config().family} looks counts up in sorted lists, which ONNX cannot")
+    return model.to("cpu").float()
+
+
+@torch.no_grad()
+def _sample_memory(model: Any) -> Memory:
+    """Return a memory of two rows after some steps: neither size may be mistaken for a constant."""
+    ids = torch.zeros(2, 5, dtype=torch.long)
+    memory: Memory = model(ids)[1]
+    return memory
+
+
+def _program(model: nn.Module, memory: Memory) -> Any:
+    batch, steps = torch.export.Dim("batch", min=1, max=4096), torch.export.Dim("steps", min=1, max=1 << 20)
+    shapes = tuple({0: batch} if axis is None else {0: batch, axis: steps} for axis in growing_axes(memory))
+    form = StepForm(model, memory).eval()
+    names = list(memory.tensors())
+    given = (torch.zeros(2, dtype=torch.long), *memory.leaves())
+    with warnings.catch_warnings(), torch.no_grad():
+        warnings.simplefilter("ignore")  # of the exporter, about itself
+        dynamic = ({0: batch}, shapes) if shapes else ({0: batch},)
+        exported = torch.export.export(form, given, dynamic_shapes=dynamic, strict=True)
+        outputs = ["logits", *(f"next.{name}" for name in names)]
+        return torch.onnx.export(exported, input_names=["token", *names], output_names=outputs, verbose=False)
+
+
+@torch.no_grad()
+def _compare(model: Any, folder: Path) -> None:
+    """Raise an `ExportError` unless ONNX Runtime computes the model's logits, step by step from the beginning."""
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(str(folder / "model.onnx"), providers=["CPUExecutionProvider"])
+    ids = torch.randint(model.vocab_size, (3, STEPS), generator=torch.Generator().manual_seed(0))
+    expected, _ = model(ids)  # (B, T, V)
+    memory = model.initial_memory(3)
+    names, tensors = list(memory.tensors()), [t.numpy() for t in memory.leaves()]
+    for t in range(STEPS):
+        logits, *tensors = session.run(None, {"token": ids[:, t].numpy(), **dict(zip(names, tensors, strict=True))})
+        _check_step(torch.from_numpy(logits), expected[:, t], t)
+
+
+def _check_step(found: Tensor, expected: Tensor, step: int) -> None:
+    worst = ((found - expected).abs() / (1 + expected.abs())).max().item()
+    if not worst <= TOLERANCE:
+        raise ExportError(f"onnx: logits differ by {worst:.1e} at step {step}, expected at most {TOLERANCE:.0e}")

@@ -1,0 +1,151 @@
+"""Runs as ONNX and as torch.nn: the same text, by programs that do not import this package."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Sequence
+from copy import deepcopy
+
+import numpy as np
+import onnxruntime
+import pytest
+import torch
+from safetensors.numpy import load_file
+
+import recollect as rc
+from command_line import ask
+from recollect.core.layer import SequenceLayer
+from recollect.core.memory import Nothing
+from recollect.exporting import onnx_folder, torch_folder
+from recollect.exporting.onnx_folder import ExportError, export_onnx
+
+LINE = ("gru", "lstm", "rnn", "window", "transformer", "linear-attention", "ttt-linear", "ttt-mlp")
+TINY = {"width": 16, "layers": 2, "steps": 32, "batch_size": 2, "budget": "4steps"}
+
+
+def trained(tmp_path, family: str, **settings) -> rc.Run:
+    return rc.train("recall:count=200", model=family, out=tmp_path / "run", **TINY | settings)
+
+
+def said_by(folder, prompt: str, tokens: int) -> str:
+    """Run the exported script where this package cannot be imported."""
+    program = "import sys, runpy; sys.modules['recollect'] = None; sys.argv = sys.argv[1:]; runpy.run_path(sys.argv[0])"
+    words = [sys.executable, "-c", program, str(folder / "generate.py"), prompt, str(tokens)]
+    return subprocess.run(words, capture_output=True, text=True, check=True).stdout.removesuffix("\n")
+
+
+def by_steps(folder, ids: list[int], tokens: int, unseen: Sequence[int]) -> list[int]:
+    """Continue ids greedily with ONNX Runtime, memory in and out by name."""
+    session = onnxruntime.InferenceSession(str(folder / "model.onnx"), providers=["CPUExecutionProvider"])
+    assert [out.name for out in session.get_outputs()] == [
+        "logits",
+        *(f"next.{given.name}" for given in session.get_inputs()[1:]),
+    ]
+    memory = load_file(folder / "memory.safetensors")
+    found = list(ids)
+    for place in range(len(ids) + tokens - 1):
+        token = {"token": np.array([found[place]], dtype=np.int64)}
+        logits, *after = session.run(None, token | {name: memory[name] for name in memory})
+        memory = {out.name.removeprefix("next."): t for out, t in zip(session.get_outputs()[1:], after, strict=True)}
+        if place >= len(ids) - 1:
+            logits[0, list(unseen)] = -np.inf
+            found.append(int(logits[0].argmax()))
+    return found
+
+
+@pytest.mark.parametrize("family", [pytest.param(f, marks=[pytest.mark.slow] if f != "gru" else []) for f in LINE])
+def test_onnx_generates_as_the_run_does(family, tmp_path):
+    run = trained(tmp_path, family)
+    ask("export", str(run.folder), "--to", "onnx")
+    prompt = run.prompt()
+    ids = run.tokenizer.encode(prompt).tolist()
+    text = run.generate(prompt, tokens=200, greedy=True)
+    assert run.tokenizer.decode(by_steps(run.folder / "onnx", ids, 200, run.tokenizer.unseen)) == text
+    if family == "gru":
+        assert said_by(run.folder / "onnx", prompt, 200) == text
+
+
+@pytest.mark.parametrize("family", torch_folder.RECURRENT)
+def test_torch_generates_as_the_run_does(family, tmp_path):
+    run = trained(tmp_path, family, tied=family == "lstm", dropout=0.1)
+    assert "torch.nn" in ask("export", str(run.folder), "--to", "torch").stdout
+    prompt = run.prompt()
+    names = set(load_file(run.folder / "torch" / "model.safetensors"))
+    assert {"embedding.weight", "rnn.weight_ih_l0", "rnn.weight_hh_l1", "head.weight"} <= names
+    if family == "lstm":
+        assert said_by(run.folder / "torch", prompt, 200) == run.generate(prompt, tokens=200, greedy=True)
+
+
+@pytest.mark.parametrize(("format_", "family"), [("onnx", "markov"), ("torch", "markov"), ("torch", "transformer")])
+def test_what_a_format_cannot_hold_is_refused(format_, family, tmp_path):
+    settings = {} if family != "markov" else {"width": None, "layers": None, "steps": None, "batch_size": None}
+    run = rc.train("recall:count=200", model=family, out=tmp_path / "run", budget="2steps", **settings_of(settings))
+    refused = ask("export", str(run.folder), "--to", format_, code=2).stderr
+    assert family in refused
+    assert not (run.folder / format_).exists()
+
+
+def settings_of(changes: dict) -> dict:
+    return {name: value for name, value in (TINY | changes).items() if value is not None and name != "budget"}
+
+
+def test_a_run_of_another_task_is_refused(tmp_path):
+    run = rc.train("kindness:count=60", model="gru", out=tmp_path / "run", width=8, budget="2steps")
+    assert "a run of task classify" in ask("export", str(run.folder), "--to", "onnx", code=2).stderr
+
+
+def test_a_file_that_computes_something_else_is_not_kept(tmp_path, monkeypatch):
+    run = trained(tmp_path, "gru")
+    original = onnx_folder._program
+
+    def planted(model, memory):
+        other = deepcopy(model)
+        with torch.no_grad():
+            other.body[1].weight_hh[0, 0] += 1.0
+        return original(other, memory)
+
+    monkeypatch.setattr(onnx_folder, "_program", planted)
+    with pytest.raises(ExportError, match="logits differ by"):
+        export_onnx(run)
+    assert not (run.folder / "onnx").exists()
+    assert not list(run.folder.glob(".onnx.*"))
+
+
+def test_files_of_others_are_not_overwritten(tmp_path):
+    run = trained(tmp_path, "gru")
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "notes.txt").write_text("mine")
+    assert (
+        "holds other files (notes.txt)"
+        in ask("export", str(run.folder), "--to", "torch", "--out", str(tmp_path / "mine"), code=2).stderr
+    )
+    ask("export", str(run.folder), "--to", "torch", "--out", str(tmp_path / "torch"))
+    ask("export", str(run.folder), "--to", "torch", "--out", str(tmp_path / "torch"))  # again, over its own files
+
+
+def test_a_layer_of_ones_own_without_memory_exports(tmp_path):
+    class Doubled(SequenceLayer[Nothing]):
+        growth = "none"
+
+        def __init__(self, width: int) -> None:
+            super().__init__()
+            self.width = self.width_out = width
+            self.scale = torch.nn.Parameter(torch.ones(width))
+
+        @property
+        def streams(self) -> bool:
+            return True
+
+        def initial_memory(self, batch_size, like=None):
+            return Nothing()
+
+        def read(self, x, memory, valid):
+            return x * self.scale, memory
+
+    run = rc.train("recall:count=200", model=Doubled, out=tmp_path / "run", **TINY)
+    opened = rc.load(run.folder, model=Doubled)
+    folder = export_onnx(opened)
+    prompt = run.prompt()
+    found = by_steps(folder, run.tokenizer.encode(prompt).tolist(), 50, run.tokenizer.unseen)
+    assert run.tokenizer.decode(found) == opened.generate(prompt, tokens=50, greedy=True)
