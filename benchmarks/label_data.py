@@ -25,23 +25,23 @@ REGULARISED = {  # what is tried for every network on texts
     "average": (0.0, 0.99, 0.998),
     "smoothing": (0.0, 0.1),
     "least": (1, 2),
-    "epochs": (0.6, 1.0, 1.6),  # times those of the data set
+    "epochs": (0.6, 1.0),  # times those of the data set
 }
 TRIED: Mapping[str, Mapping[str, Sequence[Any]]] = {
     "recurrent": {
         **REGULARISED,
-        "width": (64, 96, 192, 300),
+        "width": (64, 96, 192),
         "rate": (1e-3, 2e-3, 4e-3),
         "pooling": ("max", "mean", "attention"),
     },
     "attention": {
         **REGULARISED,
-        "width": (64, 96, 128, 192),
+        "width": (64, 96, 128),
         "layers": (1, 2),
         "rate": (5e-4, 1e-3, 2e-3),
         "pooling": ("mean", "max", "attention"),
     },
-    "filters": {**REGULARISED, "width": (96, 192, 300), "rate": (5e-4, 1e-3, 2e-3)},
+    "filters": {**REGULARISED, "width": (96, 192), "rate": (5e-4, 1e-3, 2e-3)},
     "tags": {
         "width": (96, 128, 192, 256),
         "dropout": (0.3, 0.4, 0.5),
@@ -125,6 +125,55 @@ TEXTS = {
     "transformer": Model(ATTENTION, "attention", is_headline=True),
     "bert": Model(ATTENTION, "attention", is_headline=True),
 }
+# The best of the variants that were tried on the validation parts so far: 3 on SST-2, 3 with three seeds on SNIPS.
+SST2 = {
+    **TEXTS,
+    "gru": Model({**RECURRENT, "width": 300, "dropout": 0.6, "word_dropout": 0.1}, "recurrent", is_headline=True),
+    "bert": Model(
+        {
+            **ATTENTION,
+            "width": 128,
+            "dropout": 0.4,
+            "rate": 5e-4,
+            "pooling": "max",
+            "word_dropout": 0.2,
+            "average": 0.998,
+            "least": 2,
+            "epochs": 0.6,
+        },
+        "attention",
+        is_headline=True,
+    ),
+}
+INTENT_MODELS = {
+    **{name: TEXTS[name] for name in ("majority", "bag-of-words", "cnn")},
+    "bilstm": Model(
+        {
+            **RECURRENT,
+            "width": 64,
+            "rate": 4e-3,
+            "word_dropout": 0.1,
+            "average": 0.99,
+            "smoothing": 0.1,
+            "pooling": "mean",
+        },
+        "recurrent",
+        is_headline=True,
+    ),
+    "bert": Model(
+        {
+            **ATTENTION,
+            "layers": 1,
+            "pooling": "attention",
+            "word_dropout": 0.1,
+            "average": 0.998,
+            "smoothing": 0.1,
+            "epochs": 0.6,
+        },
+        "attention",
+        is_headline=True,
+    ),
+}
 WORDS = {"width": 128, "layers": 1, "dropout": 0.3, "rate": 3e-3}
 TAGS = {
     "majority": Model(),
@@ -175,7 +224,7 @@ DATA = {
         ("sst/stsa.binary.train.gz", "sst/stsa.binary.dev", "sst/stsa.binary.test"),
         {"tokenizer": "space"},
         epochs=5,
-        models=TEXTS,
+        models=SST2,
     ),
     "ud": Data("tag", (UD.format("train"), UD.format("dev"), UD.format("test")), LETTERS, epochs=5, models=TAGS),
     "snips-intents": Data(
@@ -183,7 +232,7 @@ DATA = {
         side_by_side(SNIPS_WORDS, INTENTS),
         {"tokenizer": "space"},
         epochs=4,
-        models=only(TEXTS, "majority", "bag-of-words", "cnn", "bilstm", "bert"),
+        models=INTENT_MODELS,
     ),
     "snips-slots": Data(
         "tag", side_by_side(SNIPS_WORDS, SNIPS_TAGS), {**LETTERS, "convert": "bioes"}, epochs=6, models=SPANS
@@ -203,7 +252,7 @@ DATA = {
         models=SPANS,
     ),
     "spoken-digits": Data("classify", ("", "", ""), {"batch_size": 16}, epochs=40, models=DIGITS),
-    "digit-strings": Data("translate", ("", "", ""), {}, epochs=20, models=STRINGS, figure=("beam 5", "symbols")),
+    "digit-strings": Data("translate", ("", "", ""), {}, epochs=10, models=STRINGS, figure=("beam 5", "symbols")),
 }
 
 

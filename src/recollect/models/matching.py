@@ -67,6 +67,7 @@ class Matcher(LabelModel):
         if config.vocab_size < 2:
             raise ContractError("vocab_size", config.vocab_size, "at least 2: a symbol and the separator")
         super().__init__(config, config.pointers, config.dropout)
+        self.growth = "constant" if self.growth == "none" else self.growth  # the query is kept
         self.points = config.points
         self.separator = config.vocab_size - 1
         width = self.encoder.width_out

@@ -118,12 +118,12 @@ def find_recordings(inputs: str | Sequence[str]) -> list[Recording]:
     """Return what is named to be predicted: a .wav, a folder of them, a built-in, one of its recordings, or a list."""
     if not isinstance(inputs, str):
         return [one for each in inputs for one in find_recordings(each)]
-    if inputs.partition(":")[0] in TONES:
-        return list(read_recordings(inputs))
     data, _, number = inputs.rpartition(", ")
     if data.partition(":")[0] in TONES and number.isdigit():
-        found = islice(read_recordings(data), int(number) - 1, int(number))
+        found = islice(read_recordings(data), max(int(number) - 1, 0), int(number))
         return [one._replace(where=inputs) for one in found]
+    if inputs.partition(":")[0] in TONES:
+        return list(read_recordings(inputs))
     path = Path(inputs)
     files = sorted(_wavs(path)) if path.is_dir() else [path]
     if not files:
