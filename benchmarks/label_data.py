@@ -125,55 +125,6 @@ TEXTS = {
     "transformer": Model(ATTENTION, "attention", is_headline=True),
     "bert": Model(ATTENTION, "attention", is_headline=True),
 }
-# The best of the variants that were tried on the validation parts so far: 3 on SST-2, 3 with three seeds on SNIPS.
-SST2 = {
-    **TEXTS,
-    "gru": Model({**RECURRENT, "width": 300, "dropout": 0.6, "word_dropout": 0.1}, "recurrent", is_headline=True),
-    "bert": Model(
-        {
-            **ATTENTION,
-            "width": 128,
-            "dropout": 0.4,
-            "rate": 5e-4,
-            "pooling": "max",
-            "word_dropout": 0.2,
-            "average": 0.998,
-            "least": 2,
-            "epochs": 0.6,
-        },
-        "attention",
-        is_headline=True,
-    ),
-}
-INTENT_MODELS = {
-    **{name: TEXTS[name] for name in ("majority", "bag-of-words", "cnn")},
-    "bilstm": Model(
-        {
-            **RECURRENT,
-            "width": 64,
-            "rate": 4e-3,
-            "word_dropout": 0.1,
-            "average": 0.99,
-            "smoothing": 0.1,
-            "pooling": "mean",
-        },
-        "recurrent",
-        is_headline=True,
-    ),
-    "bert": Model(
-        {
-            **ATTENTION,
-            "layers": 1,
-            "pooling": "attention",
-            "word_dropout": 0.1,
-            "average": 0.998,
-            "smoothing": 0.1,
-            "epochs": 0.6,
-        },
-        "attention",
-        is_headline=True,
-    ),
-}
 WORDS = {"width": 128, "layers": 1, "dropout": 0.3, "rate": 3e-3}
 TAGS = {
     "majority": Model(),
@@ -224,7 +175,7 @@ DATA = {
         ("sst/stsa.binary.train.gz", "sst/stsa.binary.dev", "sst/stsa.binary.test"),
         {"tokenizer": "space"},
         epochs=5,
-        models=SST2,
+        models=TEXTS,
     ),
     "ud": Data("tag", (UD.format("train"), UD.format("dev"), UD.format("test")), LETTERS, epochs=5, models=TAGS),
     "snips-intents": Data(
@@ -232,7 +183,7 @@ DATA = {
         side_by_side(SNIPS_WORDS, INTENTS),
         {"tokenizer": "space"},
         epochs=4,
-        models=INTENT_MODELS,
+        models=only(TEXTS, "majority", "bag-of-words", "cnn", "bilstm", "bert"),
     ),
     "snips-slots": Data(
         "tag", side_by_side(SNIPS_WORDS, SNIPS_TAGS), {**LETTERS, "convert": "bioes"}, epochs=6, models=SPANS

@@ -97,7 +97,8 @@ def test_a_string_of_digits_is_spelled_and_the_alignment_moves_to_the_right(tmp_
     assert made.predict(name)[0].targets[0].text == digits
     look = made.attention(name, digits)
     centres = look["weights"][: len(digits)].argmax(1)
-    assert (np.diff(centres) > 0).all()
+    assert (np.diff(centres) >= 0).all()  # one state of a bidirectional encoder may hold two digits
+    assert centres[-1] - centres[0] >= len(look["source"]) // 2
     assert len(look["source"]) == look["weights"].shape[1]
     page = tmp_path / "page.html"
     ask("predict", str(tmp_path / "run"), name, "--maps", str(page))
