@@ -13,7 +13,7 @@ from recollect.core.validate import compute_dtype
 from recollect.layers.ttt.fast_weights import FastWeights
 from recollect.layers.ttt.layer import TTT, TTTLinear
 
-WIDTHS = (32, 64, 128)  # of a head
+WIDTHS = (32, 64)  # of a head; at 128 registers spill, and float32 needs more shared memory than there is
 STEPS = 16  # fewer are left to the layer: the smallest tile would be blank for the most part
 REASONS: dict[str, str] = {}  # by layer: why it was left to torch
 
@@ -38,7 +38,7 @@ def read_layer(
     share = layer._share_at(torch.arange(size, device=x.device)) if layer.average else x.new_ones(size)
     gamma, beta = (None, None) if layer.norm is None else layer.norm[:, :, 0]
     answers, weight, left = linear.read(
-        linear.Shape(size, x.shape[1], layer.residual, not is_aligned, not memory.at_border, _precision()),
+        linear.Shape(size, x.shape[1], layer.residual, not is_aligned, not memory.at_border, "ieee"),
         k, v, q, rate[..., 0], memory.weights[0], memory.gathered[0], share,
         torch.as_tensor(layer._border_share(size), dtype=torch.float32, device=x.device), gamma, beta,
         (memory.length % size).int(), count.int(),
@@ -59,16 +59,12 @@ def refusal(layer: TTTLinear, x: Tensor) -> str:
         return f"heads of {layer.head_width}, expected one of {', '.join(map(str, WIDTHS))}"
     if (layer.mini_batch or 0) > linear.CHUNK:
         return f"a mini-batch of {layer.mini_batch} steps, expected at most {linear.CHUNK}"
-    if dtype is torch.float32 and not torch.backends.cuda.matmul.allow_tf32:
-        return "float32 in full precision: set torch.backends.cuda.matmul.allow_tf32, or use bf16"
-    return "" if dtype in (torch.bfloat16, torch.float16, torch.float32) else f"no kernel computes in {dtype}"
+    return (
+        "" if dtype in (torch.bfloat16, torch.float16) else f"{dtype}: got no reduced precision, expected bf16 or fp16"
+    )
 
 
 @lru_cache
 def has_triton() -> bool:
     """Return whether Triton, which the kernels are written in, is installed."""
     return find_spec("triton") is not None
-
-
-def _precision() -> str:
-    return "tf32" if torch.backends.cuda.matmul.allow_tf32 else "ieee"
