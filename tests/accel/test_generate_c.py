@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -151,11 +153,22 @@ def shared_products() -> tuple[CSource, list[tuple[Tensor, Tensor]]]:
 
 
 def once(step: CompiledStep, outs: list[Tensor], threads: int) -> list[Tensor]:
-    for out in outs:
-        out.zero_()
+    with number_of_threads(threads):
+        return computed(step, outs)
+
+
+@contextmanager
+def number_of_threads(threads: int) -> Iterator[None]:
+    """Let a step see a number of torch's threads; the patch is the process's, so only one thread may make it."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(compiling.torch, "get_num_threads", lambda: threads)
-        step()
+        yield
+
+
+def computed(step: CompiledStep, outs: list[Tensor]) -> list[Tensor]:
+    for out in outs:
+        out.zero_()
+    step()
     return [out.clone() for out in outs]
 
 
@@ -179,9 +192,9 @@ def test_of_two_that_want_the_threads_one_works_alone(shared_products):
     assert all(map(torch.any, want))
 
     def work(number: int) -> bool:
-        return all(all(map(torch.equal, once(steps[number], own[number], 2), want)) for _ in range(50))
+        return all(all(map(torch.equal, computed(steps[number], own[number]), want)) for _ in range(50))
 
-    with ThreadPoolExecutor(3) as pool:
+    with number_of_threads(2), ThreadPoolExecutor(3) as pool:
         assert all(pool.map(work, range(3)))
 
 

@@ -94,7 +94,7 @@ def test_what_is_not_its_own_is_refused(options, error, tmp_path):
         ("nowhere.py:Task", "there is no file 'nowhere.py'"),
         (FILE.replace("SumTask", "SumTsk"), "defines no 'SumTsk'; did you mean SumTask"),
         (FILE.replace("SumTask", "Summer"), "not a task, it lacks name, Options"),
-        ("sums", "got 'sums', expected one of language, translate, summarise, caption"),
+        ("sums", "got 'sums', expected one of language, masked, translate, summarise, caption"),
     ],
 )
 def test_a_task_that_is_none_is_refused(name, error, tmp_path):

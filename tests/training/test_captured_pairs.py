@@ -140,7 +140,7 @@ class Rehearsed(Captured):
 
 @pytest.fixture
 def rehearsal(monkeypatch):
-    monkeypatch.setattr(gradient, "_on_gpu", lambda trainee: True)
+    monkeypatch.setattr(gradient, "CAPTURING", "cpu")
     monkeypatch.setattr(gradient, "Captured", Rehearsed)
     monkeypatch.setattr(Rehearsed, "made", 0)
 

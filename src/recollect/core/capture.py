@@ -72,6 +72,10 @@ class Captured:
 
         self.inputs = tree_map(copy, inputs)
         self._clear_gradients()
+        self._capture(beside)
+
+    def _capture(self, beside: Captured | None) -> None:
+        """Set `graph`, `loss`, `after` and `gradients`; tests without a GPU put a rehearsal in its place."""
         warm_up(self._update, WARM_UP if beside is None else 1)
         self._clear_gradients()
         self.graph = torch.cuda.CUDAGraph()

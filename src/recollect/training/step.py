@@ -15,6 +15,7 @@ from recollect.core.memory import Memory
 from recollect.training.state import Diverged, Plan, TrainingState
 
 MOST_GRAPHS = 64  # of one training state
+CAPTURING = "cuda"  # the type of device on which updates are captured
 
 
 def gradients(state: TrainingState, batches: Sequence[Any], plan: Plan) -> float:
@@ -40,7 +41,7 @@ def gradients(state: TrainingState, batches: Sequence[Any], plan: Plan) -> float
 def _captured_gradients(state: TrainingState, batches: Sequence[Any], plan: Plan) -> float | None:
     """Do as `gradients` by replaying a graph; return None where there is no GPU, or no graph for such a batch."""
     prepare = getattr(state.loss, "capturable", None)
-    if not plan.capture or len(batches) > 1 or prepare is None or _device(state).type != "cuda":
+    if not plan.capture or len(batches) > 1 or prepare is None or _device(state).type != CAPTURING:
         return None
     batch = prepare(state.model, batches[0])
     if batch is None:
