@@ -70,7 +70,7 @@ def main() -> None:
     every.add_argument("--seeds", type=int, default=3, help="of each fine-tuning")
     every.add_argument("--jobs", type=int, default=2, help="processes side by side")
     every.add_argument("--limit", type=float, default=float("inf"), help="seconds after which no cell is begun")
-    every.add_argument("--only", default="", help="families, or minilm, divided by commas")
+    every.add_argument("--only", default="", help="families, or minilm or some of its data, divided by commas")
     every.add_argument("--work", type=Path, default=ROOT / "runs" / "transfer")
     cell = verbs.add_parser("cell")
     cell.add_argument("given")
@@ -289,10 +289,11 @@ def run_all(asked: argparse.Namespace) -> None:
     """Run every cell, pre-trainings first; save the rows after each."""
     begun = time.perf_counter()
     wanted = asked.only.split(",") if asked.only else [*FAMILIES, "minilm"]
+    wanted += MINILM if "minilm" in wanted else []
     families = [family for family in FAMILIES if family in wanted]
     rows: dict[str, list[dict[str, Any]]] = {"transfer": [], "transfer-minilm": []}
     if asked.only:
-        rows = {name: [row for row in earlier(name) if row.get("family", "minilm") not in wanted] for name in rows}
+        rows = {name: [row for row in earlier(name) if row.get("family", row.get("data")) not in wanted] for name in rows}
     work = str(asked.work)
     if families:
         text = prose(asked.work)
@@ -302,7 +303,7 @@ def run_all(asked: argparse.Namespace) -> None:
         {"cell": "minilm", "name": name, "seed": seed, "work": work}
         for seed in range(5)  # of all data first one seed: the time may not suffice for more
         for name in MINILM
-        if "minilm" in wanted and (seed == 0 or "frozen" not in name)
+        if name in wanted and (seed == 0 or "frozen" not in name)
     ]
     first = [
         {"cell": "pretrain", "family": family, "budget": budget, "size": asked.size, "work": work}
