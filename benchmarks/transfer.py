@@ -293,7 +293,8 @@ def run_all(asked: argparse.Namespace) -> None:
     families = [family for family in FAMILIES if family in wanted]
     rows: dict[str, list[dict[str, Any]]] = {"transfer": [], "transfer-minilm": []}
     if asked.only:
-        rows = {name: [row for row in earlier(name) if row.get("family", row.get("data")) not in wanted] for name in rows}
+        for name, kept in rows.items():
+            kept += [row for row in earlier(name) if row.get("family", row.get("data")) not in wanted]
     work = str(asked.work)
     if families:
         text = prose(asked.work)
