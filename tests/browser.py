@@ -8,10 +8,12 @@ import re
 import shutil
 import subprocess
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
 
+PATIENCE = 600  # seconds for one page on an overloaded machine; it takes two on a quiet one
 CHROMIUM = shutil.which("chromium")
 needs_browser = pytest.mark.skipif(CHROMIUM is None and "CI" not in os.environ, reason="chromium is not installed")
 DARK = ("--force-dark-mode", "--blink-settings=preferredColorScheme=0")
@@ -58,11 +60,17 @@ addEventListener("load", () => setTimeout(() => {
 
 
 def browse(address: str, *options: str) -> tuple[str, str]:
-    """Return what the page became, and what the browser printed."""
+    """Return what the page became, and what the browser printed.
+
+    Each has a profile of its own: a second browser with the same one hands its page to the first, and ends.
+    """
     assert CHROMIUM, "chromium is not installed; try: apt-get install chromium fonts-noto-cjk"
     command = [CHROMIUM, "--headless=new", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr", "--v=0"]
-    command += ["--hide-scrollbars", "--virtual-time-budget=4000", "--allow-file-access-from-files", *options]
-    done = subprocess.run([*command, "--dump-dom", address], capture_output=True, text=True, check=True, timeout=120)
+    command += ["--disable-dev-shm-usage", "--hide-scrollbars", "--virtual-time-budget=4000"]
+    command += ["--allow-file-access-from-files", *options, "--dump-dom", address]
+    with TemporaryDirectory(ignore_cleanup_errors=True) as profile:  # its last process may still write to it
+        command.insert(1, f"--user-data-dir={profile}")
+        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=PATIENCE)
     return done.stdout, done.stderr
 
 
@@ -71,7 +79,7 @@ def look(page: Path, folder: Path, *options: str) -> tuple[list[dict[str, Any]],
     frames = [FRAME.format(page=page.as_uri(), width=width, language=language) for width, language in VIEWS]
     outer = folder / "frames.html"
     outer.write_text("\n".join(frames) + MEASURE, encoding="utf-8")
-    became, printed = browse(outer.as_uri(), f"--user-data-dir={folder / 'user'}", *options)
+    became, printed = browse(outer.as_uri(), *options)
     found = re.search(r"<title>(.*?)</title>", became, re.DOTALL)
     assert found, f"the frames did not load: {printed}"
     return json.loads(found[1]), printed

@@ -181,3 +181,12 @@ def test_the_last_tables_fit_a_narrow_terminal_and_the_command_is_whole():
     said = next_steps(result).splitlines()
     assert said[1] == "Next: recollect generate 'some place/transformer' 'The '"
     assert said[2] == "Look inside: recollect inspect 'some place' --open"
+
+
+def test_the_next_commands_can_be_typed_where_the_demo_was_run(tmp_path, monkeypatch):
+    """After `make demo` in a fresh clone, whose .venv/bin is not on the path."""
+    monkeypatch.setattr("sys.argv", [".venv/bin/recollect", "demo"])
+    monkeypatch.setenv("PATH", str(tmp_path))
+    said = next_steps(outcome()).splitlines()
+    assert said[1].startswith("Next: .venv/bin/recollect generate ")
+    assert said[2].startswith("Look inside: .venv/bin/recollect inspect ")

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -12,6 +15,7 @@ import recollect as rc
 from browser import CHROMIUM
 from command_line import ask
 
+PATIENCE = 120_000  # milliseconds for a step of a page: an overloaded machine is slow, a page that hangs is a fault
 TEXT = "the cat sat on the mat and the dog sat on the log"
 WORDS = "the cat sat on the mat. a dog ran to the log, and the bird sang.\n猫坐在垫子上，狗坐在木头上。\n" * 40
 FAMILIES = ("markov", "rnn", "lstm", "transformer", "ttt-linear")
@@ -58,22 +62,26 @@ def browser():
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
+        options = ["--no-sandbox", "--disable-gpu"]
+        started = playwright.chromium.launch(executable_path=CHROMIUM, args=options, timeout=2 * PATIENCE)
         yield started
         started.close()
 
 
 @pytest.fixture
 def show(browser):
-    """Return a function that opens an address in a fresh page, offline, and see at the end that nothing went wrong."""
+    """Return a function that opens an address in a fresh page, offline, and see at the end that nothing went wrong.
+
+    expected: part of a message on the console that is no fault, where a test takes the server away.
+    """
     opened = []
 
-    def show(address: str, *, width: int = 1280, height: int = 900, offline: bool = True, **options):
+    def show(address: str, *, width: int = 1280, height: int = 900, offline: bool = True, expected="\0", **options):
         context = browser.new_context(viewport={"width": width, "height": height}, offline=offline, **options)
-        context.set_default_timeout(10_000)
+        context.set_default_timeout(PATIENCE)
         page = context.new_page()
         watched = Watched()
-        page.on("console", lambda message: watched.faults.append(f"{message.type}: {message.text}"))
+        page.on("console", lambda one: watched.faults.extend([one.text] if expected not in one.text else []))
         page.on("pageerror", lambda error: watched.faults.append(str(error)))
         page.on("request", lambda request: watched.requests.append(request.url))
         opened.append((context, watched, address))
@@ -88,3 +96,20 @@ def show(browser):
         here = address.partition("#")[0]
         own = here if here.startswith("file:") else here.rstrip("/") + "/"
         assert not [url for url in watched.requests if not url.startswith((own, "data:"))]
+
+
+@contextmanager
+def served(live) -> Iterator[str]:
+    """Serve a page in a thread of this process while the context is open; its address."""
+    from recollect.serving.app import listen, server_of
+
+    with listen(0) as sock:  # it listens already: a request that comes early waits
+        port = sock.getsockname()[1]
+        server = server_of(live, port)
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [sock]})
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{port}/"
+        finally:
+            server.should_exit = True
+            thread.join()

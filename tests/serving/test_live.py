@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
-import threading
+import subprocess
+import sys
 
 import pytest
 from fastapi.testclient import TestClient
@@ -15,10 +16,10 @@ from recollect.core.serialize import FileError
 from recollect.data.error import DataError
 from recollect.runs.run import Run
 from recollect.serving import shown_model
-from recollect.serving.app import create_app, listen, serve
+from recollect.serving.app import create_app, listen
 from recollect.serving.live import Live
 from recollect.serving.shown_model import open_models
-from serving.conftest import TEXT
+from serving.conftest import TEXT, served
 
 PORT = 8642
 HOME = f"http://127.0.0.1:{PORT}"
@@ -186,14 +187,8 @@ def test_bad_input_is_refused(runs, words, said):
 
 @pytest.fixture(scope="module")
 def address(live):
-    """Serve the page in a thread of this process, and return its address."""
-    with listen(0) as sock:
-        started: list[str] = []
-        thread = threading.Thread(target=serve, args=(live, sock, started.append), daemon=True)
-        thread.start()
-        while not started:
-            thread.join(0.01)
-        yield started[0]
+    with served(live) as address:
+        yield address
 
 
 @needs_browser
@@ -221,3 +216,85 @@ def test_the_live_page_recomputes_writes_and_reads_another_sentence(show, addres
     assert page.locator('[data-column="lstm"] .handed').count() == 1
     page.locator('[data-view="train"]').click()
     page.wait_for_selector("#view-train .series")
+
+
+def look_again(page) -> None:
+    """Open the view anew, which looks at once: the two seconds between two looks have been waited for before."""
+    page.keyboard.press("1")
+    page.keyboard.press("4")
+
+
+ALERT = '#view-train [role="alert"]'
+
+
+@needs_browser
+def test_trainings_that_begin_go_on_and_vanish_are_seen_on_the_open_page(show, runs, tmp_path):
+    shutil.copytree(runs / "rnn", tmp_path / "rnn")
+    told: list[str] = []
+    live = Live(open_models([tmp_path / "rnn"], "cpu"), TEXT, notice=told.append, folders=[tmp_path])
+    with served(live) as address:
+        page = show(f"{address}#lang=en&view=train", offline=False)
+        assert page.locator("#view-train .sheet").count() == 1
+        shutil.copytree(runs / "lstm", tmp_path / "later")
+        later = Run(tmp_path / "later")
+        with later.lock():
+            sheet = page.locator('[data-column="+later"]')
+            sheet.get_by_text("training now").wait_for()
+            later.log({"step": 9, "seconds": 2.0, "valid_loss": 1.25})
+            later.log({"step": 9, "prompt": "the", "text": " best so far"}, "samples")
+            look_again(page)
+            sheet.get_by_text("best so far").wait_for()
+            assert sheet.locator(".facts").inner_text() == "update 9, loss 1.250"
+            assert page.locator('#view-train [data-line="+later"]').count() == 1
+        shutil.rmtree(tmp_path / "rnn")
+        look_again(page)
+        page.locator(ALERT).wait_for()
+        assert "the run's folder is gone; the model that was loaded from it still runs" in page.inner_text(ALERT)
+        assert told == [page.inner_text(ALERT)]
+
+
+@pytest.mark.slow
+@needs_browser
+def test_a_training_in_a_process_of_its_own_gets_better_on_the_open_page(show, runs, tmp_path):
+    shutil.copytree(runs / "markov", tmp_path / "markov")
+    words = ["train", str(runs.parent / "words.txt"), "-m", "gru", "--budget", "1000000steps", "--device", "cpu"]
+    words += ["--width", "16", "--layers", "1", "--evaluate-every", "20", "--out", str(tmp_path / "gru")]
+    with served(Live(open_models([tmp_path / "markov"], "cpu"), TEXT, folders=[tmp_path])) as address:
+        page = show(f"{address}#lang=en&view=train", offline=False)
+        process = subprocess.Popen([sys.executable, "-m", "recollect", *words], stderr=subprocess.DEVNULL)
+        try:
+            facts = page.locator('[data-column="+gru"] .facts')
+            facts.wait_for()
+            first = facts.inner_text()
+            page.wait_for_function(BETTER, arg=float(first.rpartition(" ")[2]))
+        finally:
+            process.terminate()
+            process.wait()
+
+
+BETTER = """(before) => {
+    const facts = document.querySelector('[data-column="+gru"] .facts');
+    return Number(facts?.textContent.split(" ").at(-1)) < before;
+}"""
+
+
+@needs_browser
+def test_a_server_that_ended_is_named_with_the_command_that_starts_it(show, live):
+    with served(live) as address:
+        page = show(f"{address}#lang=en&t=20", offline=False, expected="ERR_CONNECTION_REFUSED")
+        page.click('[data-column="lstm"] summary')
+    page.locator('[data-column="lstm"] .knobs select').select_option(index=2)
+    said = page.get_by_text("The server does not answer. Start it again: recollect inspect --live runs")
+    said.first.wait_for()
+
+
+@needs_browser
+def test_what_cannot_be_shown_is_named_on_the_page_and_in_the_terminal(show, runs, monkeypatch, tmp_path):
+    monkeypatch.setattr(shown_model, "MOST_PARAMETERS", 3000)
+    page = tmp_path / "page.html"
+    done = ask("inspect", str(runs / "markov"), str(runs / "lstm"), "a cat", "--out", str(page), "--device", "cpu")
+    problem = f"not on the page: {runs / 'lstm'}: "
+    assert problem in done.stderr
+    shown = show(f"{page.as_uri()}#lang=en")
+    assert shown.inner_text('.intro [role="alert"]').startswith(problem)
+    assert shown.locator("article.column").count() == 1

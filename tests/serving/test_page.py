@@ -40,9 +40,9 @@ def test_it_loads_in_both_languages(at, language, title):
 
 
 def test_it_plays_and_stops_and_steps(at):
-    page = at("lang=en&t=3&speed=8")
+    page = at("lang=en&t=3")  # slowly: a busy machine must not miss the moment to stop
     page.click(".play")
-    page.wait_for_function("() => Number(document.querySelector('.scrub').value) >= 6")
+    page.wait_for_function("() => Number(document.querySelector('.scrub').value) >= 5")
     page.click(".play")
     stopped = int(page.input_value(".scrub"))
     page.keyboard.press("Escape")

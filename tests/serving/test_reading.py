@@ -12,8 +12,10 @@ from hypothesis import given, strategies as st
 
 import recollect as rc
 from recollect.data.text.tokenizer import Tokenizer
+from recollect.inspection.inspector import seconds_of
 from recollect.layers.attention.self_attention import SelfAttention
 from recollect.layers.recurrent.lstm import LSTM
+from recollect.serving import reading
 from recollect.serving.exhibit import column, grid, variant
 from recollect.serving.knobs import changes_of, knobs_of
 from recollect.serving.laboratory import BIASES, DISTANCE, untrained_reach
@@ -21,6 +23,7 @@ from recollect.serving.packing import KINDS, pack, pack_ids
 from recollect.serving.reading import TEMPERATURES
 from recollect.serving.shown_model import ShownModel, open_models
 from recollect.serving.spans import spans_of
+from recollect.serving.writing import AT, TOKENS, stream_of, written
 from serving.conftest import FAMILIES, TEXT
 from tiers import slow_after
 
@@ -154,6 +157,31 @@ def test_the_forget_gate_moves_an_untrained_gradient_by_ten_orders_of_magnitude(
     curves = {family: untrained_reach(family) for family in ("rnn", "gru", "transformer", "ttt-linear")}
     assert curves["rnn"][DISTANCE] < curves["gru"][DISTANCE] < 1e-6
     assert min(curves["transformer"][DISTANCE], curves["ttt-linear"][DISTANCE]) > 1e-3
+
+
+# ---- large models and continuations --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("most", [0, 3])
+def test_of_a_large_model_fewer_predictions_are_explained(models, readings, monkeypatch, most):
+    size = sum(p.numel() for p in models["rnn"].model.parameters())
+    monkeypatch.setattr(reading, "PATIENCE", (most + 0.5) * seconds_of(size, len(TEXT)))
+    arrays = column(models["rnn"], TEXT)["reading"]["arrays"]
+    whole = readings["rnn"]["arrays"]
+    assert ("reach" in arrays) == (most > 0)
+    if most:
+        np.testing.assert_allclose(unpacked(arrays["reach"]), unpacked(whole["reach"])[-most:], rtol=1e-5, atol=1e-30)
+    assert arrays["next.log_p"] == whole["next.log_p"]
+
+
+@pytest.mark.parametrize("temperature", ["0.5", "1"])
+def test_a_text_that_is_handed_over_goes_on_from_what_is_shown(models, temperature):
+    first, second = models["rnn"], models["lstm"]
+    kept = written([first, second], "the cat")
+    begun = "the cat" + "".join(kept["texts"]["rnn"][temperature][: kept["at"]])
+    added = "".join(kept["swaps"][temperature]["rnn>lstm"])
+    assert added
+    assert added == "".join(stream_of(second, begun, float(temperature), tokens=TOKENS - AT))
 
 
 # ---- symbols and arrays --------------------------------------------------------------------------------

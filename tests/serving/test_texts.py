@@ -72,6 +72,22 @@ def test_a_text_of_unknown_symbols_only_is_shown_with_the_reason(shown):
 
 
 @needs_browser
+def test_symbols_of_a_script_that_runs_to_the_left_run_to_the_left(shown):
+    page = shown("שלום עולם abc")
+    for cells in (".symbols", '[data-column="lstm"] .field .cells', '[data-column="markov"] .chips'):
+        places = page.locator(f"{cells} > *").evaluate_all("all => all.map((one) => one.getBoundingClientRect().x)")
+        assert places[0] > places[1] > places[2], cells
+
+
+@needs_browser
+def test_a_model_too_large_for_gradients_says_so(shown, monkeypatch):
+    monkeypatch.setattr("recollect.serving.reading.PATIENCE", 0)
+    page = shown("the cat sat", "lang=en&t=5")
+    said = "too large to compute gradients on this page; a shorter sentence may do"
+    assert page.inner_text('[data-column="lstm"] .field .quiet') == said
+
+
+@needs_browser
 def test_an_empty_text_is_said_to_be_empty(shown):
     page = shown("")
     assert page.inner_text(".symbols").startswith("An empty sentence: nothing was read")
@@ -106,11 +122,28 @@ def test_two_thousand_symbols_stay_responsive(shown):
 
 
 @needs_browser
-def test_the_first_picture_is_there_within_two_seconds(show, page_file):
-    """By the browser's own clock, from the beginning of the navigation to the first drawn columns."""
+def test_the_first_picture_takes_less_than_two_seconds_of_computing(show, page_file):
+    """Of the page's own thread, so that other programs on the machine do not count; seconds by the clock are measured
+    on the demo's page by benchmarks/page_speed.py."""
     page = show(page_file.as_uri())
     assert page.locator("article.column .bars li").count() > 0
-    assert page.evaluate("performance.getEntriesByName('first-picture')[0].startTime") < 2000
+    session = page.context.new_cdp_session(page)
+    session.send("Performance.enable", {"timeDomain": "threadTicks"})
+    before = busy(session)
+    page.reload()
+    page.wait_for_selector("html[data-ready]", state="attached")
+    page.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+    seconds = busy(session) - before
+    print(f"{seconds:.2f} s of the page's thread")
+    assert 0.001 < seconds < 2
+    marks = page.evaluate("performance.getEntriesByName('first-picture').length")
+    assert marks == 1
+
+
+def busy(session) -> float:
+    """Return the seconds that a page's thread has computed."""
+    found = session.send("Performance.getMetrics")["metrics"]
+    return next(one["value"] for one in found if one["name"] == "TaskDuration")
 
 
 def test_our_script_is_small_and_needs_no_node():

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import shlex
+import shutil
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import TracebackType
 
 from rich.console import Console, Group
@@ -100,9 +103,19 @@ def next_steps(outcome: Outcome) -> str:
     run = shlex.quote(str(outcome.demo.out / outcome.best.family))
     return (
         f"The page: {outcome.demo.out / 'report.html'}\n"
-        f"Next: recollect generate {run} {outcome.demo.prompt!r}\n"
-        f"Look inside: recollect inspect {folder} --open"
+        f"Next: {program()} generate {run} {outcome.demo.prompt!r}\n"
+        f"Look inside: {program()} inspect {folder} --open"
     )
+
+
+def program() -> str:
+    """Return how this command line is called: by its name, or by its path where the shell does not find the name.
+
+    `make demo` runs it from .venv/bin, which is on no one's path.
+    """
+    path = Path(sys.argv[0])
+    is_found = path.name != "recollect" or len(path.parts) == 1 or shutil.which("recollect") is not None
+    return "recollect" if is_found else shlex.quote(sys.argv[0])
 
 
 def _figures(outcome: Outcome) -> Table:

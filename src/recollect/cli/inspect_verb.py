@@ -60,12 +60,16 @@ def divide(words: list[str]) -> tuple[list[str], str | None]:
     return first, last
 
 
-def opened(folders: list[str], device: str, model: str | None) -> list[ShownModel]:
-    """Open the models of the folders."""
+def opened(folders: list[str], device: str, model: str | None) -> tuple[list[ShownModel], list[str]]:
+    """Open the models of the folders; print and return why some of them cannot be shown."""
     from recollect.models.own import load_name
-    from recollect.serving.shown_model import open_models
+    from recollect.serving.shown_model import open_some
 
-    return open_models(folders, device, None if model is None else load_name(model))
+    models, problems = open_some(folders, device, None if model is None else load_name(model))
+    words = [f"not on the page: {error}" for error in problems]
+    for word in words:
+        notice(word)
+    return models, words
 
 
 def write_page(folders: list[str], text: str | None, out: Path, device: str, model: str | None) -> None:
@@ -77,9 +81,9 @@ def write_page(folders: list[str], text: str | None, out: Path, device: str, mod
     from recollect.serving.shown_model import text_of
 
     with fitting_threads(notice):
-        models = opened(folders, device, model)
+        models, problems = opened(folders, device, model)
         text = text_of(models) if text is None else text
-        shown = exhibit(models, text, progress=notice)
+        shown = exhibit(models, text, problems=problems, progress=notice)
         grids = {}
         for one in models:
             notice(f"{one.name}: every knob")
@@ -107,8 +111,8 @@ def serve_page(
     except OSError as error:
         refuse(f"--port: {port} cannot be used ({error.strerror or error})", f"{again} --port 0")
     with sock, fitting_threads(notice):
-        models = opened(folders, device, model)
-        page = Live(models, text_of(models) if text is None else text, again, notice)
+        models, problems = opened(folders, device, model)
+        page = Live(models, text_of(models) if text is None else text, again, notice, folders, problems)
         page.exhibit()
 
         def ready(address: str) -> None:

@@ -81,7 +81,7 @@ def inspect(
 
 def _trace(opened: Opened, inputs: Any, changes: Changes, options: JsonObject, *, brief: bool) -> Trace:
     subject = subject_of(opened, inputs, **options)
-    check_cost(subject, options["explain"])
+    check_cost(subject, options["explain"], brief=brief)
     if changes.as_json():
         names = {one.name: one.path for one in _recorded(subject)[1]} if changes.knock_out else None
         subject = subject_of(opened, inputs, changed(opened.model, changes, names), **options)
@@ -208,12 +208,13 @@ def _facts(opened: Opened, subject: Subject, changes: Changes) -> JsonObject:
     }
 
 
-def check_cost(subject: Subject, explain: int) -> None:
+def check_cost(subject: Subject, explain: int, *, brief: bool = False) -> None:
     """Raise a ValueError, with what to do instead, where gradients would take longer than some minutes."""
     parameters = sum(p.numel() for p in subject.model.parameters())
     read = max(len(subject.tokens), len(subject.source))
-    rows = len(subject.outcomes) + len(subject.inputs) / 3  # left-out inputs need no backward pass
-    seconds = 6 * parameters * read * rows / SPEED
+    is_brief = brief and subject.why_no_gradient is None
+    rows = len(subject.outcomes) + (0 if is_brief else len(subject.inputs) / 3)  # left out: no backward pass
+    seconds = rows * seconds_of(parameters, read)
     if seconds > PATIENCE and subject.outcomes:
         fewer = max(int(len(subject.outcomes) * PATIENCE / seconds / 2), 1)
         raise ValueError(
@@ -221,3 +222,13 @@ def check_cost(subject: Subject, explain: int) -> None:
             f"{seconds / 60:.0f} minutes for {len(subject.outcomes)} predictions, expected at most {PATIENCE // 60}; "
             f"give a shorter text, or explain fewer: explain={min(fewer, explain)}, or none: explain=0"
         )
+
+
+def seconds_of(parameters: int, read: int) -> float:
+    """Return about how long the gradients of one prediction after so many tokens take."""
+    return 6 * parameters * read / SPEED
+
+
+def explained_within(seconds: float, parameters: int, read: int) -> int:
+    """Return how many predictions, at most `EXPLAINED`, can have gradients in a time."""
+    return min(EXPLAINED, int(seconds / max(seconds_of(parameters, read), 1e-9)))

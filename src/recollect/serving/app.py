@@ -47,6 +47,13 @@ def listen(port: int) -> socket.socket:
 def serve(live: Live, sock: socket.socket, ready: Callable[[str], None]) -> None:
     """Serve on a socket until Ctrl-C; `ready` is called with the page's address before the first request."""
     port = sock.getsockname()[1]
-    config = uvicorn.Config(create_app(live, port), log_level="warning", access_log=False, server_header=False)
+    server = server_of(live, port)
     ready(f"http://{ADDRESS}:{port}/")
-    uvicorn.Server(config).run(sockets=[sock])
+    server.run(sockets=[sock])
+
+
+def server_of(live: Live, port: int) -> uvicorn.Server:
+    """Return a server of the page; `should_exit` ends it."""
+    return uvicorn.Server(
+        uvicorn.Config(create_app(live, port), log_level="warning", access_log=False, server_header=False)
+    )

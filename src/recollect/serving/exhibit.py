@@ -11,7 +11,7 @@ from recollect.models.line import LINE
 from recollect.serving.knobs import changes_of, knobs_of
 from recollect.serving.laboratory import laboratory
 from recollect.serving.reading import TEMPERATURES, read_text
-from recollect.serving.shown_model import ShownModel
+from recollect.serving.shown_model import ShownModel, series_of
 from recollect.serving.spans import Spans
 from recollect.serving.training_log import training_of
 from recollect.serving.writing import AT, TEMPERATURES as HEATS, prompt_of, written
@@ -19,7 +19,6 @@ from recollect.serving.writing import AT, TEMPERATURES as HEATS, prompt_of, writ
 VERSION = 1
 GRID_PARAMETERS = 30_000_000  # of a model whose knobs are all turned beforehand; a larger one has them live only
 GRID_SYMBOLS = 128  # of a text, likewise
-SERIES = ("markov", "window", "rnn", "lstm", "gru", "linear-attention", "transformer", "ttt-linear", "ttt-mlp")
 Progress = Callable[[str], None]
 
 
@@ -28,13 +27,24 @@ def silent(_: str) -> None:
 
 
 def exhibit(
-    models: Sequence[ShownModel], text: str, *, live: bool = False, command: str = "", progress: Progress = silent
+    models: Sequence[ShownModel],
+    text: str,
+    *,
+    live: bool = False,
+    command: str = "",
+    problems: Sequence[str] = (),
+    progress: Progress = silent,
 ) -> JsonObject:
-    """Return the page's data: each model's column, the untrained models, continuations and trainings."""
+    """Return the page's data: each model's column, the untrained models, continuations and trainings.
+
+    problems: why models that were asked for are not on the page.
+    """
     columns = []
     for number, one in enumerate(models):
         progress(f"{one.name} reads")
         columns.append(column(one, text, number))
+        if "problem" in columns[-1]:
+            progress(columns[-1]["problem"]["en"])
     progress("all write")
     device = next((p.device for one in models for p in one.model.parameters()), None)
     lengths = [len(one["symbols"]["texts"]) for one in columns]
@@ -45,6 +55,7 @@ def exhibit(
         "made": datetime.now(timezone.utc).date().isoformat(),
         "machine": describe(device) if device is not None else "",
         "command": command,
+        "problems": list(problems),
         "text": text,
         "temperatures": list(TEMPERATURES),
         "main": max(range(len(columns)), key=lambda i: lengths[i], default=0),
@@ -68,7 +79,7 @@ def column(one: ShownModel, text: str, number: int = 0) -> JsonObject:
         "name": one.name,
         "run": str(one.folder),
         "family": one.family,
-        "series": SERIES.index(one.family) + 1 if one.family in SERIES else number % len(SERIES) + 1,
+        "series": series_of(one.family, number),
         "year": station.year if station is not None and station in LINE else None,
         "idea": dict(station.idea) if station is not None else {},
         "parameters": one.parameters,

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from threading import Lock
 
-from recollect.core.serialize import FileError
 from recollect.core.types import JsonObject
 from recollect.serving.exhibit import Progress, exhibit, silent, variant
 from recollect.serving.shown_model import ShownModel
-from recollect.serving.training_log import training_of
+from recollect.serving.trainings import Trainings
 from recollect.serving.writing import stream_of
 
 KEPT = 4  # exhibits of the texts that were asked for last
@@ -22,28 +22,48 @@ class UnknownColumn(KeyError):
 
 
 class Live:
-    """Answers the page's questions; `notice` is told of what the person at the terminal should know."""
+    """Answers the page's questions; `notice` is told of what the person at the terminal should know.
 
-    def __init__(self, models: Sequence[ShownModel], text: str, command: str = "", notice: Progress = silent) -> None:
+    folders: folders of runs, in which trainings are looked for that begin while the page is open. problems: why models
+    that were asked for are not among these.
+    """
+
+    def __init__(
+        self,
+        models: Sequence[ShownModel],
+        text: str,
+        command: str = "",
+        notice: Progress = silent,
+        folders: Sequence[str | Path] = (),
+        problems: Sequence[str] = (),
+    ) -> None:
         self.models = {one.id: one for one in models}
+        self.trainings = Trainings(models, folders, notice)
         self.text = text
         self.command = command
         self.notice = notice
+        self.problems = problems
         self._locks = {one.id: Lock() for one in models}
         self._all = Lock()
         self._kept: OrderedDict[str, JsonObject] = OrderedDict()
-        self._told: set[str] = set()
 
     def exhibit(self, text: str | None = None) -> JsonObject:
         """Return the page's data for a text, by default the one that the server was started with."""
         text = self.text if text is None else text
         with self._all:
             if text not in self._kept:
-                self._kept[text] = exhibit(list(self.models.values()), text, live=True, command=self.command)
+                self._kept[text] = self._read(text)
             self._kept.move_to_end(text)
             while len(self._kept) > KEPT:
                 self._kept.popitem(last=False)
             return {**self._kept[text], "training": self.training()}
+
+    def _read(self, text: str) -> JsonObject:
+        models = list(self.models.values())
+        found = exhibit(models, text, live=True, command=self.command, problems=self.problems)
+        for problem in (one["problem"]["en"] for one in found["columns"] if "problem" in one):
+            self.notice(problem)
+        return found
 
     def reading(self, column: str, knobs: Mapping[str, str], text: str) -> JsonObject:
         """Return a model's reading of a text with knobs turned."""
@@ -69,21 +89,8 @@ class Live:
             yield json.dumps({"chunk": chunk}, ensure_ascii=False) + "\n"
 
     def training(self) -> JsonObject:
-        """Return each run's curve and samples as its folder holds them now; `problem` where it cannot be read."""
-        return {one.id: self._training_of(one) for one in self.models.values()}
-
-    def _training_of(self, one: ShownModel) -> JsonObject:
-        if one.run is None:
-            return training_of(None)
-        try:
-            if not (one.folder / "config.json").is_file():
-                raise FileError(f"{one.folder}: the run's folder is gone; the model that was loaded from it still runs")
-            return training_of(one.run)
-        except (FileError, OSError) as error:
-            if str(error) not in self._told:
-                self._told.add(str(error))
-                self.notice(str(error))
-            return {"curve": [], "samples": [], "running": False, "problem": str(error)}
+        """Return the curves and samples of the models' runs, and of those that were begun beside them."""
+        return self.trainings.read()
 
     def _model(self, column: str) -> ShownModel:
         if column not in self.models:

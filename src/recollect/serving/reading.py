@@ -17,7 +17,8 @@ from torch import Tensor
 
 from recollect.core.types import JsonObject
 from recollect.inspection.changes import Changes, changed
-from recollect.inspection.inspector import inspect
+from recollect.inspection.inspector import explained_within, inspect
+from recollect.inspection.subject import LONGEST
 from recollect.inspection.trace import Trace
 from recollect.serving.packing import pack, pack_ids
 from recollect.serving.shown_model import ShownModel
@@ -27,6 +28,7 @@ TEMPERATURES = (0.25, 0.5, 0.75, 1, 1.25, 1.5, 2)
 CANDIDATES = 12  # likeliest next symbols that are kept
 UNITS = 48  # of a state that are drawn
 CHUNK = 256  # steps read at once
+PATIENCE = 30  # seconds that the gradients of one model may take; of a large model fewer predictions are explained
 MEANS = ("input_gate", "forget_gate", "output_gate", "reset_gate", "update_gate", "inner_loss", "inner_loss_after")
 PACKED = {"loss": "f4", "reach": "f4", "reach.curve": "f4", "memory.bytes": "u4", "outcome.at": "u4"}
 
@@ -35,7 +37,9 @@ def read_text(shown: ShownModel, text: str, **changes: Any) -> tuple[JsonObject,
     """Return a model's reading, and the spans of its symbols; `changes` are those of `rc.inspect`."""
     ids = np.asarray(shown.tokenizer.encode(text), dtype=np.int64)
     model = changed(shown.model, Changes(**changes), {one["name"]: one["path"] for one in shown.layers})
-    trace = inspect(model, text, tokenizer=shown.tokenizer, brief=True) if len(ids) else None
+    size = sum(p.numel() for p in model.parameters())
+    explain = explained_within(PATIENCE, size, min(max(len(ids), 1), LONGEST))
+    trace = inspect(model, text, tokenizer=shown.tokenizer, brief=True, explain=explain) if len(ids) else None
     count = 0 if trace is None else len(trace.tokens)
     spans = spans_of(shown.tokenizer, text, ids.tolist()).last(count)
     data: JsonObject = {

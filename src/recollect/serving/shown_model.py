@@ -22,6 +22,7 @@ from recollect.runs.embed import open_model
 from recollect.runs.run import Run, load
 
 MOST_PARAMETERS = 400_000_000  # of a model that is traced: gradients of every step take several times its weights
+SERIES = ("markov", "window", "rnn", "lstm", "gru", "linear-attention", "transformer", "ttt-linear", "ttt-mlp")
 MOST_MODELS = 12  # on one page
 SYMBOLS = 72  # characters of a text that nobody gave
 DEFAULT_TEXT = "A sentence is read one symbol at a time, and something of it is remembered."
@@ -61,6 +62,11 @@ class ShownModel:
         return self.model.config.max_length
 
 
+def series_of(family: str, number: int) -> int:
+    """Return the number of a family's colour on the page; of another's, that of its place."""
+    return (SERIES.index(family) if family in SERIES else number % len(SERIES)) + 1
+
+
 def runs_in(folder: Path) -> list[Path]:
     """Return the runs in a folder of runs, such as a demo's, in the order of the line; or the folder itself."""
     if (folder / "config.json").is_file() or not folder.is_dir():
@@ -73,35 +79,58 @@ def runs_in(folder: Path) -> list[Path]:
 def open_models(
     folders: Sequence[str | Path], device: str = "auto", layer: MakeLayer | None = None
 ) -> list[ShownModel]:
-    """Open runs and pretrained models, or all runs of a folder; raise a `DataError` for what the page cannot show.
+    """Open runs and pretrained models, or all runs of a folder; raise an error for what the page cannot show.
 
     layer: a user-defined layer, for the runs that were trained on one.
     """
+    models, problems = open_some(folders, device, layer)
+    if problems:
+        raise problems[0]
+    return models
+
+
+def open_some(
+    folders: Sequence[str | Path], device: str = "auto", layer: MakeLayer | None = None
+) -> tuple[list[ShownModel], list[Exception]]:
+    """Open what the page can show of some folders; also return why the others are left out; raise if that is all."""
     paths = [path for folder in folders for path in runs_in(Path(folder))]
     if not paths:
         raise DataError(f"{folders[0]}: holds no run; train one with: recollect train DATA")
     if len(paths) > MOST_MODELS:
         raise DataError(f"got {len(paths)} models, expected at most {MOST_MODELS} on one page; name the runs to show")
-    ids: set[str] = set()
-    return [_open(path, device, layer, ids) for path in paths]
+    models: list[ShownModel] = []
+    problems: list[Exception] = []
+    for path in paths:
+        try:
+            models.append(_open(path, device, layer, {one.id for one in models}))
+        except ValueError as error:
+            problems.append(error)
+    if not models:
+        raise problems[0]
+    return models, problems
 
 
 def _open(path: Path, device: str, layer: MakeLayer | None, ids: set[str]) -> ShownModel:
     is_own_run = layer is not None and not is_checkpoint(path) and is_own(Run(path).saved()["run"]["family"])
+    check_size(path, sum(file.stat().st_size for file in path.glob("*.safetensors")) // 4)  # before they are read
     opened = load(path, device=device, model=layer) if is_own_run else open_model(path, device=device)
     model = opened.model
     if not isinstance(model, LanguageModel) or not model.streams:
         kind = opened.task.name if isinstance(opened, Run) else "masked language model"
         raise DataError(f"{path}: a run of the task {kind}; the page shows language models, others: rc.inspect(run, …)")
-    size = sum(p.numel() for p in model.parameters())
-    if size > MOST_PARAMETERS:
-        raise DataError(f"{path}: {size:,} parameters are too many to trace, expected at most {MOST_PARAMETERS:,}")
+    check_size(path, sum(p.numel() for p in model.parameters()))
     name = path.resolve().name
     numbers = (f"{base}{n}" for base in [_plain(name)] for n in ["", *range(2, MOST_MODELS + 2)])
     own = next(one for one in numbers if one not in ids)
-    ids.add(own)
     run = opened if isinstance(opened, Run) else None
     return ShownModel(own, name, path, model.config.family, model, opened.tokenizer, run)
+
+
+def check_size(path: Path, parameters: int) -> None:
+    """Raise a `DataError` for a model that is too large to trace."""
+    if parameters > MOST_PARAMETERS:
+        most = f"{MOST_PARAMETERS:,}"
+        raise DataError(f"{path}: {parameters:,} parameters are too many to trace, expected at most {most}")
 
 
 def _plain(name: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from recollect.core.types import JsonObject
 from recollect.generation.continuation import stream_text
@@ -37,16 +37,20 @@ def _rows(shown: ShownModel, prompts: list[str], temperature: float, seed: int, 
 
 
 def written(models: Sequence[ShownModel], prompt: str) -> JsonObject:
-    """Return continuations by model and temperature, and by pair: what one adds after another's first `AT` symbols."""
+    """Return continuations by model and temperature, and by temperature and pair: what one adds after another's."""
     texts = {one.id: {f"{heat:g}": list(stream_of(one, prompt, heat)) for heat in TEMPERATURES} for one in models}
-    swaps: dict[str, list[str]] = {}
+    swaps = {f"{heat:g}": handed(models, prompt, texts, heat) for heat in TEMPERATURES}
+    return {"prompt": prompt, "at": AT, "temperatures": list(swaps), "texts": texts, "swaps": swaps}
+
+
+def handed(
+    models: Sequence[ShownModel], prompt: str, texts: Mapping[str, Mapping[str, list[str]]], temperature: float
+) -> dict[str, list[str]]:
+    """Return for each pair FIRST>SECOND what the second adds after the prompt and the first's `AT` symbols."""
+    found: dict[str, list[str]] = {}
     for second in models:
-        firsts = [one for one in models if one is not second]
-        begun = [prompt + "".join(texts[one.id]["0.8"][:AT]) for one in firsts]
-        if not begun:
-            continue
-        chunks = list(_rows(second, begun, 0.8, 0, TOKENS - AT))
-        for row, first in enumerate(firsts):
-            swaps[f"{first.id}>{second.id}"] = [step[row] for step in chunks]
-    temperatures = [f"{heat:g}" for heat in TEMPERATURES]
-    return {"prompt": prompt, "at": AT, "temperatures": temperatures, "texts": texts, "swaps": swaps}
+        firsts = [one.id for one in models if one is not second]
+        begun = [prompt + "".join(texts[first][f"{temperature:g}"][:AT]) for first in firsts]
+        chunks = list(_rows(second, begun, temperature, 0, TOKENS - AT)) if begun else []
+        found |= {f"{first}>{second.id}": [step[row] for step in chunks] for row, first in enumerate(firsts)}
+    return found

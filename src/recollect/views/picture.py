@@ -17,7 +17,7 @@ from recollect.views.scene import Scene
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome", "msedge")
 ENDINGS = (".svg", ".png", ".json", ".html")
-PATIENCE = 60  # seconds for a browser to draw one picture
+PATIENCE = 180  # seconds for a browser to draw one picture; two on a quiet machine
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,14 +55,17 @@ class Picture:
         if browser is None:
             raise OSError("png: found no Chromium or Chrome to draw it; install one, or save the picture as .svg")
         width, height = round(self.scene.width), round(self.scene.height)
-        with tempfile.TemporaryDirectory() as folder:
+        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:  # the browser may still write to it
             page, image = Path(folder) / "picture.html", Path(folder) / "picture.png"
             style = "<style>*{margin:0}svg{display:block}</style>"
             page.write_text(f'<!doctype html><meta charset="utf-8">{style}{self.svg()}', encoding="utf-8")
             command = [browser, "--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"]
             command += [f"--force-device-scale-factor={scale:g}", f"--window-size={width},{height + 200}"]
             command += [f"--user-data-dir={folder}/profile", f"--screenshot={image}", page.as_uri()]
-            done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
+            try:
+                done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
+            except subprocess.TimeoutExpired:
+                raise OSError(f"png: {browser} drew nothing in {PATIENCE} s; save the picture as .svg") from None
             if not image.is_file():
                 raise OSError(f"png: {browser} drew nothing ({done.stderr.strip()[-200:]}); save the picture as .svg")
             return _cut(image.read_bytes(), round(width * scale), round(height * scale))

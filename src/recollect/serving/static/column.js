@@ -81,7 +81,7 @@ export class Column {
 
   field() {
     this.fieldTitle = h("h4");
-    this.cells = h("p", { class: "cells" });
+    this.cells = h("p", { class: "cells", dir: "auto" });
     this.note = h("p", { class: "quiet" });
     this.cells.addEventListener("pointerover", (event) => this.light(event.target.dataset.at));
     this.cells.addEventListener("pointerleave", () => this.app.light(-1, -1));
@@ -131,8 +131,15 @@ export class Column {
       this.fieldTitle.textContent = t("reachField");
     }
     const isKnown = values?.some((value) => Number.isFinite(value));
-    this.note.textContent = reading.data.missing.reach ? t("noReach") : isKnown || at < 0 ? "" : t("early", reading.places.size);
+    this.note.textContent = isKnown && !reading.data.missing.reach || at < 0 ? "" : this.whyNoReach();
     this.shade(this.cells, values, at, pin);
+  }
+
+  /** Return why a prediction has no gradient, or that what is shown is none. */
+  whyNoReach() {
+    if (this.reading.data.missing.reach) return t("noReach");
+    const { size } = this.reading.places;
+    return size ? t("early", size) : t("tooLarge");
   }
 
   /** Shade symbols by the square root of a value's share of the largest: a hundredth of it is still seen. */
@@ -159,7 +166,7 @@ export class Column {
     const packed = data.strip && unpack(this.reading.arrays["page.strip"]);
     if (!packed || !packed.shape[0]) {
       this.cursor = null;
-      return put(section, h("h4", { text: t("recent") }), this.chips = h("p", { class: "chips" })), section;
+      return put(section, h("h4", { text: t("recent") }), this.chips = h("p", { class: "chips", dir: "auto" })), section;
     }
     this.chips = null;
     this.packed = packed;
@@ -229,7 +236,7 @@ export class Column {
     this.heads = h("select", { "aria-label": t("head"), onchange: () => this.app.state.set({ head: this.heads.value }) }, choices);
     this.heads.value = chosen;
     if (!this.heads.value) this.heads.value = `${layers.at(-1).name}:`;
-    this.weights = h("p", { class: "cells" });
+    this.weights = h("p", { class: "cells", dir: "auto" });
     this.weights.addEventListener("pointerover", (event) => this.light(event.target.dataset.at));
     return put(section, h("h4", { class: "with-choice" }, h("span", { text: t("attention") }), this.heads), this.weights), section;
   }

@@ -180,8 +180,9 @@ class App {
   }
 
   intro() {
-    const problem = this.problem ? h("p", { class: "problem", role: "alert", text: this.problem }) : null;
-    return h("div", { class: "intro" }, h("h1", { text: t("title") }), h("p", { text: t("subtitle") }), problem);
+    const problems = [this.problem, ...this.exhibit.problems].filter(Boolean);
+    const said = problems.map((text) => h("p", { class: "problem", role: "alert", text }));
+    return h("div", { class: "intro" }, h("h1", { text: t("title") }), h("p", { text: t("subtitle") }), said);
   }
 
   controls() {

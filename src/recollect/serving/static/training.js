@@ -51,7 +51,9 @@ export class TrainView {
   }
 
   update() {
-    const shown = this.app.columns.map((column) => ({ column, log: this.logs[column.id] })).filter(({ log }) => log?.curve.length || log?.problem);
+    const begun = Object.entries(this.logs).filter(([, log]) => log.name).map(([id, log]) => ({ column: { id, name: log.name, series: log.series }, log }));
+    const own = this.app.columns.map((column) => ({ column, log: this.logs[column.id] }));
+    const shown = [...own, ...begun].filter(({ log }) => log?.curve.length || log?.running || log?.problem);
     const curves = shown.filter(({ log }) => log.curve.length > 1);
     if (!curves.length) put(this.figure, h("p", { class: "quiet", text: t("noRuns") }));
     else {
@@ -71,7 +73,7 @@ export class TrainView {
     const one = log.samples[Math.round(share * (log.samples.length - 1))];
     const heading = h("h3", {}, h("i", { class: "dot", "aria-hidden": "true" }), column.name, log.running && h("em", { text: t("running") }));
     const body = log.problem ? h("p", { class: "problem", role: "alert", text: log.problem })
-      : one ? h("p", { class: "written", dir: "auto" }, h("span", { class: "prompt", text: one.prompt }), one.text) : h("p", { class: "quiet", text: t("counted") });
+      : one ? h("p", { class: "written", dir: "auto" }, h("span", { class: "prompt", text: one.prompt }), one.text) : h("p", { class: "quiet", text: t(log.running ? "noSample" : "counted") });
     const facts = one && Number.isFinite(one.loss) ? h("p", { class: "facts", text: t("atStep", one.step, one.loss.toFixed(3)) }) : null;
     return h("article", { class: `column sheet s${column.series}`, "data-column": column.id }, heading, facts, body);
   }

@@ -84,7 +84,7 @@ export class WriteView {
     const kept = writing.texts[one.column.id]?.[this.temperature.value];
     if (!kept) return;
     const isCalm = matchMedia("(prefers-reduced-motion: reduce)").matches;
-    const swap = one.select.value && writing.swaps[`${one.column.id}>${one.select.value}`];
+    const swap = one.select.value && writing.swaps[this.temperature.value]?.[`${one.column.id}>${one.select.value}`];
     const first = swap ? kept.slice(0, writing.at) : kept;
     const say = async (target, chunks) => {
       for (const chunk of chunks) {
