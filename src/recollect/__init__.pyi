@@ -73,10 +73,15 @@ from recollect.layers.attention.attend import Attend as Attend
 from recollect.layers.attention.coattention import (
     AlternatingCoAttention as AlternatingCoAttention,
     InteractiveCoAttention as InteractiveCoAttention,
+    MultiGrainedCoAttention as MultiGrainedCoAttention,
     ParallelCoAttention as ParallelCoAttention,
     RotatoryAttention as RotatoryAttention,
 )
 from recollect.layers.attention.cross_attention import CrossAttention as CrossAttention, Source as Source
+from recollect.layers.attention.levels import (
+    AttentionViaAttention as AttentionViaAttention,
+    MultiRepresentational as MultiRepresentational,
+)
 from recollect.layers.attention.linear_attention import Associations as Associations, LinearAttention as LinearAttention
 from recollect.layers.attention.multi_head import MultiHead as MultiHead, MultiHop as MultiHop
 from recollect.layers.attention.pooling import (
@@ -141,7 +146,13 @@ from recollect.models.matching import Matcher as Matcher, MatcherConfig as Match
 from recollect.models.recommendation import Recommender as Recommender, RecommenderConfig as RecommenderConfig
 from recollect.models.reversible_norm import ReversibleNorm as ReversibleNorm
 from recollect.models.tagging import Tagger as Tagger, TaggerConfig as TaggerConfig
-from recollect.models.task_model import LastStep as LastStep, LearnedQuery as LearnedQuery, TaskModel as TaskModel
+from recollect.models.task_model import (
+    ContextQuery as ContextQuery,
+    LastStep as LastStep,
+    LearnedQuery as LearnedQuery,
+    MeanQuery as MeanQuery,
+    TaskModel as TaskModel,
+)
 from recollect.models.translation import TranslationConfig as TranslationConfig, Translator as Translator
 from recollect.pretrained.load import (
     Pretrained as Pretrained,

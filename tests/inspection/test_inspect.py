@@ -188,6 +188,47 @@ def test_the_spectrum_of_a_known_matrix() -> None:
     np.testing.assert_allclose(trace["layers.0.product_norms"], 0.5 ** np.arange(9), rtol=1e-9)  # at h = 0, exactly
 
 
+def test_matrix_powers_show_what_the_radius_hides() -> None:
+    """All five eigenvalues are 0.9, yet the powers grow a hundredfold before they vanish."""
+    layer = rc.RNN(5, 5, bias=False, dtype=torch.float64)
+    layer.weight_hh.data = 0.9 * torch.eye(5).double() + torch.diag(torch.ones(4), 1).double()
+    trace = rc.inspect(layer, torch.zeros(3, 5))
+    powers, exact = trace["layers.0.powers"][0], layer.weight_hh.detach()
+    assert trace["layers.0.radius"][0] == pytest.approx(
+        0.9, abs=1e-3
+    )  # of a defective matrix, to the fifth root of 1e-16
+    for k in (0, 1, 7, 39, 64):
+        assert powers[k] == pytest.approx(float(torch.linalg.matrix_norm(exact.matrix_power(k), 2)), rel=1e-3)
+    assert powers.argmax() == 39
+    assert powers.max() > 100
+    assert powers[64] < powers[39]
+
+
+# ---- distances -----------------------------------------------------------------------------------
+
+
+def test_tokens_are_one_operation_apart_in_attention_and_all_steps_in_a_recurrence() -> None:
+    steps = np.arange(9)[:, None] - np.arange(9)
+    for layers in (1, 2):
+        for family, apart in (("transformer", np.zeros((9, 9))), ("lstm", steps)):
+            trace = rc.inspect(make(family, layers=layers), TEXT[:9], tokenizer=BYTES)
+            expected = np.where(steps >= 0, apart + layers, np.inf)
+            np.testing.assert_array_equal(trace["token_distance"], expected)
+    both = rc.inspect(rc.Bidirectional(rc.GRU(2, 2), rc.GRU(2, 2)), torch.zeros(9, 2))
+    np.testing.assert_array_equal(both["token_distance"], np.abs(steps) + 1)
+    assert "token_distance" not in rc.inspect(make("ttt-linear", layers=1), TEXT[:9], tokenizer=BYTES)
+
+
+def test_a_window_must_be_crossed_in_several_layers() -> None:
+    stack = rc.Stack(*(rc.SelfAttention(4, 2, window=3) for _ in range(2)))
+    steps = np.arange(9)[:, None] - np.arange(9)
+    trace = rc.inspect(stack, torch.randn(9, 4, generator=torch.Generator().manual_seed(0)))
+    np.testing.assert_array_equal(trace["token_distance"], np.where((steps >= 0) & (steps <= 4), 2.0, np.inf))
+    mean = (trace["layers.0.weights"] * np.abs(steps)).sum(-1)
+    np.testing.assert_allclose(trace["layers.0.mean_distance"], mean)
+    assert mean.max() <= 2
+
+
 # ---- memories ------------------------------------------------------------------------------------
 
 
@@ -390,7 +431,10 @@ def test_a_model_too_large_to_explain_is_refused_with_a_smaller_command() -> Non
 def test_brief_omits_what_takes_longest_and_nothing_else() -> None:
     model = make("gru", layers=1)
     whole, brief = (rc.inspect(model, TEXT, tokenizer=BYTES, brief=is_brief) for is_brief in (False, True))
-    omitted = {"left_out", *(f"layers.0.{name}" for name in ("spectrum", "radius", "largest", "product_norms"))}
+    omitted = {
+        "left_out",
+        *(f"layers.0.{name}" for name in ("spectrum", "radius", "largest", "powers", "product_norms")),
+    }
     assert set(whole) - set(brief) == omitted
     for name in set(brief) - {"next.texts"}:
         np.testing.assert_array_equal(whole[name], brief[name])

@@ -8,12 +8,15 @@ from attention_parts import DTYPE, close, fails, poisoned
 from torch import Tensor
 
 from recollect import record
+from recollect.layers.attention.attend import Attend
 from recollect.layers.attention.coattention import (
     AlternatingCoAttention,
     InteractiveCoAttention,
+    MultiGrainedCoAttention,
     ParallelCoAttention,
     RotatoryAttention,
 )
+from recollect.layers.attention.score import Dot
 
 FORMS = [ParallelCoAttention, AlternatingCoAttention, InteractiveCoAttention]
 
@@ -136,3 +139,57 @@ def test_rotatory_attention_goes_round():
         round_trip = [seen_left, look(form.from_left, seen_left, target), look(form.from_right, seen_right, target)]
         close(whole[b], torch.cat([*round_trip, seen_right]))
     assert fails(close, form(parts[2], parts[1], parts[0], masks[2], masks[1], masks[0]), whole)
+
+
+# ---- several grains ------------------------------------------------------------------------------------
+
+
+def phrases() -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return x (4, 6, 4), y (4, 5, 4) and their masks; the second row of x and the third of y are empty."""
+    x, y, x_valid, y_valid = pair()
+    return torch.cat([x, x[..., :1].sin()], dim=2), y, x_valid, y_valid
+
+
+def test_multi_grained_coattention_is_its_equations():
+    x, y, x_valid, y_valid = phrases()
+    form = made(MultiGrainedCoAttention, 4)
+    x_context, y_context = form(poisoned(x, x_valid), poisoned(y, y_valid), x_valid, y_valid)
+    coarse = form.coarse(x, y, x_valid, y_valid)
+    close(x_context[:, :4], coarse[0])
+    close(y_context[:, :4], coarse[1])
+    for b in (0, 3):
+        X, Y = x[b, x_valid[b]], y[b, y_valid[b]]
+        U = torch.stack([torch.stack([form.fine(torch.cat([h, q, h * q]))[0] for q in Y]) for h in X])
+        close(x_context[b, 4:], U.amax(1).softmax(0) @ X)
+        close(y_context[b, 4:], (U.softmax(1) @ Y).mean(0))
+    assert (x_context[1] == 0).all()
+    assert (y_context[2] == 0).all()
+
+
+def test_either_grain_with_one_step_is_dot_product_attention():
+    x, y, _, _ = phrases()
+    form, single = made(MultiGrainedCoAttention, 4), Attend(Dot(4, 4))
+    with torch.no_grad():
+        form.fine.weight.copy_(torch.tensor([[0.0] * 8 + [1.0] * 4]))
+        for side in (form.coarse.to_x, form.coarse.to_y):
+            side.score.query.weight.copy_(torch.eye(4))
+            side.score.query.bias.zero_()
+    context = single(y[:, :1], single.remember(x)).squeeze(1)
+    x_context, y_context = form(x, y[:, :1])
+    close(x_context, torch.cat([context, context], dim=1))
+    close(y_context, torch.cat([y[:, 0], y[:, 0]], dim=1))
+    two, _ = form(x, y[:, :2])
+    assert fails(close, two[:, :4], two[:, 4:])
+
+
+def test_grains_have_finite_gradients_behind_a_rows_end():
+    x, y, x_valid, y_valid = phrases()
+    form, results = made(MultiGrainedCoAttention, 4), []
+    for given in ((x, y), (poisoned(x, x_valid), poisoned(y, y_valid))):
+        given = [t.clone().requires_grad_() for t in given]
+        loss = sum(c.square().sum() for c in form(*given, x_valid, y_valid))
+        results.append(torch.autograd.grad(loss, [*given, *form.parameters()]))
+    for clean, dirty in zip(*results, strict=True):
+        assert torch.equal(clean, dirty)
+        assert clean.isfinite().all()
+    assert form(x, y[:, :0])[0].abs().max() > 0  # nothing to compare with: the mean of x

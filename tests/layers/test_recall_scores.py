@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 import torch
 import torch.nn.functional as F
+from recall_pairs import PAIRS, SYMBOLS, WIDTH, pairs
 from torch import Tensor, nn
 
 from recollect.evaluation.alignment_error import alignment_error_rate
 from recollect.layers.attention.attend import Attend, Looked
 from recollect.layers.attention.score import SCORES, make_score
 
-SYMBOLS, PAIRS, WIDTH = 12, 8, 16
 TEMPERATURE = {"cosine": 0.1}  # a cosine between -1 and 1 is too flat without; a distance may grow as it needs
 
 
@@ -31,17 +31,6 @@ class Recall(nn.Module):
         source = self.attend.remember(self.key(keys) + self.value(values), valid)
         look = self.attend.look(self.query(asked)[:, None], source)
         return self.out(look.context[:, 0]), look
-
-
-def pairs(seed: int, count: int) -> tuple[tuple[Tensor, Tensor, Tensor, Tensor], Tensor]:
-    """Draw rows of 2 to PAIRS pairs with different keys, a key to ask for, and the place where it stands."""
-    generator = torch.Generator().manual_seed(seed)
-    keys = torch.rand(count, SYMBOLS, generator=generator).argsort(1)[:, :PAIRS]
-    values = torch.randint(SYMBOLS, (count, PAIRS), generator=generator)
-    lengths = torch.randint(2, PAIRS + 1, (count,), generator=generator)
-    place = (torch.rand(count, generator=generator) * lengths).long()
-    asked = keys.gather(1, place[:, None])[:, 0]
-    return (keys, values, asked, torch.arange(PAIRS) < lengths[:, None]), place
 
 
 def trained(score: str, steps: int = 300, **options) -> Recall:

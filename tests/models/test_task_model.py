@@ -11,7 +11,7 @@ from recollect.layers.attention.alignment import make_alignment
 from recollect.layers.attention.attend import Attend
 from recollect.layers.attention.multi_head import MultiHead, MultiHop
 from recollect.layers.attention.score import ScaledDot, make_score
-from recollect.models.task_model import LastStep, LearnedQuery, TaskModel
+from recollect.models.task_model import ContextQuery, LastStep, LearnedQuery, MeanQuery, TaskModel
 
 SYMBOLS, WIDTH, CLASSES = 9, 8, 3
 FEATURES = {
@@ -25,7 +25,12 @@ ATTENTIONS = {
     "multi-head": lambda: MultiHead(WIDTH, [Attend(ScaledDot(4, 4)) for _ in range(2)]),
     "multi-hop": lambda: MultiHop(Attend(make_score("dot", WIDTH, WIDTH)), 2),
 }
-QUERIES = {"last step": LastStep, "learned": lambda: LearnedQuery(WIDTH)}
+QUERIES = {
+    "last step": LastStep,
+    "learned": lambda: LearnedQuery(WIDTH),
+    "mean": MeanQuery,
+    "context": lambda: ContextQuery(LearnedQuery(WIDTH), Attend(make_score("general", WIDTH, WIDTH))),
+}
 
 
 def model(feature="rnn", query="last step", attend="single") -> TaskModel:
@@ -80,6 +85,32 @@ def test_it_learns_to_classify_a_sequence_by_one_of_its_symbols():
         nn.functional.cross_entropy(answers, labels).backward()
         optimiser.step()
         optimiser.zero_grad()
+
+
+def test_asking_with_the_context_of_the_same_attention_is_a_second_hop():
+    """H = 0 and W = I: the second hop's query is what the first has found."""
+    attend, first = Attend(make_score("general", WIDTH, WIDTH)).double(), LearnedQuery(WIDTH).double()
+    hops = MultiHop(attend, 2, dtype=torch.float64)
+    with torch.no_grad():
+        hops.again.weight.zero_()
+        hops.seen.weight.copy_(torch.eye(WIDTH))
+    x, valid = ids()
+    features = torch.randn(*x.shape, WIDTH, dtype=torch.float64)
+    source = attend.remember(features, valid)
+    ours = attend(ContextQuery(first, attend)(features, valid), source)
+    torch.testing.assert_close(ours, hops(first(features, valid), source), rtol=1e-10, atol=1e-10)
+    assert not torch.allclose(ours, attend(first(features, valid), source))
+
+
+def test_the_mean_asks_as_attention_without_preference_and_as_the_last_step_of_one():
+    x, valid = ids()
+    features = torch.randn(*x.shape, WIDTH, dtype=torch.float64)
+    even = ContextQuery(LearnedQuery(WIDTH).double(), Attend(make_score("dot", WIDTH, WIDTH)))
+    with torch.no_grad():
+        even.query.queries.zero_()
+    torch.testing.assert_close(MeanQuery()(features, valid), even(features, valid), rtol=1e-10, atol=1e-10)
+    one, first = features[:, :1], valid[:, :1]
+    torch.testing.assert_close(MeanQuery()(one, first), LastStep()(one, first), rtol=0, atol=0)
 
 
 def test_features_of_another_width_are_refused():

@@ -1,7 +1,8 @@
-"""Attention over several layers: rollout, and the alignment of a target with its source."""
+"""How tokens reach each other over several layers: rollout, alignment with a source, and the token distance."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 import numpy as np
@@ -9,6 +10,9 @@ import numpy as np
 from recollect.inspection.layer_arrays import LayerRead
 from recollect.inspection.trace import Array
 from recollect.layers.attention.self_attention import Attention
+from recollect.layers.recurrent.recurrence import Recurrence
+
+SIDES = re.compile(r"\b(forwards|backwards)\b")
 
 
 def rollout(weights: Sequence[Array]) -> Array:
@@ -38,3 +42,38 @@ def alignment_of(layers: Sequence[LayerRead], arrays: dict[str, Array]) -> Array
     names = [f"{one.name}.weights" for one in layers if one.attends_to_source]
     heads = [arrays[name] for name in names if name in arrays]
     return np.concatenate(heads).mean(0) if heads else None
+
+
+def token_distance(layers: Sequence[LayerRead], arrays: dict[str, Array]) -> Array | None:
+    """Return the fewest sequential operations from input s to the output of step t, (T, T); ∞ where none leads there.
+
+    A recurrent layer needs one for every step from s to t, attention a single one to whatever it may attend to. Those
+    of a layer's two directions are side by side. None where another kind of layer carries something between steps.
+    """
+    if not layers or any(one.name[0] == "e" for one in layers):
+        return None
+    stages: dict[str, Array] = {}
+    for layer in layers:
+        cost = _operations(layer, arrays)
+        if cost is None:
+            return None
+        stage = SIDES.sub("both", layer.path) + f" {layer.call}"
+        stages[stage] = np.minimum(stages[stage], cost) if stage in stages else cost
+    first, *others = stages.values()
+    if any(cost.shape != (len(first), len(first)) for cost in stages.values()):
+        return None  # the end of a longer text: what lies before is not shown
+    found = first
+    for cost in others:
+        found = np.stack([(row[:, None] + found).min(0) for row in cost])
+    return found
+
+
+def _operations(layer: LayerRead, arrays: dict[str, Array]) -> Array | None:
+    """Return the operations (T, T) of one layer from each step to each step."""
+    if isinstance(layer.module, Attention) and f"{layer.name}.weights" in arrays:
+        return np.where((arrays[f"{layer.name}.weights"] > 0).any(0), 1.0, np.inf)
+    if not isinstance(layer.module, Recurrence):
+        return None
+    places = np.arange(len(layer.values["hidden"]))
+    steps = places[:, None] - places if not layer.is_backward else places - places[:, None]
+    return np.where(steps >= 0, steps + 1.0, np.inf)

@@ -11,10 +11,10 @@ import torch
 
 from recollect.core.record import record
 from recollect.core.types import JsonObject
-from recollect.inspection.attention_flow import alignment_of, rollout_of
+from recollect.inspection.attention_flow import alignment_of, rollout_of, token_distance
 from recollect.inspection.changes import Changes, changed
 from recollect.inspection.explanation import curve, influence, left_out
-from recollect.inspection.jacobians import WIDEST, product_norms, spectrum, step_jacobians
+from recollect.inspection.jacobians import WIDEST, power_norms, product_norms, spectrum, step_jacobians
 from recollect.inspection.layer_arrays import LayerRead, arrays_of, layers_read
 from recollect.inspection.opened import Opened, open_source, subject_of
 from recollect.inspection.subject import CANDIDATES, EXPLAINED, LONGEST, Subject, as_array
@@ -143,6 +143,7 @@ def recurrent_arrays(layer: LayerRead) -> dict[str, Array]:
     ordered = {name: value.flip(0) for name, value in layer.values.items()} if layer.is_backward else layer.values
     jacobians = step_jacobians(module, ordered) if module.hidden <= WIDEST else None
     if jacobians is not None:
+        found["powers"] = power_norms(module)
         found["product_norms"] = product_norms(jacobians)[: len(jacobians)]
     return {f"{layer.name}.{name}": array for name, array in found.items()}
 
@@ -154,6 +155,7 @@ def _over_layers(layers: list[LayerRead], arrays: dict[str, Array], subject: Sub
         found["alignment"] = None if weights is None else weights[list(subject.at)]
     else:
         found["rollout"] = rollout_of(layers, arrays)
+        found["token_distance"] = token_distance(layers, arrays)
     found["positions"] = positions_of(subject)
     return {name: array for name, array in found.items() if array is not None}
 

@@ -20,6 +20,7 @@ from recollect.layers.recurrent.rnn import RNN
 
 WIDEST = 256  # units of a layer whose matrix products are computed
 ROUNDS = 8  # of the power iteration, for each distance
+POWERS = 64  # the largest exponent of W_hh
 TINY = 1e-300
 
 
@@ -31,6 +32,15 @@ def spectrum(layer: AnyRecurrence) -> tuple[Array, Array, Array]:
     values = values.gather(1, order)
     largest = torch.linalg.matrix_norm(blocks, 2)
     return torch.view_as_real(values).numpy(), values.abs().amax(1).numpy(), largest.numpy()
+
+
+def power_norms(layer: AnyRecurrence) -> Array:
+    """Return ‖W^k‖₂ for k = 0 … 64 of every block W of W_hh, (G, 65).
+
+    In the long run it follows the spectral radius, ρ^k; before, a matrix that is not normal may grow although ρ < 1.
+    """
+    blocks = layer.weight_hh.detach().double().cpu().unflatten(0, (layer.gates, layer.hidden))  # (G, H, H)
+    return np.stack([product_norms(block.expand(POWERS, -1, -1)) for block in blocks])
 
 
 def step_jacobians(layer: AnyRecurrence, values: dict[str, Tensor]) -> Tensor | None:

@@ -148,4 +148,12 @@ def arrays_of(layer: LayerRead) -> dict[str, Array]:
         if scores is not None:
             found[f"{layer.name}.scores"] = np.where(weights > 0, scores, -np.inf)
         found[f"{layer.name}.entropy"] = -(weights * np.log(np.maximum(weights, 1e-300))).sum(-1)
+        if not layer.attends_to_source:
+            found[f"{layer.name}.mean_distance"] = (weights * steps_between(*weights.shape[1:])).sum(-1)
     return found
+
+
+def steps_between(count: int, attended: int) -> Array:
+    """Return |t − s| of the last `count` of all steps and each step, (T, S)."""
+    places = np.arange(attended)
+    return np.abs(places[attended - count :, None] - places).astype(np.float64)

@@ -21,6 +21,7 @@ AXES = {  # axis: letter, meaning
     "gate": ("G", "blocks of W_hh: one for each gate and the candidate"),
     "part": ("2", "real and imaginary part"),
     "distance": ("D", "steps back, from 0"),
+    "power": ("E", "exponents of a matrix, from 0"),
     "step": ("F", "steps ahead of a forecast"),
     "channel": ("X", "channels of a series"),
     "factor": ("P", "learned factors of a recommender"),
@@ -65,6 +66,10 @@ NAMES = {
     "rollout": _name(
         "token attended", "attention rollout: weights and residual connections, multiplied over the layers"
     ),
+    "token_distance": _name(
+        "token attended",
+        "fewest sequential operations from an input to a token's last output; null where none leads there",
+    ),
     "positions": _name("token unit", "the vectors added for the positions"),
     "layers.#.hidden": _name("token unit", "h_t"),
     "layers.#.cell": _name("token unit", "c_t of an LSTM"),
@@ -77,6 +82,7 @@ NAMES = {
     "layers.#.weights": _name("head token attended", "attention weights a_ts"),
     "layers.#.scores": _name("head token attended", "attention scores e_ts before the softmax; null where not allowed"),
     "layers.#.entropy": _name("head token", "entropy of the attention weights, in nats"),
+    "layers.#.mean_distance": _name("head token", "mean distance of what is attended to, Σ_s a_ts · abs(t − s)"),
     "layers.#.inner_loss": _name("token head", "TTT: ℓ(W_t'; x_t), before the step is learned"),
     "layers.#.inner_loss_after": _name("token head", "TTT: ℓ(W_t; x_t)"),
     "layers.#.inner_rate": _name("token head", "TTT: η_t"),
@@ -84,6 +90,7 @@ NAMES = {
     "layers.#.spectrum": _name("gate unit part", "eigenvalues of W_hh, largest modulus first"),
     "layers.#.radius": _name("gate", "spectral radius of W_hh"),
     "layers.#.largest": _name("gate", "largest singular value of W_hh"),
+    "layers.#.powers": _name("gate power", "‖W_hh^k‖₂: what a linear recurrence keeps of a state after k steps"),
     "layers.#.product_norms": _name("distance", "‖∂ state_T / ∂ state_{T−d}‖₂: the product of the steps' Jacobians"),
     "layers.#.context_length": _name("token", "Markov: symbols of the longest context that was counted"),
 }

@@ -12,6 +12,7 @@ from typing_extensions import Unpack
 from recollect.core.types import AnyLayer, TensorOptions
 from recollect.core.validate import ContractError, fill_invalid
 from recollect.layers.attention.attend import Attend
+from recollect.layers.attention.coattention import mean_of
 from recollect.layers.attention.multi_head import MultiHead, MultiHop
 
 
@@ -84,3 +85,39 @@ class LearnedQuery(nn.Module):
     def forward(self, features: Tensor, valid: Tensor | None = None) -> Tensor:
         """Return the learned queries, expanded to the batch."""
         return self.queries.expand(len(features), -1, -1)
+
+
+class MeanQuery(nn.Module):
+    """A specialised query: the mean of each row's features, (B, 1, D), as in interactive co-attention.
+
+    Of a row of one step it is `LastStep`.
+
+    >>> features, valid = torch.tensor([[[1.0], [2.0], [9.0]]]), torch.tensor([[True, True, False]])
+    >>> rc.MeanQuery()(features, valid).tolist()
+    [[[1.5]]]
+    """
+
+    def forward(self, features: Tensor, valid: Tensor | None = None) -> Tensor:
+        """Return the mean of each row's valid steps."""
+        return mean_of(features, valid)
+
+
+class ContextQuery(nn.Module):
+    """A specialised query: what another attention found in the same features, as in rotatory attention.
+
+    q = attend_0(query(F));  with the same attention after it, this is `MultiHop` of two hops with H = 0 and W = I
+
+    >>> query = rc.ContextQuery(rc.LearnedQuery(8), rc.Attend(rc.Dot(8, 8)))
+    >>> query(torch.randn(2, 5, 8)).shape
+    torch.Size([2, 1, 8])
+    """
+
+    def __init__(self, query: nn.Module, attend: Attend | MultiHead | MultiHop) -> None:
+        super().__init__()
+        self.query = query
+        self.attend = attend
+
+    def forward(self, features: Tensor, valid: Tensor | None = None) -> Tensor:
+        """Return the contexts (B, T, V) of the first attention."""
+        context: Tensor = self.attend(self.query(features, valid), self.attend.remember(features, valid))
+        return context

@@ -108,6 +108,48 @@ class InteractiveCoAttention(nn.Module):
         return x_context.squeeze(1), y_context.squeeze(1)
 
 
+class MultiGrainedCoAttention(nn.Module):
+    """Coarse and fine co-attention side by side (Fan et al. 2018, "MGAN").
+
+    coarse:  `InteractiveCoAttention`: the mean of each is the query to the other
+    fine:    u_st = wᵀ [x_s; y_t; x_s ⊙ y_t];  a_x = softmax_s(max_t u_st), c_x = Σ_s a_x x_s
+             a_y = softmax_t(u_st) for every s, c_y = mean_s Σ_t a_y y_t
+
+    With a y of one step, w = [0; 0; 1] and the coarse scores' W = I, b = 0, either grain is attention with the dot
+    product and the query y. Where we differ: the paper weights the steps of x by their distance to the phrase y.
+
+    >>> attend = rc.MultiGrainedCoAttention(4)
+    >>> x, y = attend(torch.randn(2, 5, 4), torch.randn(2, 7, 4))
+    >>> tuple(x.shape), tuple(y.shape)
+    ((2, 8), (2, 8))
+    """
+
+    def __init__(self, width: int, **factory: Unpack[TensorOptions]) -> None:
+        super().__init__()
+        self.width = width
+        self.width_out = 2 * width
+        self.coarse = InteractiveCoAttention(width, width, **factory)
+        self.fine = nn.Linear(3 * width, 1, bias=False, **factory)
+        self.align = Soft()
+
+    def forward(
+        self, x: Tensor, y: Tensor, x_valid: Tensor | None = None, y_valid: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Return [coarse; fine] of each, (B, 2 D) and (B, 2 D), from (B, S_x, D) and (B, S_y, D)."""
+        x, y = _filled(self, x, self.width, x_valid), _filled(self, y, self.width, y_valid)
+        coarse_x, coarse_y = self.coarse(x, y, x_valid, y_valid)
+        scores = self._scores(x, y)  # (B, S_x, S_y)
+        x_weights = self.align(_largest(scores, y_valid)[:, None], x_valid, x)  # (B, 1, S_x)
+        y_weights = self.align(scores, y_valid, x)
+        note(self, None, affinity=scores, x_weights=x_weights, y_weights=y_weights)
+        fine_x, fine_y = (x_weights @ x).squeeze(1), mean_of(y_weights @ y, x_valid).squeeze(1)
+        return torch.cat([coarse_x, fine_x], dim=1), torch.cat([coarse_y, fine_y], dim=1)
+
+    def _scores(self, x: Tensor, y: Tensor) -> Tensor:
+        of_x, of_y, of_both = self.fine.weight[0].tensor_split(3)  # (D,) each
+        return (x @ of_x)[:, :, None] + (y @ of_y)[:, None] + (x * of_both) @ y.transpose(1, 2)
+
+
 class RotatoryAttention(nn.Module):
     """Attention between a target phrase and its left and right context, in both directions (Zheng & Xia 2018, LCR-Rot).
 
@@ -150,6 +192,16 @@ def mean_of(x: Tensor, valid: Tensor | None) -> Tensor:
     if valid is None:
         valid = torch.ones(x.shape[:2], dtype=torch.bool, device=x.device)
     return fill_invalid(x, valid).sum(1, keepdim=True) / valid.sum(1).clamp(min=1)[:, None, None]
+
+
+def _largest(scores: Tensor, valid: Tensor | None) -> Tensor:
+    """Return the largest score over the valid steps of axis 2, (B, S_x); zeros where a row has none."""
+    if valid is None:
+        valid = torch.ones(len(scores), scores.shape[2], dtype=torch.bool, device=scores.device)
+    if scores.shape[2] == 0:
+        return scores.sum(2)
+    only = scores.masked_fill(~valid[:, None], -torch.inf).amax(2)
+    return torch.where(valid.any(1)[:, None], only, 0)
 
 
 def _filled(module: nn.Module, x: Tensor, width: int, valid: Tensor | None) -> Tensor:
