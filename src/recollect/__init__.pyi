@@ -57,6 +57,7 @@ from recollect.generation.settings import Search as Search, Settings as Settings
 from recollect.generation.translation import TokenizerPair as TokenizerPair, translate as translate
 from recollect.inspection.inspector import inspect as inspect
 from recollect.inspection.pictures import picture as picture
+from recollect.inspection.search_tree import hypotheses as hypotheses
 from recollect.inspection.trace import Trace as Trace
 from recollect.laws.check import LawBroken as LawBroken, check_layer as check_layer
 from recollect.layers.attention.alignment import (

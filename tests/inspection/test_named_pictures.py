@@ -10,6 +10,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+import torch
 
 import recollect as rc
 from recollect.inspection.pictures import PICTURES
@@ -26,9 +27,9 @@ Find = Callable[[str], Any]
 def find(tmp_path_factory: pytest.TempPathFactory) -> Find:
     """Return a function from a name to the trace of a trained model, each trained once."""
     folder = tmp_path_factory.mktemp("runs")
-    known: dict[str, rc.Trace] = {}
+    known: dict[str, Any] = {}
 
-    def made(name: str) -> rc.Trace:
+    def made(name: str) -> Any:
         family = name.partition(":")[2] or name
         options: dict[str, Any] = {"budget": "3steps", "out": folder / name.replace(":", "-"), **SMALL}
         if name in LANGUAGE:
@@ -39,6 +40,9 @@ def find(tmp_path_factory: pytest.TempPathFactory) -> Find:
         if name.startswith("translate:"):
             run = rc.train("numbers:count=300", task="translate", model=family, **options)
             return rc.inspect(run, ("twenty-one", "21"))
+        if name == "tree":
+            find = rc.train("numbers:count=300", task="translate", model="luong", **options)
+            return rc.hypotheses(find, "twenty-one", width=3, tokens=4)
         if name == "classify":
             return rc.inspect(rc.train("kindness:count=300", model="bilstm", **options), "the film was not bad")
         options.pop("layers")
@@ -85,11 +89,10 @@ OF = {  # of each picture, the models that it is drawn from
     "three-memories": "rnn,ttt-linear,transformer",
     "tastes": "tastes",
 }
-TREE = [(["2", "1"], [-0.1, -0.5]), (["2", "0"], [-0.1, -1.2]), (["1"], [-2.0])]
 
 
 def draw(name: str, find: Find, lang: str) -> Picture:
-    options = {"hypotheses": TREE} if name == "beam-tree" else {}
+    options = {"hypotheses": find("tree")} if name == "beam-tree" else {}
     return rc.picture(name, find(OF[name]), lang=lang, **options)
 
 
@@ -135,6 +138,34 @@ def test_charts_hold_the_numbers_of_the_trace(find: Find) -> None:
     assert [len(one["x"]) for one in points] == [16] * 4
     cell = rc.picture("lstm-cell", lstm, token=2).svg()
     assert f">{lstm['layers.0.forget_gate'][2].mean():.2f}<" in cell
+
+
+def test_the_branches_of_a_tree_are_those_of_the_search(find: Find) -> None:
+    found = find("tree")
+    assert len(found) == 3
+    assert all(len(texts) == len(logs) <= 4 for texts, logs in found)
+    svg = rc.picture("beam-tree", (), hypotheses=found).svg()
+    for texts, logs in found:
+        assert f">ln p = {sum(logs):.2f}<" in svg
+        assert all(f">{text}<" in svg for text in texts)
+
+
+def test_hypotheses_are_those_of_the_beam_search_of_the_model() -> None:
+    torch.manual_seed(0)
+    letters = rc.Tokenizer.train("char", ["abcab"])
+    model = rc.LanguageModel("gru", letters.vocab_size, width=8, layers=1).double().eval()
+    ids = letters.encode("ab").tolist()
+    found = rc.hypotheses(model, "ab", tokenizer=letters, width=2, tokens=3)
+    search = rc.Search(width=2, nbest=2, tokens=3, prohibited=letters.unseen)
+    assert [logs for _, logs in found] == [one.logprobs for one in rc.beam(model, [ids], search)[0]]
+    texts, logs = found[0]
+    more = torch.tensor([[*ids, *letters.encode("".join(texts)).tolist()]])
+    logp = model(more)[0][0].log_softmax(-1)[1:-1].gather(1, more[0, 2:, None])[:, 0]
+    np.testing.assert_allclose(logs, logp.detach(), rtol=1e-9)
+    with pytest.raises(ValueError, match="text: empty; give a text to continue or to translate"):
+        rc.hypotheses(model, " ", tokenizer=letters)
+    with pytest.raises(ValueError, match="model: expected a language model with its tokenizer"):
+        rc.hypotheses(model, "ab")
 
 
 def test_the_cuts_of_a_truncated_gradient_are_drawn(find: Find) -> None:

@@ -147,7 +147,9 @@ def beam_tree(
 ) -> Picture:
     """Return what a beam search found as a tree: each hypothesis is its texts and the log probability of each."""
     if not hypotheses:
-        raise ValueError("hypotheses: got none, expected pairs of texts and log probabilities, as rc.beam finds them")
+        raise ValueError(
+            "hypotheses: got none, expected texts and log probabilities, as rc.hypotheses(run, text) returns"
+        )
     title = say("What beam search kept", "束搜索保留的路径")
     widest = max(len(texts) for texts, _ in hypotheses)
     column = max(70.0, 26 + 9.5 * max(letters(visible(t)) for texts, _ in hypotheses for t in texts))
