@@ -1,0 +1,351 @@
+"""Continuous batching: requests of any age and length share one batch, which they join and leave at every step.
+
+    scheduler = Scheduler(model, most=64)
+    ticket = scheduler.submit(Request(ids=[1, 2, 3], settings=Settings(tokens=20)))
+    while scheduler.is_busy:
+        for event in scheduler.tick():
+            event.ticket, event.id, event.end
+
+One tick admits requests, reads a chunk of the prompts that wait, and generates one id in every row. A row's ids are
+those of `generate` with its settings and number, up to the rounding of a larger batch: each row has its own generator.
+The model, of any family, is called through the contract alone: memories are joined by `cat` and `place`, and divided
+by `select`.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from recollect.core.memory import Memory
+from recollect.core.threads import pace
+from recollect.core.validate import ContractError, check_ids
+from recollect.generation.choice import Choice, Chooser, choose
+from recollect.generation.live_batch import LiveBatch
+from recollect.generation.prefill import CHUNK, Model, check_table, full_precision, home, undisturbed
+from recollect.generation.request import End, Event, Request, Spelling, Ticket
+from recollect.generation.settings import check_vocabulary
+
+CELLS = 4096  # symbols of prompts that are read in one tick, at most: other rows wait for them
+
+
+class Full(RuntimeError):
+    """More requests wait than the queue holds; the message states how many."""
+
+
+@dataclass(eq=False)
+class Prompt:
+    """A request whose prompt is being read."""
+
+    ticket: Ticket
+    left: Tensor  # (T,) ids that are still to be read
+    memory: Memory | None  # one row; None: nothing was read
+    logits: Tensor | None  # (1, V)
+
+
+@dataclass(eq=False)
+class Row:
+    """A row that is being continued."""
+
+    ticket: Ticket
+    number: int  # its place in the request's `numbers`
+    chooser: Chooser
+    spelling: Spelling
+    count: int = 0  # ids generated
+
+
+class Scheduler:
+    """Continues requests in one batch of at most `most` rows; at most `queue` requests wait for a place in it.
+
+    `submit` and `Ticket.cancel` may be called from any thread, `tick` from one.
+    """
+
+    def __init__(
+        self, model: Model, most: int = 64, queue: int = 256, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        if not model.streams:
+            raise ContractError("model", "one that must read a whole sequence at once", "one that streams")
+        self.model = model
+        self.most = most
+        self.queue = queue
+        self.clock = clock
+        self.modules = list(model.modules())
+        self.device = home(model, None)
+        self.batch = LiveBatch(model)
+        self.waiting: deque[Ticket] = deque()
+        self.prompts: list[Prompt] = []
+        self.rows: list[Row | None] = []  # by place in the batch
+        self._lock = threading.Lock()
+
+    # ---- callers ---------------------------------------------------------------------------------
+
+    def submit(self, request: Request, note: object = None) -> Ticket:
+        """Accept a request; raise a `ContractError` for one that cannot be continued, `Full` where too many wait."""
+        self._check(request)
+        ticket = Ticket(request, note)
+        with self._lock:
+            if len(self.waiting) >= self.queue:
+                raise Full(f"{len(self.waiting)} requests wait, at most {self.queue} may")
+            self.waiting.append(ticket)
+        return ticket
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a request waits or is being continued."""
+        return bool(self.waiting or self.prompts or self.active)
+
+    @property
+    def active(self) -> int:
+        """The number of rows that are being continued."""
+        return sum(row is not None for row in self.rows)
+
+    def _check(self, request: Request) -> None:
+        if not 1 <= len(request.numbers) <= self.most:
+            raise ContractError("n", len(request.numbers), f"1 to {self.most}, the rows of a batch")
+        if request.keeps and len(request.numbers) != 1:
+            raise ContractError("n", len(request.numbers), "1, where the memory is kept")
+        ids = request.prompt
+        if len(ids) == 0 and request.logits is None:
+            raise ContractError("prompt", "no symbols", "at least one, or a memory with its logits")
+        check_ids(ids, getattr(self.model, "vocab_size", self.model.width_out), "prompt")
+        check_vocabulary(request.settings, self.model.width_out)
+        check_table(self.modules, request.memory, [len(ids)], request.settings.tokens)
+
+    # ---- one tick --------------------------------------------------------------------------------
+
+    def tick(self) -> list[Event]:
+        """Admit, read prompts, generate one id in every row; return what happened."""
+        pace()
+        events: list[Event] = []
+        with undisturbed(self.modules):
+            self._give_up(events)
+            self._admit()
+            self._read_prompts(events)
+            self._step(events)
+        return events
+
+    def stop(self) -> list[Event]:
+        """End every request now, and return their ends."""
+        for ticket in self._tickets():
+            ticket.cancel()
+        events: list[Event] = []
+        self._give_up(events)
+        return events
+
+    def _tickets(self) -> list[Ticket]:
+        with self._lock:
+            tickets = list(self.waiting)
+        tickets += [one.ticket for one in self.prompts]
+        return tickets + [row.ticket for row in self.rows if row is not None]
+
+    def _give_up(self, events: list[Event]) -> None:
+        """End the requests that were cancelled, or whose time is over."""
+        now = self.clock()
+        late = {t: _end_of(t, now) for t in self._tickets()}
+        late = {ticket: end for ticket, end in late.items() if end is not None}
+        if not late:
+            return
+        with self._lock:
+            gone = [ticket for ticket in self.waiting if ticket in late]
+            self.waiting = deque(ticket for ticket in self.waiting if ticket not in late)
+        gone += [one.ticket for one in self.prompts if one.ticket in late]
+        self.prompts = [one for one in self.prompts if one.ticket not in late]
+        for ticket in gone:
+            events += [Event(ticket, row, end=late[ticket]) for row in range(len(ticket.request.numbers))]
+            ticket.open_rows = 0
+        places = [i for i, row in enumerate(self.rows) if row is not None and row.ticket in late]
+        for i in places:
+            row = self.rows[i]
+            assert row is not None
+            events.append(Event(row.ticket, row.number, row.spelling.rest(), end=late[row.ticket]))
+        self._leave(places)
+
+    def _admit(self) -> None:
+        """Move requests from the queue to those whose prompts are read, as long as there are places."""
+        taken = self.active + sum(len(one.ticket.request.numbers) for one in self.prompts)
+        with self._lock:
+            while self.waiting and taken + len(self.waiting[0].request.numbers) <= self.most:
+                ticket = self.waiting.popleft()
+                request = ticket.request
+                logits = None if request.logits is None else full_precision(request.logits.to(self.device))
+                self.prompts.append(Prompt(ticket, request.prompt, request.memory, logits))
+                taken += len(request.numbers)
+
+    # ---- prompts ---------------------------------------------------------------------------------
+
+    def _read_prompts(self, events: list[Event]) -> None:
+        """Read the next chunk of the prompts, and let those that are read join the batch."""
+        group = [one for one in self.prompts if len(one.left)]
+        if group:
+            width = max(1, min(CHUNK, CELLS // len(group)))
+            try:
+                self._read_chunk(group[:CELLS], width)
+            except Exception:  # one bad prompt must not end the others
+                for one in group[:CELLS]:
+                    self._try(partial(self._read_chunk, [one], width), [one], events)
+        done = [one for one in self.prompts if not len(one.left)]
+        self.prompts = [one for one in self.prompts if len(one.left)]
+        joining = []
+        for one in done:
+            if one.ticket.request.settings.tokens == 0:
+                _finish_without_ids(one, events)
+            else:
+                joining.append(one)
+        if joining:
+            self._try(partial(self._join, joining), joining, events)
+
+    def _try(self, work: Callable[[], None], group: Sequence[Prompt], events: list[Event]) -> None:
+        """Do some work for prompts; where it fails, end their requests with the reason."""
+        try:
+            work()
+        except Exception as error:
+            for one in group:
+                ticket = one.ticket
+                numbers = range(len(ticket.request.numbers))
+                events += [Event(ticket, row, end="broken", problem=str(error)) for row in numbers]
+                ticket.open_rows = 0
+            self.prompts = [one for one in self.prompts if one not in group]
+
+    def _read_chunk(self, group: Sequence[Prompt], width: int) -> None:
+        """Read up to `width` ids of each prompt in one batch."""
+        parts = [one.left[:width] for one in group]
+        counts = torch.tensor([len(part) for part in parts])
+        ids = torch.nn.utils.rnn.pad_sequence(parts, batch_first=True).to(self.device)  # (B, T)
+        valid = torch.arange(ids.shape[1]) < counts[:, None]
+        is_full = bool(valid.all())
+        y, memory = self.model(ids, self._joined(group, ids), valid=None if is_full else valid.to(self.device))
+        last = y[torch.arange(len(group), device=self.device), (counts - 1).to(self.device)]  # (B, V)
+        last = full_precision(last)
+        for i, one in enumerate(group):
+            one.left = one.left[width:]
+            one.memory = memory.select([i]).settled()
+            one.logits = last[[i]]
+
+    def _joined(self, group: Sequence[Prompt], ids: Tensor) -> Memory:
+        """Return the memories of some prompts as one batch."""
+        fresh = [i for i, one in enumerate(group) if one.memory is None]
+        if len(fresh) == len(group):
+            return self.model.initial_memory(len(group), like=ids[:, :0])
+        for i in fresh:
+            group[i].memory = self.model.initial_memory(1, like=ids[:1, :0])
+        memories = [one.memory.settled() for one in group if one.memory is not None]
+        return type(memories[0]).cat(memories)
+
+    def _join(self, joining: Sequence[Prompt]) -> None:
+        """Let requests join the batch, each with its rows."""
+        memories = []
+        logits = []
+        rows = []
+        for one in joining:
+            assert one.memory is not None
+            assert one.logits is not None
+            count = len(one.ticket.request.numbers)
+            memories.append(one.memory if count == 1 else one.memory.select([0] * count))
+            logits.append(one.logits.expand(count, -1))
+            rows += [_row(one.ticket, number) for number in range(count)]
+        joined = type(memories[0]).cat([memory.settled() for memory in memories])
+        kept, places = self.batch.join(joined, torch.cat(logits))
+        self.rows = [self.rows[i] for i in kept] + [None] * (len(self.batch) - len(kept))
+        for i, row in zip(places, rows, strict=True):
+            self.rows[i] = row
+
+    # ---- steps -----------------------------------------------------------------------------------
+
+    def _step(self, events: list[Event]) -> None:
+        """Choose one id in every row, and read them."""
+        if not self.active:
+            return
+        try:
+            self._choose_and_read(events)
+        except Exception as error:  # memory that is not there, say: the requests end, the server does not
+            self._break_all(str(error), events)
+        kept = self.batch.compact()
+        if kept is not None:
+            self.rows = [self.rows[i] for i in kept]
+
+    def _choose_and_read(self, events: list[Event]) -> None:
+        assert self.batch.logits is not None
+        choices = choose(self.batch.logits, [None if row is None else row.chooser for row in self.rows])
+        ended: dict[int, Event] = {}
+        for i, (row, choice) in enumerate(zip(self.rows, choices, strict=True)):
+            if row is None or choice is None:
+                continue
+            event = _event(row, choice)
+            if event.end is None:
+                events.append(event)
+            else:
+                ended[i] = event
+        kept = [i for i, event in ended.items() if event.ticket.request.keeps and event.end != "broken"]
+        self._leave([i for i in ended if i not in kept])
+        events += [event for i, event in ended.items() if i not in kept]
+        if self.active:
+            ids = [0 if choice is None else max(choice.id, 0) for choice in choices]
+            self.batch.read(ids)
+        for i in kept:
+            memory, logits = self.batch.row(i)
+            events.append(ended[i]._replace(memory=memory, logits=logits))
+        self._leave(kept)
+
+    def _break_all(self, problem: str, events: list[Event]) -> None:
+        reported = {(event.ticket, event.row) for event in events if event.end is not None}
+        for row in self.rows:
+            if row is not None and (row.ticket, row.number) not in reported:
+                events.append(Event(row.ticket, row.number, end="broken", problem=problem))
+        self._leave([i for i, row in enumerate(self.rows) if row is not None])
+
+    def _leave(self, places: Iterable[int]) -> None:
+        places = list(places)
+        for i in places:
+            row = self.rows[i]
+            assert row is not None
+            row.ticket.open_rows -= 1
+            self.rows[i] = None
+        self.batch.leave(places)
+        self.rows = self.rows[: len(self.batch)]
+
+
+def _finish_without_ids(one: Prompt, events: list[Event]) -> None:
+    """End a request that asks for no ids: its prompt is read."""
+    ticket = one.ticket
+    memory, logits = (one.memory, one.logits) if ticket.request.keeps else (None, None)
+    for number in range(len(ticket.request.numbers)):
+        events.append(Event(ticket, number, end="length", memory=memory, logits=logits))
+    ticket.open_rows = 0
+
+
+def _row(ticket: Ticket, number: int) -> Row:
+    request = ticket.request
+    seen = [] if request.settings.repetition_penalty == 1 else request.prompt.tolist()
+    chooser = Chooser(request.settings, request.numbers[number], seen, request.alternatives)
+    return Row(ticket, number, chooser, Spelling(request))
+
+
+def _event(row: Row, choice: Choice) -> Event:
+    """Return what a row's choice means: text, and perhaps the end."""
+    if choice.id < 0:
+        return Event(row.ticket, row.number, end="broken", problem="the logits are NaN, or leave nothing to choose")
+    row.count += 1
+    settings = row.ticket.request.settings
+    end: End | None = None
+    text = ""
+    if choice.id in settings.stop:
+        end = "stop"
+    else:
+        text, is_stopped = row.spelling.step(choice.id)
+        end = "stop" if is_stopped else "length" if row.count >= settings.tokens else None
+    text += row.spelling.rest() if end is not None else ""
+    return Event(row.ticket, row.number, text, choice.id, choice.log_p, choice.alternatives, end)
+
+
+def _end_of(ticket: Ticket, now: float) -> End | None:
+    if ticket.is_cancelled:
+        return "cancelled"
+    due = ticket.request.due
+    return "late" if due is not None and now > due else None
