@@ -8,7 +8,16 @@ from typing import Any
 
 import typer
 
-from recollect.cli import claim_verbs, compare_verbs, inspect_verb, line_verbs, machine_verbs, train_verbs, use_verbs
+from recollect.cli import (
+    claim_verbs,
+    compare_verbs,
+    inspect_verb,
+    line_verbs,
+    machine_verbs,
+    serve_verb,
+    train_verbs,
+    use_verbs,
+)
 from recollect.cli.app import app
 from recollect.core.threads import note_start
 
@@ -17,6 +26,7 @@ VERBS = (
     train_verbs,
     use_verbs,
     inspect_verb,
+    serve_verb,
     compare_verbs,
     claim_verbs,
     machine_verbs,

@@ -114,6 +114,13 @@ def peak_memory(device: torch.device) -> int:
     return most if sys.platform == "darwin" else most * 1024
 
 
+def resident_memory() -> int:
+    """Return the bytes that this process holds in main memory now."""
+    if PROCESS.exists():
+        return _kibibytes(PROCESS / "status", "VmRSS")
+    return peak_memory(torch.device("cpu"))
+
+
 def available_memory(device: torch.device) -> int:
     """Return the bytes that this process may hold: what is free, and what it holds already."""
     if device.type == "cuda":

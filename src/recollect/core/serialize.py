@@ -231,3 +231,8 @@ def read_tensors(path: Path, device: str | torch.device = "cpu") -> tuple[dict[s
     except (SafetensorError, OSError, KeyError, TypeError, ValueError, RuntimeError) as error:
         raise FileError(f"{path}: damaged or not a safetensors file ({error})") from error
     return header, tensors
+
+
+def module_checksum(module: nn.Module) -> str:
+    """Return the checksum of a module's parameters and buffers, that of the file that `save_weights` writes."""
+    return _checksum(module.state_dict())

@@ -31,13 +31,13 @@ def create_app(live: Live, port: int, routers: tuple[APIRouter, ...] = ()) -> Fa
     return app
 
 
-def listen(port: int) -> socket.socket:
-    """Return a socket that listens on 127.0.0.1; port 0 is any that is free. Raise an `OSError` for one in use."""
-    found = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+def listen(port: int, address: str = ADDRESS) -> socket.socket:
+    """Return a socket that listens; port 0 is any that is free. Raise an `OSError` for one in use."""
+    found = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_STREAM)
     found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        found.bind((ADDRESS, port))
-        found.listen(128)
+        found.bind((address, port))
+        found.listen(1024)
     except OSError:
         found.close()
         raise

@@ -30,10 +30,11 @@ def own_hosts(port: int) -> tuple[str, ...]:
 class Guard:
     """ASGI middleware that refuses foreign hosts and origins with 403, and adds `HEADERS` to every answer."""
 
-    def __init__(self, app: Any, hosts: Iterable[str]) -> None:
+    def __init__(self, app: Any, hosts: Iterable[str], origins: Iterable[str] = ()) -> None:
         self.app = app
         self.hosts = frozenset(hosts)
-        self.origins = frozenset(f"http://{host}" for host in self.hosts)
+        self.allowed = frozenset(origins)  # of other servers' pages, which were asked for
+        self.origins = frozenset(f"http://{host}" for host in self.hosts) | self.allowed
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Any, send: Any) -> None:
         """Pass a request on, or refuse it."""
@@ -57,11 +58,12 @@ class Guard:
         """Return why a request with these headers is refused; None: it is not."""
         host = headers.get(b"host", b"").decode("latin-1")
         origin = headers.get(b"origin")
+        is_allowed = origin is not None and origin.decode("latin-1") in self.allowed
         if host not in self.hosts:
             return f"Host: got {host!r}, expected one of {', '.join(sorted(self.hosts))}"
         if origin is not None and origin.decode("latin-1") not in self.origins:
             return f"Origin: got {origin.decode('latin-1')!r}, expected a page that this server served"
-        if headers.get(b"sec-fetch-site") == b"cross-site":
+        if headers.get(b"sec-fetch-site") == b"cross-site" and not is_allowed:
             return "Sec-Fetch-Site: got 'cross-site', expected a page that this server served"
         return None
 

@@ -72,6 +72,7 @@ class CaptionTask:
     default_model: ClassVar[str] = "show-attend-tell"
     takes_layers: ClassVar[bool] = False
     shows_names: ClassVar[bool] = True
+    predicts_files: ClassVar[bool] = True
 
     def __init__(self, options: CaptionOptions | None = None) -> None:
         self.options = options or CaptionOptions()

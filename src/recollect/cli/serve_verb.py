@@ -1,0 +1,162 @@
+"""`serve`: runs behind OpenAI's protocol, with sessions."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from recollect.cli.app import Code, Device, app, notice, refuse
+from recollect.core.settings import parse
+
+if TYPE_CHECKING:
+    from recollect.serving.server import Access
+
+PORT = 8000
+LOOPBACK = "127.0.0.1"
+KEY = "RECOLLECT_API_KEY"
+NUMBERS = {  # of --set: default, least
+    "timeout": (300.0, 1.0),  # seconds of one request
+    "grace": (10.0, 1.0),  # seconds for what runs when the server is stopped
+    "body_bytes": (8 * 2**20, 1024),
+    "body_seconds": (20.0, 1.0),
+    "session_bytes": (2**30, 1024),
+}
+LISTS = ("allow_host", "allow_origin")  # of --set: names divided by commas
+
+
+@app.command()
+def serve(
+    runs: Annotated[list[str], typer.Argument(metavar="RUN...", help="Folders of runs, or of pretrained models.")],
+    host: Annotated[str, typer.Option(help="The address; another than 127.0.0.1 needs a key.")] = LOOPBACK,
+    port: Annotated[int, typer.Option(help="0: any that is free.")] = PORT,
+    key_file: Annotated[str | None, typer.Option(help=f"A file of keys, one a line; or one key in {KEY}.")] = None,
+    batch: Annotated[int, typer.Option(help="Rows that are continued together, for each model.")] = 64,
+    queue: Annotated[int, typer.Option(help="Requests that may wait, for each model; others get 429.")] = 256,
+    sessions: Annotated[str | None, typer.Option(help="The folder of saved sessions.")] = None,
+    device: Device = "auto",
+    model: Code = None,
+    more: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help=f"Also {', '.join([*NUMBERS, *LISTS])}."),
+    ] = None,
+) -> None:
+    """Serve runs: OpenAI's protocol, sessions, predictions. 以 OpenAI 协议提供服务，会话即记忆。"""
+    from recollect.cli.early import check_device, check_folder, check_numbers
+
+    for folder in runs:
+        check_folder(folder)
+    check_device(device)
+    check_numbers(batch=batch, queue=queue)
+    again = f"recollect serve {shlex.join(runs)}"
+    missing = [name for name in ("fastapi", "uvicorn") if find_spec(name) is None]
+    if missing:
+        refuse(f"serve: {' and '.join(missing)} not installed", "pip install 'recollect[serve]'")
+    if not 0 <= port < 65536:
+        refuse(f"--port: got {port}, expected 0 to 65535", f"{again} --port {PORT}")
+    settings = settings_of(more, again)
+    keys = keys_of(key_file, again)
+    if host != LOOPBACK and not keys:
+        refuse(
+            f"--host: {host} can be reached from elsewhere and needs a key", f"{again} --host {host} --key-file KEYS"
+        )
+    start(runs, host, port, keys, batch, queue, sessions, device, model, settings, again)
+
+
+def settings_of(more: list[str] | None, again: str) -> dict[str, Any]:
+    """Return the settings of --set with their defaults."""
+    found: dict[str, Any] = {name: default for name, (default, _) in NUMBERS.items()} | dict.fromkeys(LISTS, ())
+    for name, value in (parse(text) for text in more or []):
+        if name in LISTS:
+            found[name] = tuple(str(value).split(","))
+        elif name not in NUMBERS:
+            refuse(f"--set {name}: no such setting of serve, which has {', '.join([*NUMBERS, *LISTS])}", again)
+        elif not isinstance(value, int | float) or not value >= NUMBERS[name][1]:
+            refuse(f"--set {name}: got {value!r}, expected a number, at least {NUMBERS[name][1]:g}", again)
+        else:
+            found[name] = value
+    return found
+
+
+def keys_of(path: str | None, again: str) -> list[str]:
+    """Return the keys of a file, or the one of the environment; never one of the command line, which others can see."""
+    if path is None:
+        return [os.environ[KEY]] if os.environ.get(KEY) else []
+    try:
+        lines = Path(path).read_text(encoding="utf-8").split()
+    except (OSError, UnicodeDecodeError) as error:
+        refuse(f"--key-file: {path} cannot be read ({error})", f"{again} --key-file KEYS")
+    if not lines or min(map(len, lines)) < 16:
+        refuse(f"--key-file: {path} holds no key, or one of fewer than 16 characters", "openssl rand -hex 32 > KEYS")
+    return lines
+
+
+def start(
+    runs: list[str],
+    host: str,
+    port: int,
+    keys: list[str],
+    batch: int,
+    queue: int,
+    sessions: str | None,
+    device: str,
+    model: str | None,
+    settings: dict[str, Any],
+    again: str,
+) -> None:
+    """Open the runs, serve them until Ctrl-C or SIGTERM, and save the sessions."""
+    from recollect.models.own import load_name
+    from recollect.serving.app import listen
+    from recollect.serving.served import open_served
+    from recollect.serving.server import create_server, uvicorn_server
+    from recollect.serving.state import Limits, State
+
+    try:
+        sock = listen(port, host)
+    except OSError as error:
+        refuse(f"--port: {port} of {host} cannot be used ({error.strerror or error})", f"{again} --port 0")
+    with sock:
+        layer = None if model is None else load_name(model)
+        models = open_served(runs, device, layer, most=batch, queue=queue)
+        limits = Limits(
+            seconds=settings["timeout"],
+            body_bytes=int(settings["body_bytes"]),
+            body_seconds=settings["body_seconds"],
+            queue=queue,
+            session_bytes=int(settings["session_bytes"]),
+        )
+        state = State.of(models, limits, None if sessions is None else Path(sessions))
+        access = access_of(host, sock.getsockname()[1], keys, settings)
+        server = uvicorn_server(create_server(state, access), settings["grace"])
+        address = f"http://{host}:{sock.getsockname()[1]}/v1"
+        typer.echo(f"Serving {', '.join(one.name for one in models)}: {address}\nCtrl-C ends it.")
+        signal.signal(signal.SIGTERM, _interrupt)
+        try:
+            server.run(sockets=[sock])
+        except KeyboardInterrupt:
+            pass
+        finally:
+            saved = state.sessions.save_all()
+            state.sessions.close()
+        kept = f"{saved} sessions saved in {sessions}" if sessions is not None else "sessions were not saved"
+        notice(f"stopped; {kept if state.sessions.by_id else 'there were no sessions'}. Again with: {again}")
+        raise typer.Exit(130)
+
+
+def access_of(host: str, port: int, keys: list[str], settings: dict[str, Any]) -> Access:
+    """Return who may talk to the server."""
+    from recollect.serving.guard import own_hosts
+    from recollect.serving.server import Access
+
+    named = [host, *settings["allow_host"]]
+    others = [f"{name}:{port}" for name in named] + [name for name in settings["allow_host"] if ":" in name]
+    return Access((*own_hosts(port), *others), keys, settings["allow_origin"])
+
+
+def _interrupt(*_: object) -> None:
+    raise KeyboardInterrupt

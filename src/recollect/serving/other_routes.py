@@ -1,0 +1,173 @@
+"""/v1/models, /v1/embeddings, /v1/predict, /metrics and /health."""
+
+from __future__ import annotations
+
+import asyncio
+import binascii
+import math
+import tempfile
+from base64 import b64decode, b64encode
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from fastapi import APIRouter
+from fastapi.responses import PlainTextResponse, Response
+
+from recollect.core.machine import resident_memory
+from recollect.data.audio.frame_coder import FrameCoder
+from recollect.serving.bodies import EmbeddingAsked, FileGiven, PredictionAsked
+from recollect.serving.errors import ApiError, Json
+from recollect.serving.served import Served
+from recollect.serving.state import State
+
+
+def other_routes(state: State) -> APIRouter:
+    """Return the routes."""
+    router = APIRouter()
+    waiting: dict[str, int] = {}
+
+    async def compute(served: Served, work: Callable[[], Any]) -> Any:
+        """Do some work with a model in a thread; at most `queue` requests wait for it."""
+        if waiting.get(served.name, 0) >= state.limits.queue:
+            raise ApiError(429, f"overloaded: {waiting[served.name]} requests wait", Retry_After="1")
+        waiting[served.name] = waiting.get(served.name, 0) + 1
+        try:
+            return await asyncio.wait_for(asyncio.to_thread(_alone, served, work), state.limits.seconds)
+        except asyncio.TimeoutError:
+            raise ApiError(504, "the request took longer than the server's time limit; ask for less") from None
+        finally:
+            waiting[served.name] -= 1
+
+    @router.get("/v1/models")
+    async def models() -> Response:
+        return Json({"object": "list", "data": [one.as_json() for one in state.models]})
+
+    @router.get("/v1/models/{name}")
+    async def model(name: str) -> Response:
+        return Json(state.find(name).as_json())
+
+    @router.post("/v1/embeddings")
+    async def embeddings(asked: EmbeddingAsked) -> Response:
+        served = state.find(asked.model)
+        if not served.embeds:
+            raise ApiError(400, f"model: {served.name} has the task {served.task}, which has no vectors of texts")
+        texts = [asked.input] if isinstance(asked.input, str) else asked.input
+        vectors = (await compute(served, lambda: served.opened.embed(texts))).float().numpy()
+        if asked.dimensions not in (None, vectors.shape[1]):
+            raise ApiError(400, f"dimensions: got {asked.dimensions}, expected {vectors.shape[1]}")
+        is_packed = asked.encoding_format == "base64"
+        rows = [
+            {"object": "embedding", "index": i, "embedding": _packed(v) if is_packed else v.tolist()}
+            for i, v in enumerate(vectors)
+        ]
+        read = sum(len(served.tokenizer.encode(text)) for text in texts)
+        usage = {"prompt_tokens": read, "total_tokens": read}
+        return Json({"object": "list", "data": rows, "model": served.name, "usage": usage})
+
+    @router.post("/v1/predict")
+    async def predict(asked: PredictionAsked) -> Response:
+        served = state.find(asked.model)
+        if not served.predicts:
+            raise ApiError(400, f"model: {served.name} continues texts; try /v1/completions")
+        settings = {name: v for name, v in (("beam", asked.beam), ("nbest", asked.nbest)) if v is not None}
+        found = await compute(served, lambda: predicted(served, asked, settings))
+        return Json({"object": "list", "model": served.name, "task": served.task, "data": plain(found)})
+
+    @router.get("/metrics")
+    async def metrics() -> Response:
+        return PlainTextResponse(state.metrics.text(gauges(state)), media_type="text/plain; version=0.0.4")
+
+    @router.get("/health")
+    async def health() -> Response:
+        return Json({"status": "ok"})
+
+    return router
+
+
+def _alone(served: Served, work: Callable[[], Any]) -> Any:
+    with served.lock:
+        return work()
+
+
+def _packed(vector: Any) -> str:
+    return b64encode(np.asarray(vector, dtype="<f4").tobytes()).decode()
+
+
+def gauges(state: State) -> dict[str, dict[tuple[tuple[str, str], ...], float]]:
+    """Return what is measured when it is asked for."""
+    schedulers = {(("model", m.name),): m.scheduler for m in state.models if m.scheduler is not None}
+    return {
+        "recollect_rows": {label: float(one.active) for label, one in schedulers.items()},
+        "recollect_waiting": {label: float(len(one.waiting)) for label, one in schedulers.items()},
+        "recollect_batch_bytes": {label: float(one.batch.nbytes) for label, one in schedulers.items()},
+        "recollect_sessions": {(): float(len(state.sessions.by_id))},
+        "recollect_session_bytes": {(): float(state.sessions.nbytes)},
+        "recollect_resident_bytes": {(): float(resident_memory())},
+    }
+
+
+# ---- predictions ------------------------------------------------------------------------------------
+
+
+def reads_files(served: Served) -> bool:
+    """Return whether a run's inputs are pictures, recordings or tables: in a request, files."""
+    run: Any = served.opened
+    coders = run.assets.values()
+    return getattr(run.task, "predicts_files", False) or any(isinstance(one, FrameCoder) for one in coders)
+
+
+def predicted(served: Served, asked: PredictionAsked, settings: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the predictions. A text is never read as the name of a file of this machine."""
+    run: Any = served.opened
+    if not reads_files(served):
+        if asked.input is None:
+            raise ApiError(400, f"input: the task {served.task} reads texts; give a text, or a list of them")
+        texts = [asked.input] if isinstance(asked.input, str) else asked.input
+        return [one.as_json() for one in run.predict(texts, **settings)]
+    if not asked.files:
+        raise ApiError(400, f"files: the task {served.task} reads files; give each with its name and content in base64")
+    with tempfile.TemporaryDirectory() as folder:
+        paths = [_written(file, Path(folder)) for file in asked.files]
+        found = []
+        for file, path in zip(asked.files, paths, strict=True):
+            rows = _of_file(run, path, settings)
+            found += [_with_name(row, folder, file.name) for row in rows]
+        return found
+
+
+def _of_file(run: Any, path: Path, settings: dict[str, Any]) -> list[dict[str, Any]]:
+    try:
+        return [one.as_json() for one in run.predict(str(path), **settings)]
+    except Exception as error:  # whatever a library raises for a damaged picture: the file is the caller's
+        problem = str(error).replace(str(path), path.name)
+        raise ApiError(400, f"files.{path.name}: cannot be read ({problem})") from error
+
+
+def _written(file: FileGiven, folder: Path) -> Path:
+    path = folder / file.name
+    try:
+        path.write_bytes(b64decode(file.content, validate=True))
+    except (binascii.Error, ValueError) as error:
+        raise ApiError(400, f"files.{file.name}: its content is not base64 ({error})") from error
+    return path
+
+
+def _with_name(row: dict[str, Any], folder: str, name: str) -> dict[str, Any]:
+    """Return a prediction whose source is the file's name, not where it lay."""
+    source = row.get("source")
+    return {**row, "source": name} if isinstance(source, str) and source.startswith(folder) else row
+
+
+def plain(value: Any) -> Any:
+    """Return data as JSON can hold them: numbers that are not finite become null."""
+    if isinstance(value, dict):
+        return {str(key): plain(one) for key, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(one) for one in value]
+    if isinstance(value, np.ndarray):
+        return plain(value.tolist())
+    if isinstance(value, np.generic):
+        return plain(value.item())
+    return None if isinstance(value, float) and not math.isfinite(value) else value

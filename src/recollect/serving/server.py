@@ -1,0 +1,95 @@
+"""The server: OpenAI's protocol, sessions, predictions and the page, in one ASGI application."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+import uvicorn
+from fastapi import FastAPI
+from starlette.middleware.cors import CORSMiddleware
+
+from recollect.serving.access import Bounded, Keyed, Log, Observed
+from recollect.serving.completions import completion_routes
+from recollect.serving.connection import timed
+from recollect.serving.errors import add_handlers
+from recollect.serving.guard import Guard
+from recollect.serving.live import Live
+from recollect.serving.other_routes import other_routes
+from recollect.serving.routes import inspection_routes, page_routes
+from recollect.serving.session_routes import session_routes
+from recollect.serving.shown_model import DEFAULT_TEXT, MOST_MODELS, MOST_PARAMETERS
+from recollect.serving.state import State
+
+HEAD_SECONDS = 20.0  # for the head of a request
+STALLED_SECONDS = 60.0  # for a client to take what was sent
+SCHEMA = "/openapi.json"
+
+
+@dataclass(frozen=True)
+class Access:
+    """Who may talk to a server: the values of the header Host, keys, and pages of other origins."""
+
+    hosts: Sequence[str]
+    keys: Sequence[str] = ()
+    origins: Sequence[str] = ()
+
+
+def print_line(line: str) -> None:
+    """Write a line of the log to standard error."""
+    print(line, file=sys.stderr, flush=True)
+
+
+def create_server(state: State, access: Access, log: Log = print_line) -> FastAPI:
+    """Return the application."""
+
+    @asynccontextmanager
+    async def running(app: FastAPI) -> AsyncIterator[None]:
+        state.engine.start()
+        try:
+            yield
+        finally:
+            await state.engine.stop()
+
+    app = FastAPI(title="recollect", docs_url=None, redoc_url=None, openapi_url=SCHEMA, lifespan=running)
+    for router in (completion_routes(state), session_routes(state), other_routes(state)):
+        app.include_router(router)
+    if not access.keys:  # a browser has no key to send
+        _add_page(app, state)
+    add_handlers(app)
+    app.add_middleware(Bounded, most=state.limits.body_bytes, seconds=state.limits.body_seconds)
+    if access.keys:
+        app.add_middleware(Keyed, keys=access.keys)
+    if access.origins:
+        methods = ["GET", "POST", "DELETE"]
+        app.add_middleware(
+            CORSMiddleware, allow_origins=access.origins, allow_methods=methods, allow_headers=["authorization", "*"]
+        )
+    app.add_middleware(Observed, metrics=state.metrics, log=log)
+    app.add_middleware(Guard, hosts=access.hosts, origins=access.origins)
+    return app
+
+
+def _add_page(app: FastAPI, state: State) -> None:
+    """Add the page of the models that it can show."""
+    sized = [(one, sum(p.numel() for p in one.model.parameters())) for one in state.models if one.scheduler is not None]
+    shown = [one.as_shown() for one, size in sized if size <= MOST_PARAMETERS][:MOST_MODELS]
+    if shown:
+        app.include_router(page_routes(), include_in_schema=False)
+        app.include_router(inspection_routes(Live(shown, DEFAULT_TEXT)), include_in_schema=False)
+
+
+def uvicorn_server(app: FastAPI, grace: float) -> uvicorn.Server:
+    """Return what serves the application; when it is stopped, what runs may end for `grace` seconds."""
+    config = uvicorn.Config(
+        app,
+        http=timed(HEAD_SECONDS, STALLED_SECONDS),
+        ws="none",
+        log_level="error",
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=max(1, round(grace)),
+    )
+    return uvicorn.Server(config)

@@ -1,0 +1,94 @@
+"""A server on a socket of its own, in a thread of the test's process."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+import openai
+
+from recollect.serving.app import listen
+from recollect.serving.guard import own_hosts
+from recollect.serving.served import open_served
+from recollect.serving.server import Access, create_server, uvicorn_server
+from recollect.serving.state import Limits, State
+
+KEY = "a key of the tests, long enough"
+
+
+@dataclass
+class Serving:
+    """A running server: its address, its state, the lines of its log, and clients."""
+
+    port: int
+    state: State
+    lines: list[str] = field(default_factory=list)
+    key: str = "none"
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def openai(self) -> openai.OpenAI:
+        return openai.OpenAI(base_url=f"{self.url}/v1", api_key=self.key, max_retries=0)
+
+    def http(self) -> httpx.Client:
+        return httpx.Client(base_url=self.url, headers={"Authorization": f"Bearer {self.key}"}, timeout=60)
+
+    def post(self, path: str, body: Any = None, status: int = 200) -> Any:
+        with self.http() as client:
+            answer = client.post(path, json=body)
+        assert answer.status_code == status, answer.text
+        return answer.json()
+
+    def get(self, path: str) -> Any:
+        with self.http() as client:
+            return client.get(path).json()
+
+    def wait_until_idle(self) -> None:
+        """Wait until nothing is computed; the test's own limit of time ends a server that never gets there."""
+        while self.state.engine.is_busy:
+            time.sleep(0.005)
+
+    def logged(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.lines]
+
+
+@contextmanager
+def serving(
+    folders: Sequence[Path],
+    *,
+    most: int = 64,
+    queue: int = 256,
+    limits: Limits | None = None,
+    sessions: Path | None = None,
+    keys: Sequence[str] = (),
+    origins: Sequence[str] = (),
+) -> Iterator[Serving]:
+    """Serve runs until the block ends; then the server stops as it does for SIGTERM."""
+    models = open_served([str(folder) for folder in folders], "cpu", most=most, queue=queue)
+    state = State.of(models, limits or Limits(queue=queue), sessions)
+    with listen(0) as sock:
+        port = sock.getsockname()[1]
+        found = Serving(port, state, key=keys[0] if keys else "none")
+        access = Access(own_hosts(port), keys, origins)
+        server = uvicorn_server(create_server(state, access, found.lines.append), grace=1)
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [sock]})
+        thread.start()
+        while not server.started:
+            assert thread.is_alive()
+            time.sleep(0.005)
+        try:
+            yield found
+        finally:
+            server.should_exit = True
+            thread.join()
+            state.sessions.save_all()
+            state.sessions.close()
