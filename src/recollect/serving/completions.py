@@ -236,7 +236,7 @@ class Choices:
         self.began[place] = True
 
     def _end(self, event: Event) -> None:
-        """Keep what the session remembers now; raise for a row that did not end by itself."""
+        """Keep what the session remembers now; raise for a row whose end is a failure."""
         job = self.job
         if event.end in PROBLEMS:
             status, message = PROBLEMS[event.end]
