@@ -1,0 +1,69 @@
+"""Rules of claims can fail: planted figures have the verdict that the rule names, and untrained models not the kept one."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+import pytest
+import torch
+
+from recollect.story.claim import Budget
+from recollect.story.register import claim_named, experiment
+from recollect.story.results import results_folder, result_of
+
+JUDGED = [
+    ("C39", (0.92, 0.99), "does not hold"),
+    ("C39", (0.1, 0.4), "holds"),
+    ("C39", (0.6, 0.95), "not shown"),
+    ("C40", (0.92, 0.99, 0.91), "holds"),
+    ("C40", (0.92, 0.99, 0.2), "holds if"),
+    ("C40", (0.1, 0.4, 0.2), "does not hold"),
+    ("C40", (0.6, 0.95, 0.2), "not shown"),
+    ("C42", ((0.2, 0.3), (-0.3, -0.2), (0.2, 0.5)), "holds"),
+    ("C42", ((0.2, 0.3), (-0.3, -0.2), (0.5, 0.2)), "holds if"),
+    ("C42", ((-0.1, 0.05), (-0.3, -0.2), (0.5, 0.2)), "does not hold"),
+    ("C42", ((0.2, 0.3), (0.2, 0.3), (0.2, 0.5)), "not shown"),
+    ("C43", ((0.03, 0.1), (0.0, 0.1)), "holds"),
+    ("C43", ((-0.1, 0.1), (0.03, 0.1)), "holds if"),
+    ("C43", ((-0.1, 0.01), (-0.1, 0.01)), "does not hold"),
+    ("C43", ((-0.1, 0.1), (-0.1, 0.01)), "not shown"),
+    ("C44", ([(0.1, 0.2), (0.1, 0.2)],), "holds"),
+    ("C44", ([(0.1, 0.2), (-0.2, -0.1)],), "does not hold"),
+    ("C44", ([(0.1, 0.2), (-0.2, 0.1)],), "not shown"),
+    ("C46", (1e-12, 0.96, 1.0), "holds"),
+    ("C46", (1e-3, 0.96, 1.0), "does not hold"),
+    ("C46", (1e-12, 0.4, 0.6), "does not hold"),
+    ("C46", (1e-12, 0.9, 1.0), "not shown"),
+    ("C52", ({8: 1.1, 16: 1.2}, 0.0), "does not hold"),
+    ("C52", ({8: 0.8, 16: 0.9}, 0.0), "holds"),
+    ("C52", ({8: 1.1, 16: 1.2}, 0.1), "not shown"),
+    ("C58", (1e-15, 1.3, 1.9), "holds if"),
+    ("C58", (1e-15, 0.9, 1.1), "holds"),
+    ("C58", (1e-3, 1.3, 1.9), "does not hold"),
+    ("C62", (0.1, 0.2, True), "holds"),
+    ("C62", (0.1, 0.2, False), "holds if"),
+    ("C62", (-0.2, -0.1, True), "does not hold"),
+    ("C62", (-0.1, 0.1, True), "not shown"),
+    ("C64", (0.1, 0.2), "holds"),
+    ("C64", (-0.2, -0.1), "does not hold"),
+    ("C64", (-0.01, 0.01), "does not hold"),
+    ("C64", (-0.1, 0.2), "not shown"),
+    ("C65", (0.1, 0.0), "holds if"),
+    ("C65", (0.1, 0.1), "holds"),
+    ("C65", (0.0, 0.0), "does not hold"),
+]
+TRAINED = sorted({name for name, _, _ in JUDGED if claim_named(name).exact is None})
+
+
+@pytest.mark.parametrize(("name", "figures", "verdict"), JUDGED)
+def test_planted_figures_have_the_verdict_of_the_rule(name, figures, verdict):
+    assert import_module(claim_named(name).module).verdict_of(*figures) == verdict
+
+
+@pytest.mark.parametrize("name", TRAINED)
+def test_untrained_models_do_not_have_the_verdict_that_is_kept(name):
+    torch.manual_seed(0)
+    claim = claim_named(name)
+    kept = result_of(claim, results_folder())
+    found = experiment(claim)(Budget(seeds=2, is_small=True))
+    assert found.verdict != kept.verdict, found.found.en
