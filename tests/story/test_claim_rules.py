@@ -1,4 +1,4 @@
-"""Rules of claims can fail: planted figures have the verdict that the rule names, and untrained models not the kept one."""
+"""Rules of claims can fail: planted figures have the rule's verdict, untrained models not the one that is kept."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 
 from recollect.story.claim import Budget
 from recollect.story.register import claim_named, experiment
-from recollect.story.results import results_folder, result_of
+from recollect.story.results import result_of, results_folder
 
 JUDGED = [
     ("C39", (0.92, 0.99), "does not hold"),
