@@ -46,6 +46,7 @@ def emulate(folder, monkeypatch):
         monkeypatch.setattr(persistent, "REASONS", {})
         monkeypatch.setattr(persistent, "FEWEST_STEPS", 1)
         monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", tf32)
+        monkeypatch.setattr(precision, "FEW_INPUTS", 0)  # emulated layers are small
         monkeypatch.setattr(precision, "TF32_CELLS", plans.CELLS)
         monkeypatch.setattr(precision, "FEWEST_ROWS", 1)
         if through_l2:

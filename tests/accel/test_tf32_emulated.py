@@ -208,9 +208,18 @@ def test_what_products_are_allowed_is_given_back(dtype):
 @pytest.mark.parametrize("is_allowed", [True, False])
 def test_float32_is_read_in_tf32_where_cudnn_is_allowed_to(monkeypatch, is_allowed):
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", is_allowed)
-    taken = {cell: [rows for rows in (1, 15, 16, 64) if precision.may_use_tf32(cell, rows)] for cell in plans.CELLS}
+    rows = (1, 15, 16, 64)
+    taken = {cell: [few for few in rows if precision.may_use_tf32(cell, few, 128, 128)] for cell in plans.CELLS}
     cells = ("lstm", "gru") if is_allowed else ()
     assert taken == {cell: [16, 64] if cell in cells else [] for cell in plans.CELLS}
+
+
+@pytest.mark.parametrize(
+    ("inputs", "hidden", "is_taken"), [(48, 200, False), (99, 511, False), (100, 200, True), (48, 512, True)]
+)
+def test_few_inputs_to_few_units_are_left_to_torch(monkeypatch, inputs, hidden, is_taken):
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", True)
+    assert precision.may_use_tf32("lstm", 64, inputs, hidden) == is_taken
 
 
 @pytest.mark.parametrize("way", ["forward", "backward"])

@@ -46,7 +46,9 @@ def takes(cell: str, x: Tensor, hidden: int) -> bool:
         return False
     dtype, device = compute_dtype(x), x.device
     if dtype is torch.float32:  # read as tf32; on a CPU nobody asks why not
-        if not (device.type == "cuda" or device in _machines) or not precision.may_use_tf32(cell, x.shape[0]):
+        if not (device.type == "cuda" or device in _machines):
+            return False
+        if not precision.may_use_tf32(cell, batch=x.shape[0], inputs=x.shape[2], hidden=hidden):
             return False
     elif dtype not in REDUCED:
         return False
