@@ -23,9 +23,19 @@ from recollect.comparison import cell
 from recollect.comparison.compare import cells_of, file_of, locked
 from recollect.comparison.entrants import Entrant
 from recollect.comparison.plan import Cell, Plan, keep_plan, parse_compared, read_plan, short_name
-from recollect.comparison.processes import Progress, Slot, ended, forget_unfinished, read_cell, slots_for, state_of
+from recollect.comparison.processes import (
+    Progress,
+    Slot,
+    cell_environment,
+    ended,
+    forget_unfinished,
+    read_cell,
+    slots_for,
+    state_of,
+)
 from recollect.core.serialize import FileError
 from recollect.core.settings import SettingError
+from recollect.core.threads import separate_cores
 from recollect.views.axes import axis
 from recollect.views.bilingual import Bilingual
 from recollect.views.scatter import Point, scatter, undominated
@@ -266,10 +276,19 @@ def test_models_that_count_have_one_cell():
 
 
 def test_cells_have_a_core_each():
-    assert len(slots_for("cpu", None, True)) == len(os.sched_getaffinity(0))
+    assert [slot.core for slot in slots_for("cpu", None, True)] == separate_cores()
     assert len(slots_for("cpu", 1, False)) == 1
     assert slots_for("cpu", None, False)[0].core is None
     assert [slot.device for slot in slots_for("cuda:1", None, True)] == ["cuda:1"]
+
+
+@pytest.mark.parametrize(("visible", "number"), [(None, "1"), ("", "1"), ("4,6", "6"), ("GPU-aa,GPU-bb", "GPU-bb")])
+def test_a_cell_sees_one_gpu_of_those_that_its_parent_sees(monkeypatch, visible, number):
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    assert cell_environment(Slot(device="cuda:1"))["CUDA_VISIBLE_DEVICES"] == number
+    assert cell_environment(Slot(core=0))["OMP_NUM_THREADS"] == "1"
 
 
 def test_a_killed_process_is_a_lost_cell(tmp_path):

@@ -25,7 +25,8 @@ class Machine:
         self.notices: list[str] = []
         for name in threads.GIVEN:
             monkeypatch.delenv(name, raising=False)
-        for name, path in {"STAT": self.stat, "QUOTA": folder / "cpu.max", "SIBLINGS": folder / "smt"}.items():
+        files = {"STAT": self.stat, "QUOTA": folder / "cpu.max", "SIBLINGS": folder / "smt", "TOPOLOGY": folder / "cpu"}
+        for name, path in files.items():
             monkeypatch.setattr(threads, name, path)
         monkeypatch.setattr(threads, "usable_cores", lambda: {0, 1, 2, 3})
         monkeypatch.setattr(threads, "perf_counter", lambda: self.clock)
@@ -123,6 +124,17 @@ def test_half_the_logical_cores_are_torchs_own_where_two_share_one(machine):
     assert not is_given(2)
     assert not is_given(4)
     assert is_given(3)
+
+
+def test_cores_that_share_a_physical_one_or_a_quota_count_once(machine):
+    assert threads.separate_cores() == [0, 1, 2, 3]
+    for core, siblings in enumerate(["0,2", "1,3", "0,2", "1,3"]):
+        folder = threads.TOPOLOGY / f"cpu{core}" / "topology"
+        folder.mkdir(parents=True)
+        (folder / "thread_siblings_list").write_text(f"{siblings}\n", encoding="utf-8")
+    assert threads.separate_cores() == [0, 1]
+    threads.QUOTA.write_text("150000 100000\n", encoding="utf-8")
+    assert threads.separate_cores() == [0]
 
 
 def test_a_context_inside_another_changes_nothing(machine):

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Literal, TypeAlias
 
 from recollect.core.serialize import write_file
-from recollect.core.threads import usable_cores
+from recollect.core.threads import separate_cores
 from recollect.core.types import JsonMapping, JsonObject
 
 State: TypeAlias = Literal["waiting", "running", "done", "diverged", "out of memory", "killed", "failed"]
@@ -66,7 +66,7 @@ def slots_for(device: str, jobs: int | None, is_by_seconds: bool) -> list[Slot]:
     if device.startswith("cuda") or (device == "auto" and torch.cuda.is_available()):
         names = [device] if ":" in device else [f"cuda:{i}" for i in range(torch.cuda.device_count())]
         return [Slot(device=name) for name in names[:jobs]]
-    cores = sorted(usable_cores())[:jobs]
+    cores = separate_cores()[:jobs]
     can_pin = is_by_seconds and hasattr(os, "sched_setaffinity")
     return [Slot(core=core if can_pin else None) for core in cores]
 
@@ -96,19 +96,23 @@ def run_cells(
 
 def _start(folder: Path, slot: Slot, name: str, extra: str) -> None:
     words = [sys.executable, "-m", "recollect.comparison.cell", str(folder), name, *([extra] if extra else [])]
-    environment = (
-        {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"} if slot.device is None else {**os.environ}
-    )
-    if slot.device is not None:
-        environment["CUDA_VISIBLE_DEVICES"] = slot.device.rpartition(":")[2]
     with (folder / "cells" / f"{name}.err").open("wb") as errors:
         # The cell reads its standard input, and ends when this process is gone.
         slot.process = subprocess.Popen(
-            words, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=errors, env=environment
+            words, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=errors, env=cell_environment(slot)
         )
     slot.name = name
     if slot.core is not None:
         os.sched_setaffinity(slot.process.pid, {slot.core})
+
+
+def cell_environment(slot: Slot) -> dict[str, str]:
+    """Return the environment of a cell: one thread on a core, or a single GPU, by its number among those visible."""
+    if slot.device is None:
+        return {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+    number = slot.device.rpartition(":")[2]
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return {**os.environ, "CUDA_VISIBLE_DEVICES": visible.split(",")[int(number)] if visible else number}
 
 
 def _stop(slot: Slot) -> None:

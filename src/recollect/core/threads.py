@@ -21,6 +21,7 @@ from typing import NamedTuple
 STAT = Path("/proc/stat")
 QUOTA = Path("/sys/fs/cgroup/cpu.max")  # a container's share of the cores (cgroup v2)
 SIBLINGS = Path("/sys/devices/system/cpu/smt/active")  # 1: two logical cores share a physical one
+TOPOLOGY = Path("/sys/devices/system/cpu")
 GIVEN = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")  # by these a user sets the number
 FIRST, EVERY = 0.1, 0.5  # seconds of load to judge by: at first, and later
 SLACK = 0.35  # of a core: other programs may use so much without costing a thread, as measured
@@ -40,6 +41,19 @@ def usable_cores() -> set[int]:
     if hasattr(os, "sched_getaffinity"):
         return os.sched_getaffinity(0)
     return set(range(os.cpu_count() or 1))
+
+
+def separate_cores() -> list[int]:
+    """Return usable cores that do not disturb each other: one of each physical core, as many as a container may use."""
+    found: dict[str, int] = {}
+    for core in sorted(usable_cores()):
+        try:
+            name = (TOPOLOGY / f"cpu{core}" / "topology" / "thread_siblings_list").read_text(encoding="utf-8").strip()
+        except OSError:
+            name = str(core)
+        found.setdefault(name, core)
+    most = max(1, int(min(len(found), container_cores())))
+    return list(found.values())[:most]
 
 
 def read_usage() -> Usage | None:
