@@ -12,40 +12,22 @@ Exact: holds
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
-from torch import Tensor
 
-from recollect.core.record import readable
 from recollect.layers.recurrent.rnn import RNN
 from recollect.story.claim import Budget, Control, Result
 from recollect.story.judging import identity
+from recollect.story.saved_tensors import saved_bytes
 from recollect.views.bilingual import Bilingual
 
 
 def run(budget: Budget) -> Result:
     layer = RNN(8, 16)
     used = [layer(torch.randn(1, steps, 8))[1].nbytes for steps in (100, 200)]
-    saved = [_saved(layer, steps) for steps in (100, 200)]
+    saved = [saved_bytes(layer, torch.randn(1, steps, 8, requires_grad=True)) for steps in (100, 200)]
     found = Bilingual(
         f"For 100 and 200 steps training saves {saved[0]:,} and {saved[1]:,} bytes; in use {used[0]} and {used[1]}.",
         f"100 步与 200 步：训练时保存 {saved[0]:,} 与 {saved[1]:,} 字节；使用时 {used[0]} 与 {used[1]} 字节。",
     )
     wrong = Control(Bilingual("growth of what training saves", "训练时保存量的增长"), float(saved[1] - saved[0]))
     return identity({"growth of the memory in use": float(used[1] - used[0])}, 0.0, wrong, found)
-
-
-def _saved(layer: RNN, steps: int) -> int:
-    """Return the bytes of the tensors that the backward pass needs."""
-    held: dict[int, int] = {}
-
-    def keep(tensor: Tensor) -> Any:
-        held[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
-        return tensor
-
-    x = torch.randn(1, steps, 8, requires_grad=True)
-    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor), readable():
-        y = layer(x)[0]
-    y.sum().backward()
-    return sum(held.values())
