@@ -77,7 +77,7 @@ class TrainingOptions(CheckedSettings):
         0.0, least=0.0, below=1.0, help="decay of the running average of weights that is evaluated and saved; 0: none"
     )
     precision: str = setting("fp32", choices=PRECISIONS, help="bf16: matmuls in bfloat16")
-    compile: bool = setting(False, help="torch.compile the model for updates")
+    compile: bool = setting(False, help="torch.compile model and loss for updates")
     capture: bool = setting(True, help="on a GPU: replay CUDA graphs where batches have equal shapes")
     seed: int = setting(0, least=0, most=2**63 - 1, help="of weights and of the order of the data")
     evaluate_every: int = setting(200, least=1, help="updates between two evaluations")

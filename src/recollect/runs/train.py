@@ -194,7 +194,7 @@ def counts(model: nn.Module) -> bool:
 def start(config: RunConfig, task: Task, model: nn.Module, dataset: Dataset) -> TrainingState:
     """Return the state of a training before its first update."""
     batches = task.batches(dataset, model, config.training.seed)
-    compiled = torch.compile(model) if config.training.compile else None
+    compiled = torch.compile(task.loss.__call__) if config.training.compile else None  # the model is traced with it
     average = average_of(model) if config.training.average else None
     groups = None if config.transfer is None else config.transfer.groups(model)
     optimizer = config.training.optimizer().build(model, groups)

@@ -67,7 +67,7 @@ class TrainingState:
     captured: dict[Layout, Captured] = field(default_factory=dict)  # CUDA graphs, the most recently used last
     seen: set[Layout] = field(default_factory=set)  # layouts that occurred once: the second time they are captured
     average: Any = None  # a copy of the model with the running average of its weights; it is evaluated and kept
-    compiled: Any = None  # the result of torch.compile, for updates only
+    compiled: LossFunction | None = None  # model and loss by torch.compile, for updates only
     progress: Progress = field(default_factory=Progress)
 
     @property

@@ -12,6 +12,7 @@ from torch.utils._pytree import tree_map
 
 from recollect.core.capture import Captured, Layout, layout_of
 from recollect.core.memory import Memory
+from recollect.core.task import LossFunction
 from recollect.training.state import Diverged, Plan, TrainingState
 
 MOST_GRAPHS = 64  # of one training state
@@ -26,16 +27,25 @@ def gradients(state: TrainingState, batches: Sequence[Any], plan: Plan) -> float
     state.optimizer.zero_grad(set_to_none=True)
     count = sum(batch.count for batch in batches)
     device = _device(state)
-    model = state.model if state.compiled is None else state.compiled
     total = 0.0
     for batch in batches:
+        loss, given = _loss_of(state, batch)
         with torch.autocast(device.type, torch.bfloat16, enabled=plan.precision == "bf16"):
-            found = state.loss(model, tree_map(lambda t: t.to(device), batch), state.memory)
+            found = loss(state.model, tree_map(lambda t: t.to(device), given), state.memory)
         mean = found.total / count
         total += _finite(float(mean.detach()), state)
         mean.backward()
         state.memory = found.memory
     return total
+
+
+def _loss_of(state: TrainingState, batch: Any) -> tuple[LossFunction, Any]:
+    """Return the loss to compute and the batch to compute it of: compiled where that is asked for and possible."""
+    if state.compiled is None:
+        return state.loss, batch
+    traceable = getattr(state.loss, "traceable", None)
+    given = batch if traceable is None else traceable(state.model, batch)
+    return (state.loss, batch) if given is None else (state.compiled, given)
 
 
 def _captured_gradients(state: TrainingState, batches: Sequence[Any], plan: Plan) -> float | None:
@@ -65,9 +75,11 @@ def _graph_for(state: TrainingState, inputs: object, plan: Plan, *, is_varied: b
             del graphs[oldest]
             state.seen.discard(oldest)  # else it would replace another at once
 
+        loss = state.loss if state.compiled is None else state.compiled
+
         def mean_loss(given: tuple[Any, Memory | None]) -> tuple[Tensor, Memory | None]:
             with torch.autocast(_device(state).type, torch.bfloat16, enabled=plan.precision == "bf16"):
-                found = state.loss(state.model, *given)
+                found = loss(state.model, *given)
             return found.total / found.count, found.memory
 
         beside = next(iter(graphs.values()), None)

@@ -48,6 +48,11 @@ class Truncation:
         return self.kind in ("random", "reweighted")
 
     @property
+    def is_in_one_call(self) -> bool:
+        """Whether a segment is read by one call of the model."""
+        return self.kind != "reweighted"
+
+    @property
     def cut_probability(self) -> float:
         """The probability c of each possible cut."""
         return self.every / self.steps
@@ -62,7 +67,7 @@ class Truncation:
         self, model: SequenceLayer[M], x: Tensor, memory: M | None = None, valid: Tensor | None = None
     ) -> tuple[Tensor, M]:
         """Read one segment; "reweighted": in chunks, with the gradient between them multiplied by 1 / (1 − c)."""
-        if self.kind != "reweighted":
+        if self.is_in_one_call:
             return model(x, memory, valid=valid)
         chunks = x.split(self.every, dim=1)
         masks = [None] * len(chunks) if valid is None else valid.split(self.every, dim=1)
