@@ -105,8 +105,13 @@ class Run:
     def prepare(self, model: Any) -> None:
         """Make a model as it is trained: of one that begins from another, with what is frozen and added."""
         transfer = self.config().transfer
-        if transfer is not None:
-            transfer.prepare(model)
+        if transfer is None:
+            return
+        if not hasattr(model, "stages"):
+            kind = type(model).__name__
+            path = self.folder / "config.json"
+            raise FileError(f"{path}: run.transfer: expected null: a {kind} does not begin from a trained model")
+        transfer.prepare(model)
 
     def read_result(self, checkpoint: Path) -> Any:
         """Return the model that a checkpoint was measured with, without what was added for training."""

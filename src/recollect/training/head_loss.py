@@ -10,6 +10,7 @@ tensors of the sizes of x and W. Many training libraries do the same under the n
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -62,13 +63,15 @@ class _HeadLoss(torch.autograd.Function):
         for start in range(0, len(x), rows):
             part = slice(start, start + rows)
             z = F.linear(x[part], weight, bias).to(total.dtype)  # (R, V)
-            loss = _into_gradient(z, y[part], ignored, smoothing)
-            total += loss
+            total += _into_gradient(z, y[part], ignored, smoothing)
             if dx is None or dw is None:
                 continue
             dz = z.to(x.dtype)
-            dx[part] = dz @ weight
-            dw += dz.t() @ x[part]
+            torch.mm(dz, weight, out=dx[part])
+            if dw.dtype == dz.dtype:
+                dw.addmm_(dz.t(), x[part])
+            else:
+                dw += dz.t() @ x[part]
             if db is not None:
                 db += z.sum(0)
         ctx.save_for_backward(dx, dw, db)
@@ -89,13 +92,12 @@ def _into_gradient(z: Tensor, y: Tensor, ignored: int, smoothing: float) -> Tens
     """Return the summed loss () of logits (R, V), and replace them by its gradient."""
     is_real = y != ignored
     at = y.masked_fill(~is_real, 0)[:, None]
-    share = smoothing / z.shape[1]
     normaliser = z.logsumexp(1)
-    wanted = (1 - smoothing) * z.gather(1, at).squeeze(1)
+    loss = normaliser - (1 - smoothing) * z.gather(1, at).squeeze(1)
     if smoothing:
-        wanted = wanted + share * z.sum(1)
-    loss = (normaliser - wanted).masked_fill(~is_real, 0.0).sum()
-    z.sub_(normaliser[:, None]).exp_().sub_(share)
-    z.scatter_add_(1, at, z.new_full(at.shape, smoothing - 1))
-    z.masked_fill_(~is_real[:, None], 0.0)
-    return loss
+        loss -= smoothing * z.mean(1)
+    z.sub_(normaliser.masked_fill(~is_real, math.inf)[:, None]).exp_()  # (R, V), 0 where there is no target
+    z.scatter_add_(1, at, ((smoothing - 1) * is_real.to(z.dtype))[:, None])
+    if smoothing:
+        z.sub_(smoothing / z.shape[1] * is_real.to(z.dtype)[:, None])
+    return loss.masked_fill(~is_real, 0.0).sum()
