@@ -11,7 +11,7 @@ from torch.autograd import forward_ad
 from torch.utils.flop_counter import FlopCounterMode
 
 from recollect.accel.cell_inputs import CellInputs
-from recollect.accel.cpu import compiler as c_compiler, recurrence as recurrences, time_loop
+from recollect.accel.cpu import compiler as c_compiler, recurrence as recurrences, team, time_loop
 from recollect.core.record import readable
 from recollect.laws.check import check_layer
 from recollect.layers.recurrent.gru import GRU
@@ -172,7 +172,7 @@ def test_the_number_of_threads_changes_no_bit_of_the_loop(kind, threads, monkeyp
     for own_threads in (True, False):
         threads(3)
         if not own_threads:
-            monkeypatch.setattr(time_loop, "torch_threads", lambda: None)
+            monkeypatch.setattr(team, "torch_threads", lambda: None)
         y_shared, after_shared = layer(x, memory, valid=valid)
         assert torch.equal(y, y_shared)
         assert after.equals(after_shared, 0)
@@ -182,7 +182,7 @@ def test_the_number_of_threads_changes_no_bit_of_the_loop(kind, threads, monkeyp
 def test_torchs_own_threads_are_found():
     """Here torch computes with OpenMP; where it does not, Python's threads run the loop."""
     if "OpenMP" in torch.__config__.parallel_info().split("ATen parallel backend:")[1]:
-        assert time_loop.torch_threads() is not None
+        assert team.torch_threads() is not None
 
 
 # ---- precision ---------------------------------------------------------------------------------------------

@@ -13,7 +13,8 @@ import recollect as rc
 from generate_models import FAMILIES, VOCAB, language_model
 from recollect.core.placement import place, same_layout
 from recollect.core.validate import ContractError
-from recollect.generation import live_batch
+from recollect.generation import footprint, live_batch, live_prompts
+from recollect.generation.footprint import Footprint
 from recollect.generation.request import Event, Request, Ticket
 from recollect.generation.sampling import Generation, generate
 from recollect.generation.scheduler import Full, Scheduler
@@ -247,3 +248,125 @@ def test_the_scheduler_needs_no_server():
     code = "import sys, recollect.generation.scheduler as s; print({'fastapi', 'pydantic', 'uvicorn'} & {*sys.modules})"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "set()\n"
+
+
+class Clock:
+    """A clock that goes on when it is told to."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_prompts_that_take_long_are_read_in_smaller_chunks_while_rows_wait(monkeypatch):
+    model = language_model("lstm")
+    clock = Clock()
+    scheduler = Scheduler(model, clock=clock)
+    sizes: list[int] = []
+    original = type(model).forward
+
+    def forward(self, x, memory=None, *, valid=None):
+        if self is model and x.shape[1] > 1:
+            sizes.append(x.shape[0] * x.shape[1])
+            clock.now += 0.2 if len(sizes) < 8 else 0.001
+        return original(self, x, memory, valid=valid)
+
+    monkeypatch.setattr(type(model), "forward", forward)
+    quick = Request(ids=[1], settings=Settings(tokens=400))
+    scheduler.submit(quick)
+    scheduler.tick()
+    long = [Request(ids=[i % VOCAB for i in range(3000)], settings=Settings(tokens=2, seed=s)) for s in range(12)]
+    events = run(scheduler, list(long), random.Random(0), often=1.0)
+    assert min(sizes) <= live_prompts.FEWEST
+    assert max(sizes[8:]) > live_prompts.MOST // 2  # quick again: more at once
+    for request in (long[0], long[-1]):
+        assert ids_of(events, request) == generate(model, [request.ids], request.settings)[0].ids
+
+
+def test_a_batch_takes_no_more_bytes_than_it_may():
+    model = language_model("attention")
+    draw = random.Random(2)
+    requests = mixed_requests(draw, 14)
+    free = Scheduler(model, most_bytes=1 << 40)
+    limit = max(free.footprint.bytes_of(len(r.numbers), r.steps) for r in requests)
+    scheduler = Scheduler(model, most=64, most_bytes=limit)
+    most = 0
+    events: list[Event] = []
+    for request in requests:
+        scheduler.submit(request)
+    while scheduler.is_busy:
+        events += scheduler.tick()
+        most = max(most, scheduler.batch.nbytes)
+    assert 0 < most <= limit
+    for request in requests:
+        for row, number in enumerate(request.numbers):
+            assert (
+                ids_of(events, request, row) == generate(model, [request.ids], request.settings, rows=[number])[0].ids
+            )
+    beyond = Request(ids=[1] * 50, settings=Settings(tokens=9), numbers=range(64))
+    with pytest.raises(ContractError, match="59 symbols in all, which take"):
+        scheduler.submit(beyond)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_the_footprint_is_what_the_memory_takes(name):
+    model = language_model(name)
+    found = Footprint.of(model)
+    _, memory = model(torch.zeros(1, 40, dtype=torch.long))
+    taken = int(footprint.SLACK * (memory.nbytes + 8 * model.width_out))
+    if model.growth != "linear":
+        assert found.each == 0
+    elif name == "mixed":  # windows count as if they grew on
+        assert found.bytes_of(1, 40) > taken
+    else:
+        assert found.bytes_of(1, 40) == taken
+
+
+def test_a_decoder_that_fails_ends_its_own_row_alone():
+    class Failing:
+        def encode(self, text):
+            return [1]
+
+        def stream(self, after=""):
+            return self
+
+        def step(self, id):
+            raise RuntimeError("no such symbol")
+
+    model = language_model("lstm")
+    good = Request(ids=[1], settings=Settings(tokens=4))
+    bad = Request(ids=[1], settings=Settings(tokens=4), codec=Failing())
+    events = run(Scheduler(model), [good, bad], random.Random(0), often=1.0)
+    assert [(e.end, e.problem) for e in events if e.ticket.request is bad] == [("broken", "no such symbol")]
+    assert ids_of(events, good) == generate(model, [[1]], good.settings)[0].ids
+
+
+def test_a_prompt_that_cannot_be_read_ends_alone(monkeypatch):
+    model = language_model("lstm")
+    original = type(model).forward
+
+    def forward(self, x, memory=None, *, valid=None):
+        if self is model and (x == 3).any():
+            raise RuntimeError("three")
+        return original(self, x, memory, valid=valid)
+
+    monkeypatch.setattr(type(model), "forward", forward)
+    good, bad = (Request(ids=[i, 1], settings=Settings(tokens=4, prohibited=(3,))) for i in (1, 3))
+    events = run(Scheduler(model), [good, bad], random.Random(0), often=1.0)
+    assert [(e.end, e.problem) for e in events if e.ticket.request is bad] == [("broken", "three")]
+    assert len(ids_of(events, good)) == 4
+
+
+@pytest.mark.parametrize("when", [0, 1, 3])
+def test_stopping_ends_every_request_wherever_it_is(when):
+    scheduler = Scheduler(language_model("attention"), most=2)
+    tickets = [scheduler.submit(Request(ids=[1], settings=Settings(tokens=40), numbers=(0, 1))) for _ in range(3)]
+    for _ in range(when):
+        scheduler.tick()
+    events = scheduler.stop("broken", "gone")
+    assert sorted((id(e.ticket), e.row) for e in events) == sorted((id(t), row) for t in tickets for row in (0, 1))
+    assert {(e.end, e.problem) for e in events} == {("broken", "gone")}
+    assert not scheduler.is_busy
+    assert scheduler.batch.nbytes == 0

@@ -17,7 +17,7 @@ import openai
 from recollect.serving.app import listen
 from recollect.serving.guard import own_hosts
 from recollect.serving.served import open_served
-from recollect.serving.server import Access, create_server, uvicorn_server
+from recollect.serving.server import Access, create_server, server_for
 from recollect.serving.state import Limits, State
 
 KEY = "a key of the tests, long enough"
@@ -57,7 +57,10 @@ class Serving:
         while self.state.engine.is_busy:
             time.sleep(0.005)
 
-    def logged(self) -> list[dict[str, Any]]:
+    def logged(self, count: int = 0) -> list[dict[str, Any]]:
+        """Return the lines of the log, at least so many: a line is written after its answer was sent."""
+        while len(self.lines) < count:
+            time.sleep(0.005)
         return [json.loads(line) for line in self.lines]
 
 
@@ -71,15 +74,16 @@ def serving(
     sessions: Path | None = None,
     keys: Sequence[str] = (),
     origins: Sequence[str] = (),
+    grace: float = 1,
 ) -> Iterator[Serving]:
     """Serve runs until the block ends; then the server stops as it does for SIGTERM."""
     models = open_served([str(folder) for folder in folders], "cpu", most=most, queue=queue)
-    state = State.of(models, limits or Limits(queue=queue), sessions)
+    state = State.of(models, limits, sessions)
     with listen(0) as sock:
         port = sock.getsockname()[1]
         found = Serving(port, state, key=keys[0] if keys else "none")
         access = Access(own_hosts(port), keys, origins)
-        server = uvicorn_server(create_server(state, access, found.lines.append), grace=1)
+        server = server_for(state, create_server(state, access, found.lines.append), grace)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [sock]})
         thread.start()
         while not server.started:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import shlex
 import signal
+from dataclasses import dataclass
 from importlib.util import find_spec
+from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
@@ -16,16 +18,19 @@ from recollect.core.settings import parse
 
 if TYPE_CHECKING:
     from recollect.serving.server import Access
+    from recollect.serving.state import State
 
 PORT = 8000
 LOOPBACK = "127.0.0.1"
 KEY = "RECOLLECT_API_KEY"
 NUMBERS = {  # of --set: default, least
     "timeout": (300.0, 1.0),  # seconds of one request
-    "grace": (10.0, 1.0),  # seconds for what runs when the server is stopped
+    "grace": (10.0, 0.0),  # seconds for what runs when the server is stopped
+    "batch_bytes": (None, 2**20),  # of each model's batch; by default from what is free
     "body_bytes": (8 * 2**20, 1024),
     "body_seconds": (20.0, 1.0),
     "session_bytes": (2**30, 1024),
+    "sessions": (10_000, 1),
 }
 LISTS = ("allow_host", "allow_origin")  # of --set: names divided by commas
 
@@ -65,7 +70,21 @@ def serve(
         refuse(
             f"--host: {host} can be reached from elsewhere and needs a key", f"{again} --host {host} --key-file KEYS"
         )
-    start(runs, host, port, keys, batch, queue, sessions, device, model, settings, again)
+    settings |= {"batch": batch, "queue": queue, "device": device, "model": model}
+    start(Asked(runs, host, port, keys, sessions, settings, again))
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What was typed: the runs, where to listen, keys, the folder of sessions, settings, and how to type it again."""
+
+    runs: list[str]
+    host: str
+    port: int
+    keys: list[str]
+    sessions: str | None
+    settings: dict[str, Any]
+    again: str
 
 
 def settings_of(more: list[str] | None, again: str) -> dict[str, Any]:
@@ -76,7 +95,7 @@ def settings_of(more: list[str] | None, again: str) -> dict[str, Any]:
             found[name] = tuple(str(value).split(","))
         elif name not in NUMBERS:
             refuse(f"--set {name}: no such setting of serve, which has {', '.join([*NUMBERS, *LISTS])}", again)
-        elif not isinstance(value, int | float) or not value >= NUMBERS[name][1]:
+        elif not isinstance(value, int | float) or not NUMBERS[name][1] <= value < inf:
             refuse(f"--set {name}: got {value!r}, expected a number, at least {NUMBERS[name][1]:g}", again)
         else:
             found[name] = value
@@ -96,56 +115,61 @@ def keys_of(path: str | None, again: str) -> list[str]:
     return lines
 
 
-def start(
-    runs: list[str],
-    host: str,
-    port: int,
-    keys: list[str],
-    batch: int,
-    queue: int,
-    sessions: str | None,
-    device: str,
-    model: str | None,
-    settings: dict[str, Any],
-    again: str,
-) -> None:
+def start(asked: Asked) -> None:
     """Open the runs, serve them until Ctrl-C or SIGTERM, and save the sessions."""
-    from recollect.models.own import load_name
     from recollect.serving.app import listen
-    from recollect.serving.served import open_served
-    from recollect.serving.server import create_server, uvicorn_server
-    from recollect.serving.state import Limits, State
+    from recollect.serving.server import create_server, server_for
 
+    host, port, settings = asked.host, asked.port, asked.settings
+    signal.signal(signal.SIGTERM, _terminate)
     try:
         sock = listen(port, host)
     except OSError as error:
-        refuse(f"--port: {port} of {host} cannot be used ({error.strerror or error})", f"{again} --port 0")
+        refuse(f"--port: {port} of {host} cannot be used ({error.strerror or error})", f"{asked.again} --port 0")
     with sock:
-        layer = None if model is None else load_name(model)
-        models = open_served(runs, device, layer, most=batch, queue=queue)
-        limits = Limits(
-            seconds=settings["timeout"],
-            body_bytes=int(settings["body_bytes"]),
-            body_seconds=settings["body_seconds"],
-            queue=queue,
-            session_bytes=int(settings["session_bytes"]),
-        )
-        state = State.of(models, limits, None if sessions is None else Path(sessions))
-        access = access_of(host, sock.getsockname()[1], keys, settings)
-        server = uvicorn_server(create_server(state, access), settings["grace"])
-        address = f"http://{host}:{sock.getsockname()[1]}/v1"
-        typer.echo(f"Serving {', '.join(one.name for one in models)}: {address}\nCtrl-C ends it.")
-        signal.signal(signal.SIGTERM, _interrupt)
+        state = state_of(asked)
+        access = access_of(host, sock.getsockname()[1], asked.keys, settings)
+        server = server_for(state, create_server(state, access), settings["grace"])
+        address = f"http://{f'[{host}]' if ':' in host else host}:{sock.getsockname()[1]}/v1"
+        typer.echo(f"Serving {', '.join(one.name for one in state.models)}: {address}\nCtrl-C ends it.")
+        code = 0
         try:
             server.run(sockets=[sock])
-        except KeyboardInterrupt:
-            pass
-        finally:
-            saved = state.sessions.save_all()
-            state.sessions.close()
-        kept = f"{saved} sessions saved in {sessions}" if sessions is not None else "sessions were not saved"
-        notice(f"stopped; {kept if state.sessions.by_id else 'there were no sessions'}. Again with: {again}")
-        raise typer.Exit(130)
+        except KeyboardInterrupt as interrupt:
+            code = 0 if isinstance(interrupt, Terminated) else 130
+        finish(state, asked, code)
+
+
+def state_of(asked: Asked) -> State:
+    """Return the state of a new server: the models are opened, the sessions' folder is locked."""
+    from recollect.models.own import load_name
+    from recollect.serving.served import open_served
+    from recollect.serving.state import Limits, State
+
+    settings = asked.settings
+    layer = None if settings["model"] is None else load_name(settings["model"])
+    most = {"most": settings["batch"], "queue": settings["queue"], "most_bytes": settings["batch_bytes"]}
+    models = open_served(asked.runs, settings["device"], layer, **most)
+    limits = Limits(
+        seconds=settings["timeout"],
+        body_bytes=settings["body_bytes"],
+        body_seconds=settings["body_seconds"],
+        session_bytes=settings["session_bytes"],
+        sessions=settings["sessions"],
+    )
+    return State.of(models, limits, None if asked.sessions is None else Path(asked.sessions), notice)
+
+
+def finish(state: State, asked: Asked, code: int) -> NoReturn:
+    """Save the sessions, print what became of them, and exit."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C must not lose what is being saved
+    saved, problems = state.sessions.save_all()
+    state.sessions.close()
+    for problem in problems:
+        typer.echo(f"recollect: {problem}", err=True)
+    kept = f"{saved} sessions saved in {asked.sessions}" if asked.sessions is not None else "sessions were not saved"
+    notice(f"stopped; {kept if state.sessions.by_id else 'there were no sessions'}. Again with: {asked.again}")
+    raise typer.Exit(1 if problems else code)
 
 
 def access_of(host: str, port: int, keys: list[str], settings: dict[str, Any]) -> Access:
@@ -153,10 +177,15 @@ def access_of(host: str, port: int, keys: list[str], settings: dict[str, Any]) -
     from recollect.serving.guard import own_hosts
     from recollect.serving.server import Access
 
-    named = [host, *settings["allow_host"]]
-    others = [f"{name}:{port}" for name in named] + [name for name in settings["allow_host"] if ":" in name]
-    return Access((*own_hosts(port), *others), keys, settings["allow_origin"])
+    own = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    named = settings["allow_host"]  # a proxy may listen at another port, or at that of HTTP, which is left out
+    others = [*named, *(f"{name}:{port}" for name in named if ":" not in name)]
+    return Access((*own_hosts(port), own, *others), keys, settings["allow_origin"])
 
 
-def _interrupt(*_: object) -> None:
-    raise KeyboardInterrupt
+class Terminated(KeyboardInterrupt):
+    """SIGTERM: whoever manages the server stops it, and nothing went wrong."""
+
+
+def _terminate(*_: object) -> None:
+    raise Terminated

@@ -131,6 +131,12 @@ def available_memory(device: torch.device) -> int:
     return min(free, container_limit(CGROUP))
 
 
+def free_memory(device: torch.device) -> int:
+    """Return the bytes that this process may hold beside those that it holds already."""
+    held = torch.cuda.memory_allocated(device) if device.type == "cuda" else resident_memory()
+    return max(0, available_memory(device) - held)
+
+
 def container_limit(folder: Path) -> int:
     """Return the bytes that a container may hold (cgroup v2); sys.maxsize where there is no limit."""
     try:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from recollect.core.memory import Memory
+from recollect.core.placement import steps_read
 from recollect.generation.continuation import StopStrings, TextCodec
 from recollect.generation.prefill import Ids
 from recollect.generation.settings import Settings
@@ -47,6 +48,12 @@ class Request:
         ids = torch.as_tensor(self.ids, dtype=torch.long)
         begin = self.settings.begin
         return ids if begin is None else torch.cat([torch.tensor([begin]), ids])
+
+    @cached_property
+    def steps(self) -> int:
+        """How many steps its rows will have read in the end."""
+        before = 0 if self.memory is None else max(steps_read(self.memory), default=0)
+        return before + len(self.prompt) + self.settings.tokens
 
 
 @dataclass(eq=False)

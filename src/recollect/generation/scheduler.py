@@ -17,37 +17,24 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import torch
-from torch import Tensor
 
-from recollect.core.memory import Memory
 from recollect.core.threads import pace
 from recollect.core.validate import ContractError, check_ids
 from recollect.generation.choice import Choice, Chooser, choose
+from recollect.generation.footprint import Footprint
 from recollect.generation.live_batch import LiveBatch
-from recollect.generation.prefill import CHUNK, Model, check_table, full_precision, home, undisturbed
+from recollect.generation.live_prompts import LivePrompts, Prompt
+from recollect.generation.prefill import Model, check_table, home, undisturbed
 from recollect.generation.request import End, Event, Request, Spelling, Ticket
 from recollect.generation.settings import check_vocabulary
-
-CELLS = 4096  # symbols of prompts that are read in one tick, at most: other rows wait for them
 
 
 class Full(RuntimeError):
     """More requests wait than the queue holds; the message states how many."""
-
-
-@dataclass(eq=False)
-class Prompt:
-    """A request whose prompt is being read."""
-
-    ticket: Ticket
-    left: Tensor  # (T,) ids that are still to be read
-    memory: Memory | None  # one row; None: nothing was read
-    logits: Tensor | None  # (1, V)
 
 
 @dataclass(eq=False)
@@ -64,23 +51,32 @@ class Row:
 class Scheduler:
     """Continues requests in one batch of at most `most` rows; at most `queue` requests wait for a place in it.
 
-    `submit` and `Ticket.cancel` may be called from any thread, `tick` from one.
+    `most_bytes` bounds what the batch takes, where memories lengthen: requests wait until those before them have ended,
+    and one that would not even fit alone is refused. `submit` and `Ticket.cancel` may be called from any thread, `tick`
+    from one.
     """
 
     def __init__(
-        self, model: Model, most: int = 64, queue: int = 256, clock: Callable[[], float] = time.monotonic
+        self,
+        model: Model,
+        most: int = 64,
+        queue: int = 256,
+        most_bytes: int | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         if not model.streams:
             raise ContractError("model", "one that must read a whole sequence at once", "one that streams")
         self.model = model
         self.most = most
         self.queue = queue
+        self.most_bytes = most_bytes
         self.clock = clock
         self.modules = list(model.modules())
+        self.footprint = Footprint(0, 0) if most_bytes is None else Footprint.of(model)
         self.device = home(model, None)
+        self.prompts = LivePrompts(model, self.device, clock)
         self.batch = LiveBatch(model)
         self.waiting: deque[Ticket] = deque()
-        self.prompts: list[Prompt] = []
         self.rows: list[Row | None] = []  # by place in the batch
         self._lock = threading.Lock()
 
@@ -99,7 +95,7 @@ class Scheduler:
     @property
     def is_busy(self) -> bool:
         """Whether a request waits or is being continued."""
-        return bool(self.waiting or self.prompts or self.active)
+        return bool(self.waiting or self.prompts.unread or self.active)
 
     @property
     def active(self) -> int:
@@ -117,6 +113,10 @@ class Scheduler:
         check_ids(ids, getattr(self.model, "vocab_size", self.model.width_out), "prompt")
         check_vocabulary(request.settings, self.model.width_out)
         check_table(self.modules, request.memory, [len(ids)], request.settings.tokens)
+        needed = self.footprint.bytes_of(len(request.numbers), request.steps)
+        if self.most_bytes is not None and needed > self.most_bytes:
+            got = f"{request.steps} symbols in all, which take {needed} bytes"
+            raise ContractError("prompt and tokens", got, f"at most {self.most_bytes} bytes; ask for fewer")
 
     # ---- one tick --------------------------------------------------------------------------------
 
@@ -131,112 +131,78 @@ class Scheduler:
             self._step(events)
         return events
 
-    def stop(self) -> list[Event]:
+    def stop(self, end: End = "cancelled", problem: str = "") -> list[Event]:
         """End every request now, and return their ends."""
-        for ticket in self._tickets():
-            ticket.cancel()
         events: list[Event] = []
-        self._give_up(events)
+        self._end(dict.fromkeys(self._tickets(), end), events, problem)
         return events
 
     def _tickets(self) -> list[Ticket]:
         with self._lock:
             tickets = list(self.waiting)
-        tickets += [one.ticket for one in self.prompts]
-        return tickets + [row.ticket for row in self.rows if row is not None]
+        return [*tickets, *self.prompts.tickets(), *(row.ticket for row in self.rows if row is not None)]
 
     def _give_up(self, events: list[Event]) -> None:
         """End the requests that were cancelled, or whose time is over."""
         now = self.clock()
-        late = {t: _end_of(t, now) for t in self._tickets()}
-        late = {ticket: end for ticket, end in late.items() if end is not None}
-        if not late:
-            return
+        found = {ticket: _end_of(ticket, now) for ticket in self._tickets()}
+        late = {ticket: end for ticket, end in found.items() if end is not None}
+        if late:
+            self._end(late, events)
+
+    def _end(self, ends: Mapping[Ticket, End], events: list[Event], problem: str = "") -> None:
+        """End requests, wherever they are."""
         with self._lock:
-            gone = [ticket for ticket in self.waiting if ticket in late]
-            self.waiting = deque(ticket for ticket in self.waiting if ticket not in late)
-        gone += [one.ticket for one in self.prompts if one.ticket in late]
-        self.prompts = [one for one in self.prompts if one.ticket not in late]
+            gone = [ticket for ticket in self.waiting if ticket in ends]
+            self.waiting = deque(ticket for ticket in self.waiting if ticket not in ends)
+        gone += self.prompts.drop(set(ends))
         for ticket in gone:
-            events += [Event(ticket, row, end=late[ticket]) for row in range(len(ticket.request.numbers))]
-            ticket.open_rows = 0
-        places = [i for i, row in enumerate(self.rows) if row is not None and row.ticket in late]
+            _end_unread(ticket, ends[ticket], events, problem)
+        places = [i for i, row in enumerate(self.rows) if row is not None and row.ticket in ends]
         for i in places:
             row = self.rows[i]
             assert row is not None
-            events.append(Event(row.ticket, row.number, row.spelling.rest(), end=late[row.ticket]))
+            events.append(Event(row.ticket, row.number, row.spelling.rest(), end=ends[row.ticket], problem=problem))
         self._leave(places)
 
     def _admit(self) -> None:
-        """Move requests from the queue to those whose prompts are read, as long as there are places."""
-        taken = self.active + sum(len(one.ticket.request.numbers) for one in self.prompts)
+        """Let requests leave the queue as long as there are places, and bytes."""
+        if not self.waiting:
+            return
+        prompts = self.prompts.tickets()
+        rows = self.active + sum(len(one.request.numbers) for one in prompts)
+        here = {*prompts, *(row.ticket for row in self.rows if row is not None)}
+        longest = max((ticket.request.steps for ticket in here), default=0)
         with self._lock:
-            while self.waiting and taken + len(self.waiting[0].request.numbers) <= self.most:
-                ticket = self.waiting.popleft()
-                request = ticket.request
-                logits = None if request.logits is None else full_precision(request.logits.to(self.device))
-                self.prompts.append(Prompt(ticket, request.prompt, request.memory, logits))
-                taken += len(request.numbers)
+            while self.waiting:
+                request = self.waiting[0].request
+                rows += len(request.numbers)
+                longest = max(longest, request.steps)
+                if rows > self.most or (here and not self._fits(rows, longest)):
+                    return
+                here.add(self.waiting[0])
+                self.prompts.add(self.waiting.popleft())
+
+    def _fits(self, rows: int, steps: int) -> bool:
+        return self.most_bytes is None or self.footprint.bytes_of(rows, steps) <= self.most_bytes
 
     # ---- prompts ---------------------------------------------------------------------------------
 
     def _read_prompts(self, events: list[Event]) -> None:
         """Read the next chunk of the prompts, and let those that are read join the batch."""
-        group = [one for one in self.prompts if len(one.left)]
-        if group:
-            width = max(1, min(CHUNK, CELLS // len(group)))
-            try:
-                self._read_chunk(group[:CELLS], width)
-            except Exception:  # one bad prompt must not end the others
-                for one in group[:CELLS]:
-                    self._try(partial(self._read_chunk, [one], width), [one], events)
-        done = [one for one in self.prompts if not len(one.left)]
-        self.prompts = [one for one in self.prompts if len(one.left)]
-        joining = []
+        done, failed = self.prompts.read(is_awaited=self.active > 0)
+        for one, problem in failed:
+            _end_unread(one.ticket, "broken", events, problem)
+        joining = [one for one in done if one.ticket.request.settings.tokens > 0]
         for one in done:
-            if one.ticket.request.settings.tokens == 0:
+            if one not in joining:
                 _finish_without_ids(one, events)
-            else:
-                joining.append(one)
         if joining:
-            self._try(partial(self._join, joining), joining, events)
-
-    def _try(self, work: Callable[[], None], group: Sequence[Prompt], events: list[Event]) -> None:
-        """Do some work for prompts; where it fails, end their requests with the reason."""
-        try:
-            work()
-        except Exception as error:
-            for one in group:
-                ticket = one.ticket
-                numbers = range(len(ticket.request.numbers))
-                events += [Event(ticket, row, end="broken", problem=str(error)) for row in numbers]
-                ticket.open_rows = 0
-            self.prompts = [one for one in self.prompts if one not in group]
-
-    def _read_chunk(self, group: Sequence[Prompt], width: int) -> None:
-        """Read up to `width` ids of each prompt in one batch."""
-        parts = [one.left[:width] for one in group]
-        counts = torch.tensor([len(part) for part in parts])
-        ids = torch.nn.utils.rnn.pad_sequence(parts, batch_first=True).to(self.device)  # (B, T)
-        valid = torch.arange(ids.shape[1]) < counts[:, None]
-        is_full = bool(valid.all())
-        y, memory = self.model(ids, self._joined(group, ids), valid=None if is_full else valid.to(self.device))
-        last = y[torch.arange(len(group), device=self.device), (counts - 1).to(self.device)]  # (B, V)
-        last = full_precision(last)
-        for i, one in enumerate(group):
-            one.left = one.left[width:]
-            one.memory = memory.select([i]).settled()
-            one.logits = last[[i]]
-
-    def _joined(self, group: Sequence[Prompt], ids: Tensor) -> Memory:
-        """Return the memories of some prompts as one batch."""
-        fresh = [i for i, one in enumerate(group) if one.memory is None]
-        if len(fresh) == len(group):
-            return self.model.initial_memory(len(group), like=ids[:, :0])
-        for i in fresh:
-            group[i].memory = self.model.initial_memory(1, like=ids[:1, :0])
-        memories = [one.memory.settled() for one in group if one.memory is not None]
-        return type(memories[0]).cat(memories)
+            try:
+                self._join(joining)
+            except Exception as error:
+                for one in joining:
+                    _end_unread(one.ticket, "broken", events, str(error))
 
     def _join(self, joining: Sequence[Prompt]) -> None:
         """Let requests join the batch, each with its rows."""
@@ -311,6 +277,12 @@ class Scheduler:
         self.rows = self.rows[: len(self.batch)]
 
 
+def _end_unread(ticket: Ticket, end: End, events: list[Event], problem: str = "") -> None:
+    """End a request whose prompt is not read."""
+    events += [Event(ticket, row, end=end, problem=problem) for row in range(len(ticket.request.numbers))]
+    ticket.open_rows = 0
+
+
 def _finish_without_ids(one: Prompt, events: list[Event]) -> None:
     """End a request that asks for no ids: its prompt is read."""
     ticket = one.ticket
@@ -328,9 +300,17 @@ def _row(ticket: Ticket, number: int) -> Row:
 
 
 def _event(row: Row, choice: Choice) -> Event:
-    """Return what a row's choice means: text, and perhaps the end."""
+    """Return what a row's choice means; a decoder that fails ends its own row alone."""
     if choice.id < 0:
         return Event(row.ticket, row.number, end="broken", problem="the logits are NaN, or leave nothing to choose")
+    try:
+        return _spelled(row, choice)
+    except Exception as error:
+        return Event(row.ticket, row.number, end="broken", problem=str(error))
+
+
+def _spelled(row: Row, choice: Choice) -> Event:
+    """Return a choice with its text, and perhaps the end."""
     row.count += 1
     settings = row.ticket.request.settings
     end: End | None = None

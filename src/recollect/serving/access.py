@@ -8,6 +8,8 @@ import hmac
 import json
 import time
 from collections.abc import Callable, MutableMapping, Sequence
+from pathlib import Path
+from traceback import extract_tb
 from typing import Any
 
 from recollect.serving.errors import error_body
@@ -32,18 +34,29 @@ class Observed:
             return
         began = time.monotonic()
         status = 500
+        is_begun = False
 
         async def send_noted(message: MutableMapping[str, Any]) -> None:
-            nonlocal status
+            nonlocal status, is_begun
             if message["type"] == "http.response.start":
                 status = message["status"]
+                is_begun = True
             await send(message)
 
         scope.setdefault("state", {})
         try:
             await self.app(scope, receive, send_noted)
+        except Exception as error:  # its message, and a traceback's, may hold a prompt
+            self._note_fault(error)
+            if not is_begun:
+                await answer(send_noted, 500, "the server failed; its log says where", [])
         finally:
             self._note(scope, status, time.monotonic() - began)
+
+    def _note_fault(self, error: Exception) -> None:
+        where = [f"{Path(frame.filename).name}:{frame.lineno}" for frame in extract_tb(error.__traceback__)]
+        line = {"time": round(time.time(), 3), "event": "fault", "kind": type(error).__name__, "where": where[-6:]}
+        self.log(json.dumps(line))
 
     def _note(self, scope: Scope, status: int, seconds: float) -> None:
         route = getattr(scope.get("route"), "path", "none")
@@ -94,7 +107,7 @@ class Bounded:
             return
         lengths = [value for name, value in scope["headers"] if name == b"content-length"]
         close = [(b"connection", b"close")]
-        if any(not value.isdigit() or int(value) > self.most for value in lengths):
+        if any(not value.isdigit() or len(value) > 18 or int(value) > self.most for value in lengths):
             await answer(send, 413, f"the body is too large, expected at most {self.most} bytes", close)
             return
         try:

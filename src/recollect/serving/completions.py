@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import secrets
 import time
@@ -14,6 +15,7 @@ import numpy as np
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
+from recollect.generation.prefill import IdArray
 from recollect.generation.request import Event, Request as Continuation
 from recollect.generation.scheduler import Full
 from recollect.generation.settings import Settings
@@ -22,9 +24,11 @@ from recollect.serving.engine import Inbox
 from recollect.serving.errors import ApiError, Json, error_body
 from recollect.serving.event_stream import EventStream, watched
 from recollect.serving.served import Served
-from recollect.serving.sessions import TAIL, Kept, Session
+from recollect.serving.session_files import Kept
+from recollect.serving.sessions import TAIL, Session
 from recollect.serving.state import State
 
+LONG = 2000  # characters of a prompt
 IMPOSSIBLE = -9999.0  # what OpenAI's API writes for the log-probability of what cannot be
 WITHOUT_EFFECT = {"suffix": None, "frequency_penalty": 0, "presence_penalty": 0, "logit_bias": None}
 PROBLEMS = {
@@ -41,7 +45,7 @@ class Job:
     asked: CompletionAsked
     served: Served
     session: Session | None
-    prompts: list[tuple[str, np.ndarray[Any, Any]]]  # text and ids
+    prompts: list[tuple[str, IdArray]]  # text and ids
     seed: int
     inbox: Inbox = field(default_factory=Inbox)
     id: str = field(default_factory=lambda: f"cmpl-{secrets.token_hex(12)}")
@@ -78,7 +82,7 @@ def completion_routes(state: State) -> APIRouter:
 
     @router.post("/completions")
     async def complete(asked: CompletionAsked, request: Request) -> Response:
-        job = begin(state, asked)
+        job = await begin(state, asked)
         request.scope["state"]["job"] = job
         if asked.stream:
             return EventStream(streamed(state, job), partial(leave, state, job))
@@ -97,7 +101,7 @@ def leave(state: State, job: Job) -> None:
 # ---- from a body to requests ------------------------------------------------------------------------
 
 
-def begin(state: State, asked: CompletionAsked) -> Job:
+async def begin(state: State, asked: CompletionAsked) -> Job:
     """Submit what is asked for; raise an `ApiError` or a ValueError for what cannot be done."""
     served = state.find(asked.model)
     if served.scheduler is None:
@@ -111,7 +115,7 @@ def begin(state: State, asked: CompletionAsked) -> Job:
         raise ApiError(400, "best_of: not supported; leave it out")
     if asked.echo and asked.logprobs is not None:
         raise ApiError(400, "logprobs: not of a prompt; leave echo out")
-    prompts = _prompts(asked, served)
+    prompts = await _prompts(asked, served)
     if len(prompts) * (asked.n or 1) > served.scheduler.most:
         raise ApiError(400, f"n: got {len(prompts) * (asked.n or 1)} rows, expected at most {served.scheduler.most}")
     seed = secrets.randbelow(2**31) if asked.seed is None else asked.seed
@@ -143,13 +147,20 @@ def settings_of(asked: CompletionAsked, served: Served, seed: int) -> Settings:
     )
 
 
-def _prompts(asked: CompletionAsked, served: Served) -> list[tuple[str, np.ndarray[Any, Any]]]:
+async def encoded(served: Served, text: str) -> IdArray:
+    """Return a text's ids; those of a long one are found in a thread, so that other requests need not wait."""
+    encode = partial(served.tokenizer.encode, text, strict=True)
+    found = await asyncio.to_thread(encode) if len(text) > LONG else encode()
+    return np.asarray(found, dtype=np.int64)
+
+
+async def _prompts(asked: CompletionAsked, served: Served) -> list[tuple[str, IdArray]]:
     given = asked.prompt
     is_one = isinstance(given, str) or not given or isinstance(given[0], int)
     found = []
     for one in [given] if is_one else given:
         if isinstance(one, str):
-            found.append((one, np.asarray(served.tokenizer.encode(one, strict=True), dtype=np.int64)))
+            found.append((one, await encoded(served, one)))
         else:
             ids = np.asarray(one, dtype=np.int64)
             if (ids >= served.tokenizer.vocab_size).any():

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 
-from recollect.core.threads import is_given
+from recollect.core.threads import fitting_threads, is_given, usable_cores
 from recollect.generation.request import Event, Request, Ticket
 from recollect.generation.scheduler import Scheduler
 
@@ -47,8 +46,9 @@ class Inbox:
 class Engine:
     """Computes for all schedulers in one thread; `start` and `stop` are called from the event loop's thread."""
 
-    def __init__(self, schedulers: Sequence[Scheduler]) -> None:
+    def __init__(self, schedulers: Sequence[Scheduler], notice: Callable[[str], None] = lambda text: None) -> None:
         self.schedulers = schedulers
+        self.notice = notice
         self._wake = threading.Event()
         self._ahead = threading.Semaphore(AHEAD)
         self._is_stopping = False
@@ -60,10 +60,14 @@ class Engine:
         self._loop = asyncio.get_running_loop()
         self._thread.start()
 
-    async def stop(self) -> None:
-        """End every request, and the thread."""
+    def end(self) -> None:
+        """End every request; their clients are told."""
         self._is_stopping = True
         self._wake.set()
+
+    async def stop(self) -> None:
+        """End every request, and the thread."""
+        self.end()
         while self._thread.is_alive():
             await asyncio.sleep(0.01)
 
@@ -81,16 +85,20 @@ class Engine:
 
     def _run(self) -> None:
         if not is_given(torch.get_num_threads()):
-            torch.set_num_threads(max(1, (os.cpu_count() or 1) - 1))  # one core is left to the connections
+            torch.set_num_threads(max(1, len(usable_cores()) - 1))  # one core is left to the connections
+        with fitting_threads(self.notice):
+            self._tick_until_stopped()
+        for scheduler in self.schedulers:
+            self._hand_over(scheduler.stop())
+
+    def _tick_until_stopped(self) -> None:
         while not self._is_stopping:
             busy = [scheduler for scheduler in self.schedulers if scheduler.is_busy]
             for scheduler in busy:
-                self._hand_over(scheduler.tick())
+                self._hand_over(_tick(scheduler))
             if not busy:
                 self._wake.wait()
                 self._wake.clear()
-        for scheduler in self.schedulers:
-            self._hand_over(scheduler.stop())
 
     def _hand_over(self, events: list[Event]) -> None:
         if not events or self._loop is None:
@@ -109,3 +117,11 @@ class Engine:
             inbox.put(number, event)
         loop = asyncio.get_running_loop()
         loop.call_soon(lambda: loop.call_soon(self._ahead.release))  # after those who wait have been resumed
+
+
+def _tick(scheduler: Scheduler) -> list[Event]:
+    """Tick; a fault of the scheduler itself ends its requests, and nothing else."""
+    try:
+        return scheduler.tick()
+    except Exception as error:
+        return scheduler.stop("broken", str(error))

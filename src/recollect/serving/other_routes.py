@@ -12,33 +12,37 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from fastapi import APIRouter
+from fastapi import APIRouter, Request
 from fastapi.responses import PlainTextResponse, Response
 
 from recollect.core.machine import resident_memory
 from recollect.data.audio.frame_coder import FrameCoder
+from recollect.generation.scheduler import Full
 from recollect.serving.bodies import EmbeddingAsked, FileGiven, PredictionAsked
 from recollect.serving.errors import ApiError, Json
+from recollect.serving.event_stream import watched
 from recollect.serving.served import Served
 from recollect.serving.state import State
+from recollect.serving.worker import Left
 
 
 def other_routes(state: State) -> APIRouter:
     """Return the routes."""
     router = APIRouter()
-    waiting: dict[str, int] = {}
 
-    async def compute(served: Served, work: Callable[[], Any]) -> Any:
-        """Do some work with a model in a thread; at most `queue` requests wait for it."""
-        if waiting.get(served.name, 0) >= state.limits.queue:
-            raise ApiError(429, f"overloaded: {waiting[served.name]} requests wait", Retry_After="1")
-        waiting[served.name] = waiting.get(served.name, 0) + 1
+    async def compute(served: Served, request: Request, work: Callable[[], Any]) -> Any:
+        """Do some work with a model in its thread, unless the client leaves before it begins."""
         try:
-            return await asyncio.wait_for(asyncio.to_thread(_alone, served, work), state.limits.seconds)
+            begun = served.worker.submit(work)
+        except Full as error:
+            raise ApiError(429, f"overloaded: {error}; try again later", Retry_After="1") from error
+        try:
+            async with watched(request, begun.cancel):
+                return await asyncio.wait_for(begun.result, state.limits.seconds)
         except asyncio.TimeoutError:
             raise ApiError(504, "the request took longer than the server's time limit; ask for less") from None
-        finally:
-            waiting[served.name] -= 1
+        except Left:
+            raise ApiError(499, "the client has left") from None
 
     @router.get("/v1/models")
     async def models() -> Response:
@@ -49,12 +53,12 @@ def other_routes(state: State) -> APIRouter:
         return Json(state.find(name).as_json())
 
     @router.post("/v1/embeddings")
-    async def embeddings(asked: EmbeddingAsked) -> Response:
+    async def embeddings(asked: EmbeddingAsked, request: Request) -> Response:
         served = state.find(asked.model)
         if not served.embeds:
             raise ApiError(400, f"model: {served.name} has the task {served.task}, which has no vectors of texts")
         texts = [asked.input] if isinstance(asked.input, str) else asked.input
-        vectors = (await compute(served, lambda: served.opened.embed(texts))).float().numpy()
+        vectors, read = await compute(served, request, lambda: embedded(served, texts))
         if asked.dimensions not in (None, vectors.shape[1]):
             raise ApiError(400, f"dimensions: got {asked.dimensions}, expected {vectors.shape[1]}")
         is_packed = asked.encoding_format == "base64"
@@ -62,17 +66,16 @@ def other_routes(state: State) -> APIRouter:
             {"object": "embedding", "index": i, "embedding": _packed(v) if is_packed else v.tolist()}
             for i, v in enumerate(vectors)
         ]
-        read = sum(len(served.tokenizer.encode(text)) for text in texts)
         usage = {"prompt_tokens": read, "total_tokens": read}
         return Json({"object": "list", "data": rows, "model": served.name, "usage": usage})
 
     @router.post("/v1/predict")
-    async def predict(asked: PredictionAsked) -> Response:
+    async def predict(asked: PredictionAsked, request: Request) -> Response:
         served = state.find(asked.model)
         if not served.predicts:
             raise ApiError(400, f"model: {served.name} continues texts; try /v1/completions")
         settings = {name: v for name, v in (("beam", asked.beam), ("nbest", asked.nbest)) if v is not None}
-        found = await compute(served, lambda: predicted(served, asked, settings))
+        found = await compute(served, request, lambda: predicted(served, asked, settings))
         return Json({"object": "list", "model": served.name, "task": served.task, "data": plain(found)})
 
     @router.get("/metrics")
@@ -86,9 +89,10 @@ def other_routes(state: State) -> APIRouter:
     return router
 
 
-def _alone(served: Served, work: Callable[[], Any]) -> Any:
-    with served.lock:
-        return work()
+def embedded(served: Served, texts: list[str]) -> tuple[Any, int]:
+    """Return the vectors of texts (N, D), and how many symbols were read."""
+    vectors = served.opened.embed(texts).float().cpu().numpy()
+    return vectors, sum(len(served.tokenizer.encode(text)) for text in texts)
 
 
 def _packed(vector: Any) -> str:

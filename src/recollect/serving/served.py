@@ -7,15 +7,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from threading import Lock
 from typing import Any
 
 import torch
 
 from recollect.core.errors import is_own, nearest
-from recollect.core.machine import available_memory
+from recollect.core.machine import free_memory
 from recollect.core.serialize import module_checksum
 from recollect.data.error import DataError
+from recollect.generation.prefill import home
 from recollect.generation.scheduler import Scheduler
 from recollect.models.own import MakeLayer
 from recollect.pretrained.checkpoint import is_checkpoint
@@ -23,8 +23,11 @@ from recollect.pretrained.load import Pretrained
 from recollect.runs.embed import open_model
 from recollect.runs.run import Run, load
 from recollect.serving.shown_model import ShownModel, runs_in
+from recollect.serving.worker import Worker
 
 SLACK = 1.2  # of the bytes of the weights: what loading and one step take beside them
+MOST, QUEUE = 64, 256  # rows of a batch, and requests that may wait for it
+SHARE = 0.5  # of the memory that is free once all is loaded: what the batches may take together
 
 
 @dataclass(eq=False)
@@ -35,8 +38,8 @@ class Served:
     folder: Path
     opened: Run | Pretrained
     scheduler: Scheduler | None = None  # of a model that continues texts
+    worker: Worker = field(default_factory=lambda: Worker(QUEUE))  # of its predictions
     created: int = field(default_factory=lambda: int(time.time()))
-    lock: Lock = field(default_factory=Lock)  # one prediction at a time
 
     @property
     def model(self) -> Any:
@@ -57,6 +60,12 @@ class Served:
     def task(self) -> str:
         """The name of its task."""
         return self.opened.task.name if isinstance(self.opened, Run) else "pretrained"
+
+    @property
+    def continues(self) -> bool:
+        """Whether it continues texts, and can be read in chunks."""
+        is_able = isinstance(self.opened, Pretrained) or hasattr(self.opened.task, "generate")
+        return is_able and bool(self.model.streams)
 
     @property
     def predicts(self) -> bool:
@@ -92,9 +101,18 @@ class Served:
 
 
 def open_served(
-    folders: Sequence[str], device: str = "auto", layer: MakeLayer | None = None, *, most: int = 64, queue: int = 256
+    folders: Sequence[str],
+    device: str = "auto",
+    layer: MakeLayer | None = None,
+    *,
+    most: int = MOST,
+    queue: int = QUEUE,
+    most_bytes: int | None = None,
 ) -> list[Served]:
-    """Open runs and pretrained models, or all runs of a folder; raise a `DataError` for what cannot be served."""
+    """Open runs and pretrained models, or all runs of a folder; raise a `DataError` for what cannot be served.
+
+    `most_bytes` bounds each model's batch; None: by a share of the memory that is free.
+    """
     paths = [path for folder in folders for path in runs_in(Path(folder))]
     if not paths:
         raise DataError(f"{folders[0]}: holds no run; train one with: recollect train DATA")
@@ -104,25 +122,33 @@ def open_served(
         name = path.resolve().name
         taken = {one.name for one in found}
         name = next(n for n in [name, *(f"{name}-{i}" for i in range(2, len(paths) + 2))] if n not in taken)
-        found.append(_open(name, path, device, layer, most, queue))
+        found.append(Served(name, path, _open(path, device, layer), worker=Worker(queue)))
+    for one in found:
+        if one.continues:
+            room = most_bytes or _share(one, len(found))
+            one.scheduler = Scheduler(one.model, most, queue, room)
     return found
 
 
-def _open(name: str, path: Path, device: str, layer: MakeLayer | None, most: int, queue: int) -> Served:
+def _share(one: Served, among: int) -> int:
+    """Return the bytes that a model's batch may take, of what is free beside all models."""
+    return int(SHARE * free_memory(home(one.model, None)) / among)
+
+
+def _open(path: Path, device: str, layer: MakeLayer | None) -> Run | Pretrained:
     is_own_run = layer is not None and not is_checkpoint(path) and is_own(Run(path).saved()["run"]["family"])
     opened = load(path, device=device, model=layer) if is_own_run else open_model(path, device=device)
-    continues = isinstance(opened, Pretrained) or hasattr(opened.task, "generate")
-    model = opened.model  # loaded now: what is damaged is refused at the start
-    if isinstance(model, torch.nn.Module):
-        model.eval()
-    scheduler = Scheduler(model, most, queue) if continues and model.streams else None
-    return Served(name, path, opened, scheduler)
+    if isinstance(opened, Run):
+        _ = opened.assets  # all is loaded now: what is damaged is refused at the start, and the folder may then go
+    if isinstance(opened.model, torch.nn.Module):
+        opened.model.eval()
+    return opened
 
 
 def check_memory(paths: Sequence[Path]) -> None:
     """Raise a `DataError` for models whose weights do not fit into memory, before any is read."""
     sizes = {path: sum(file.stat().st_size for file in path.glob("*.safetensors")) for path in paths}
-    free = available_memory(torch.device("cpu"))
+    free = free_memory(torch.device("cpu"))
     total = SLACK * sum(sizes.values())
     if total > free:
         largest = max(sizes, key=lambda path: sizes[path])

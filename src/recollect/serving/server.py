@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+import socket
 import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from math import ceil
 
 import uvicorn
 from fastapi import FastAPI
@@ -14,6 +17,7 @@ from starlette.middleware.cors import CORSMiddleware
 from recollect.serving.access import Bounded, Keyed, Log, Observed
 from recollect.serving.completions import completion_routes
 from recollect.serving.connection import timed
+from recollect.serving.engine import Engine
 from recollect.serving.errors import add_handlers
 from recollect.serving.guard import Guard
 from recollect.serving.live import Live
@@ -25,6 +29,7 @@ from recollect.serving.state import State
 
 HEAD_SECONDS = 20.0  # for the head of a request
 STALLED_SECONDS = 60.0  # for a client to take what was sent
+TOLD_SECONDS = 3  # for clients to be told that the server stops
 SCHEMA = "/openapi.json"
 
 
@@ -67,8 +72,8 @@ def create_server(state: State, access: Access, log: Log = print_line) -> FastAP
         app.add_middleware(
             CORSMiddleware, allow_origins=access.origins, allow_methods=methods, allow_headers=["authorization", "*"]
         )
-    app.add_middleware(Observed, metrics=state.metrics, log=log)
     app.add_middleware(Guard, hosts=access.hosts, origins=access.origins)
+    app.add_middleware(Observed, metrics=state.metrics, log=log)  # the outermost: refusals are counted too
     return app
 
 
@@ -81,7 +86,22 @@ def _add_page(app: FastAPI, state: State) -> None:
         app.include_router(inspection_routes(Live(shown, DEFAULT_TEXT)), include_in_schema=False)
 
 
-def uvicorn_server(app: FastAPI, grace: float) -> uvicorn.Server:
+class Graceful(uvicorn.Server):
+    """A server that, when stopped, lets what runs end for some seconds, and then tells the clients of the rest."""
+
+    def __init__(self, config: uvicorn.Config, engine: Engine, grace: float) -> None:
+        super().__init__(config)
+        self.engine = engine
+        self.grace = grace
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Accept nothing more, wait for what runs, and end it when the time is over."""
+        timer = asyncio.get_running_loop().call_later(self.grace, self.engine.end)
+        await super().shutdown(sockets)
+        timer.cancel()
+
+
+def server_for(state: State, app: FastAPI, grace: float) -> uvicorn.Server:
     """Return what serves the application; when it is stopped, what runs may end for `grace` seconds."""
     config = uvicorn.Config(
         app,
@@ -90,6 +110,7 @@ def uvicorn_server(app: FastAPI, grace: float) -> uvicorn.Server:
         log_level="error",
         access_log=False,
         server_header=False,
-        timeout_graceful_shutdown=max(1, round(grace)),
+        proxy_headers=False,
+        timeout_graceful_shutdown=ceil(grace) + TOLD_SECONDS,
     )
-    return uvicorn.Server(config)
+    return Graceful(config, state.engine, grace)

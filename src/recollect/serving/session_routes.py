@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
-from typing import Annotated, Any
+from typing import Annotated
 
-import numpy as np
 from fastapi import APIRouter, Path, Request
 from fastapi.responses import Response
 
@@ -14,12 +12,13 @@ from recollect.generation.request import Request as Continuation
 from recollect.generation.scheduler import Full
 from recollect.generation.settings import Settings
 from recollect.serving.bodies import SessionAsked
-from recollect.serving.completions import PROBLEMS
+from recollect.serving.completions import PROBLEMS, encoded
 from recollect.serving.engine import Inbox
 from recollect.serving.errors import ApiError, Json
 from recollect.serving.event_stream import watched
 from recollect.serving.served import Served
-from recollect.serving.sessions import TAIL, Kept
+from recollect.serving.session_files import Kept
+from recollect.serving.sessions import TAIL
 from recollect.serving.state import State
 
 Id = Annotated[str, Path(pattern="^[0-9a-f]{32}$")]
@@ -57,15 +56,15 @@ def session_routes(state: State) -> APIRouter:
 
     @router.post("/{name}/save")
     async def save(name: Id) -> Response:
-        return Json((await asyncio.to_thread(sessions.save, name)).as_json())
+        return Json((await sessions.save(name)).as_json())
 
     @router.post("/{name}/load")
     async def load(name: Id) -> Response:
-        return Json(sessions.load(name).as_json())
+        return Json((await sessions.load(name)).as_json())
 
     @router.delete("/{name}")
     async def delete(name: Id) -> Response:
-        sessions.delete(name)
+        await sessions.delete(name)
         return Json({"id": name, "object": "session", "deleted": True})
 
     return router
@@ -74,7 +73,7 @@ def session_routes(state: State) -> APIRouter:
 async def _read(state: State, served: Served, text: str, inbox: Inbox) -> Kept:
     """Let a model read a text, and return what it remembers."""
     assert served.scheduler is not None
-    ids: Any = np.asarray(served.tokenizer.encode(text, strict=True), dtype=np.int64)
+    ids = await encoded(served, text)
     due = time.monotonic() + state.limits.seconds
     request = Continuation(ids=ids, settings=Settings(tokens=0), keeps=True, due=due)
     try:

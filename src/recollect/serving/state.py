@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -20,8 +20,8 @@ class Limits:
     seconds: float = 300.0  # of one request
     body_bytes: int = 8 * 2**20
     body_seconds: float = 20.0  # until a request has arrived
-    queue: int = 256  # requests that wait, for each model
     session_bytes: int = 2**30  # of all sessions
+    sessions: int = 10_000
 
 
 @dataclass(eq=False)
@@ -35,11 +35,17 @@ class State:
     metrics: Metrics = field(default_factory=Metrics)
 
     @classmethod
-    def of(cls, models: Sequence[Served], limits: Limits | None = None, folder: Path | None = None) -> State:
-        """Return the state of a new server."""
+    def of(
+        cls,
+        models: Sequence[Served],
+        limits: Limits | None = None,
+        folder: Path | None = None,
+        notice: Callable[[str], None] = lambda text: None,
+    ) -> State:
+        """Return the state of a new server; `notice` is told of what the person at the terminal should know."""
         limits = limits or Limits()
-        engine = Engine([one.scheduler for one in models if one.scheduler is not None])
-        return cls(models, limits, engine, Sessions(models, folder, limits.session_bytes))
+        engine = Engine([one.scheduler for one in models if one.scheduler is not None], notice)
+        return cls(models, limits, engine, Sessions(models, folder, limits.session_bytes, limits.sessions))
 
     def find(self, name: str) -> Served:
         """Return a model; raise an `ApiError` for an unknown one."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from recollect.accel.cpu import compiler, decode as decode, recurrence, time_loop
+from recollect.accel.cpu import attention, compiler, decode as decode, recurrence, time_loop
 from recollect.accel.cpu.decode import compilation
 from recollect.core.dispatch import register
 from recollect.core.types import AnyLayer
@@ -12,13 +12,19 @@ from recollect.layers.recurrent.recurrence import Recurrence
 
 
 def read_layer(layer: AnyLayer, *given: Any) -> Any:
-    """Read with one layer: only recurrences have a kernel here."""
-    return recurrence.read_layer(layer, *given) if isinstance(layer, Recurrence) else None
+    """Read with one layer: recurrences have a kernel here, and a single step of self-attention."""
+    if isinstance(layer, Recurrence):
+        return recurrence.read_layer(layer, *given)
+    return attention.read_layer(layer, *given) if layer.kernel == "self-attention" else None
 
 
 def reasons() -> list[str]:
     """Return why kernels are not used, as far as they were requested."""
-    met = {"recurrent layers": time_loop.REASONS, "decode steps": compilation.REASONS}
+    met = {
+        "recurrent layers": time_loop.REASONS,
+        "self-attention": attention.REASONS,
+        "decode steps": compilation.REASONS,
+    }
     return [f"{what}, {name}: {why}" for what, found in met.items() for name, why in found.items()]
 
 

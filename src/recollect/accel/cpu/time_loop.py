@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import ctypes
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
-from importlib.resources import files
-from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from recollect.accel.cpu.compiler import load
+from recollect.accel.cpu.team import divide, source
 
 KINDS = ("rnn_tanh", "rnn_relu", "gru", "lstm")  # as recurrences.c counts them
 DTYPES = {torch.float32: "FLOAT32", torch.float64: "FLOAT64", torch.bfloat16: "BFLOAT16"}
+LAY_OUT, WALK = 0, 1  # the work that `share` of recurrences.c divides
 REASONS: dict[str, str] = {}  # by dtype: why recurrences on a CPU are read without the kernel
 
 NUMBERS = ("kind", "rows", "steps", "hidden", "is_kept", "is_backward", "threads")
@@ -43,62 +42,16 @@ def library_for(dtype: torch.dtype) -> ctypes.CDLL | None:
 @lru_cache
 def compiled(*defined: str) -> ctypes.CDLL:
     """Compile with these macros defined: a dtype's, and in a test WITHOUT_PAIRS."""
-    here = files("recollect.accel.cpu") / "sources"
-    sources = [here.joinpath(name).read_text(encoding="utf-8") for name in ("vectors.c", "recurrences.c")]
-    library = load("\n".join([*(f"#define {name}" for name in defined), *sources]))
+    library = load(source("vectors.c", "recurrences.c", "team.c", defined=defined))
     library.scratch_bytes.restype = library.panel_bytes.restype = ctypes.c_int64
     return library
-
-
-# ---- threads ---------------------------------------------------------------------------------------------
 
 
 def share(library: ctypes.CDLL, call: _Call) -> None:
     """Pack the weights, then run the loop; each thread its rows."""
     threads = torch.get_num_threads()
-    _share(library, call, threads, is_loop=False)
-    _share(library, call, min(threads, call.rows), is_loop=True)
-
-
-def _share(library: ctypes.CDLL, call: _Call, threads: int, is_loop: bool) -> None:
-    call.threads, functions = threads, torch_threads()
-    what = (ctypes.byref(call), ctypes.c_int64(is_loop))
-    if threads == 1:
-        library.share(*what, ctypes.c_int64(0))
-    elif functions is not None:
-        library.share_all(*what, *functions)
-    else:
-        with ThreadPoolExecutor(threads) as pool:
-            for i in range(threads):
-                pool.submit(library.share, *what, ctypes.c_int64(i))
-
-
-@lru_cache
-def torch_threads() -> tuple[ctypes.c_void_p, ...] | None:
-    """Return the entry points of torch's own OpenMP: parallel region, thread number and count; None where not found.
-
-    A second OpenMP would keep its threads spinning while torch's compute, on the same cores.
-    """
-    names = ("GOMP_parallel", "omp_get_thread_num", "omp_get_num_threads")
-    path = _openmp()
-    try:
-        openmp = None if path is None else ctypes.CDLL(path)
-        return None if openmp is None else tuple(ctypes.cast(openmp[name], ctypes.c_void_p) for name in names)
-    except (OSError, AttributeError):
-        return None
-
-
-def _openmp() -> str | None:
-    """Return the path of the loaded OpenMP; where there are several, the one that came with torch."""
-    try:
-        lines = Path("/proc/self/maps").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return None
-    loaded = {Path(line.split(maxsplit=5)[-1]) for line in lines if "/" in line}
-    found = sorted(path for path in loaded if path.name.startswith(("libgomp", "libiomp5", "libomp")))
-    beside = Path(torch.__file__).parent.parent
-    with_torch = [path for path in found if any(path.is_relative_to(beside / name) for name in ("torch", "torch.libs"))]
-    return next(map(str, with_torch + found), None)
+    divide(library, call, threads, LAY_OUT)
+    divide(library, call, min(threads, call.rows), WALK)
 
 
 # ---- calls -----------------------------------------------------------------------------------------------

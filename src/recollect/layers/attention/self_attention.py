@@ -240,6 +240,8 @@ class SelfAttention(Attention):
     [6]
     """
 
+    kernel = "self-attention"
+
     def __init__(
         self,
         width: int,

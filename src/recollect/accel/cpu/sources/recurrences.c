@@ -318,21 +318,3 @@ void share(const Call *call, int64_t is_walk, int64_t thread) {
   if (is_walk) walk(call, thread);
   else lay_out_panels(call, thread);
 }
-
-/* Divide the work among the threads that torch itself computes with: `parallel` is the entry of their OpenMP, and it may
-   start fewer than were requested. */
-typedef int Ask(void);
-typedef void Parallel(void (*)(void *), void *, unsigned, unsigned);
-typedef struct {
-  const Call *call;
-  int64_t is_walk;
-  Ask *number, *count;
-} Team;
-static void one_of_many(void *team_) {
-  const Team *team = team_;
-  for (int64_t i = team->number(); i < team->call->threads; i += team->count()) share(team->call, team->is_walk, i);
-}
-void share_all(const Call *call, int64_t is_walk, Parallel *parallel, Ask *number, Ask *count) {
-  Team team = {call, is_walk, number, count};
-  parallel(one_of_many, &team, (unsigned)call->threads, 0);
-}
