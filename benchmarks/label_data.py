@@ -12,6 +12,8 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from common import SMOKE
+
 Settings = dict[str, Any]
 
 RECURRENT = {"width": 96, "layers": 1, "dropout": 0.4, "rate": 2e-3}
@@ -199,7 +201,7 @@ DATA = {
         "tag",
         ("wnut17/wnut17train.conll.gz", "wnut17/emerging.dev.conll", "wnut17/emerging.test.annotated"),
         {**LETTERS, "convert": "bioes"},
-        epochs=8,
+        epochs=40,
         models=SPANS,
     ),
     "spoken-digits": Data("classify", ("", "", ""), {"batch_size": 16}, epochs=40, models=DIGITS),
@@ -231,7 +233,7 @@ def chnsenticorp(home: Path, folder: Path) -> dict[str, str]:
 # ---- spoken digits -----------------------------------------------------------------------------------
 
 VALIDATED = ("12", "13")  # takes of the training part that are validated on
-STRINGS_OF = {"train": 3000, "valid": 300, "test": 500}
+STRINGS_OF = {"train": 30, "valid": 5, "test": 5} if SMOKE else {"train": 3000, "valid": 300, "test": 500}
 Recorded = dict[str, dict[str, list[bytes]]]  # by speaker and digit
 
 

