@@ -38,6 +38,30 @@ def test_transformers_continues_as_the_run_does(structure, tmp_path):
     torch.testing.assert_close(rc.embed(tmp_path / "hf", [prompt]), run.embed([prompt]), rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("kind", ["char", "word", "bpe"])
+def test_transformers_fills_masks_as_the_run_does(kind, tmp_path):
+    book = tmp_path / "book.txt"
+    book.write_text("the cat sat on the mat .\nthe dog ran to the cat .\n" * 40, encoding="utf-8")
+    settings = {"width": 16, "layers": 1, "steps": 32, "batch_size": 2, "budget": "2steps", "vocab_size": 300}
+    settings = {**settings, "tokenizer": kind, "next_sentence": kind == "word"}
+    run = rc.train(str(book), task="masked", model="bert", out=tmp_path / "run", **settings)
+    done = ask("export", str(run.folder), "--to", "hf", "--out", str(tmp_path / "hf")).stdout
+    assert f"recollect embed {tmp_path / 'hf'} TEXT" in done
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "hf")
+    for text in ("the [MASK] sat on the [MASK] .", "a bird", ""):
+        assert tokenizer(text)["input_ids"] == run.tokenizer.encode(text).tolist()
+    assert tokenizer.convert_tokens_to_ids([tokenizer.mask_token]) == [run.tokenizer.mask]
+    pair = tokenizer("the cat", "a dog", return_tensors="pt")
+    kind_of_model = transformers.AutoModelForPreTraining if kind == "word" else transformers.AutoModelForMaskedLM
+    theirs = kind_of_model.from_pretrained(tmp_path / "hf").eval()(**pair)
+    logits = theirs.prediction_logits if kind == "word" else theirs.logits
+    y = run.model.encode(pair["input_ids"], segments=pair["token_type_ids"])
+    torch.testing.assert_close(run.model.predict(y), logits, rtol=1e-5, atol=1e-5)
+    if kind == "word":
+        torch.testing.assert_close(run.model.follows(y), theirs.seq_relationship_logits, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(rc.embed(tmp_path / "hf", ["the dog"]), run.embed(["the dog"]), rtol=1e-5, atol=1e-6)
+
+
 def test_a_run_that_transformers_has_not_is_refused_with_the_reason(tmp_path):
     run = trained(tmp_path)
     said = ask("export", str(run.folder), code=2).stderr

@@ -71,6 +71,7 @@ def finetune(
     run: ModelFolder,
     data: Data,
     task: TaskName = None,
+    model: Family = None,
     budget: BudgetWords = "60s",
     out: Annotated[str | None, typer.Option(help="The new run's folder; by default RUN-TASK.")] = None,
     seed: Seed = 0,
@@ -83,14 +84,14 @@ def finetune(
     from recollect.cli.early import check_folder, check_training
 
     check_folder(run)
-    flags: dict[str, Any] = {"task": task, "budget": budget, "model": None, "size": "tiny", "tokenizer": None}
+    flags: dict[str, Any] = {"task": task, "budget": budget, "model": model, "size": "tiny", "tokenizer": None}
     check_training(data, **flags, device=device, settings=settings, is_finetuned=True, batch=batch, seed=seed)
     from recollect.runs.finetune import finetune as start_training
     from recollect.runs.progress import reporter
 
     given = settings_of(settings, seed=seed, device=device, batch_size=batch)
     with closing(reporter(as_json)) as progress:
-        made = start_training(run, data, task=task, budget=budget, out=out, report=progress.show, **given)
+        made = start_training(run, data, task=task, model=model, budget=budget, out=out, report=progress.show, **given)
     close(made)
 
 

@@ -205,15 +205,17 @@ def export(
     check_run(run)
     module, function, use = EXPORTS[to]
     write = getattr(import_module(f"recollect.exporting.{module}"), function)
-    folder = write(open_run(run, "cpu", None, None), out)
-    typer.echo(f"{folder}: {use.format(folder=shlex.quote(str(folder)))}")
+    opened = open_run(run, "cpu", None, None)
+    folder = write(opened, out)
+    verb = "generate" if hasattr(opened.task, "generate") else "embed"
+    typer.echo(f"{folder}: {use.format(folder=shlex.quote(str(folder)), verb=verb)}")
 
 
 EXPORTS = {  # by format: the module, the function that writes it, and how to use the result
     "hf": (
         "hugging_face",
         "export_run",
-        "load it with transformers' AutoModel classes, or: recollect generate {folder} TEXT",
+        "load it with transformers' AutoModel classes, or: recollect {verb} {folder} TEXT",
     ),
     "onnx": ("onnx_folder", "export_onnx", "equal to the model in ONNX Runtime; python {folder}/generate.py TEXT"),
     "torch": ("torch_folder", "export_torch", "equal to the model in torch.nn; python {folder}/generate.py TEXT"),

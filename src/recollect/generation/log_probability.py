@@ -41,8 +41,9 @@ def score(
     check_ids(ids, model.width_out)
     if begin is not None and hasattr(model, "vocab_size"):
         check_ids(torch.as_tensor(begin), model.vocab_size, "begin")
-    check_table(model.modules(), memory, [ids.shape[1]] * len(ids) if valid is None else valid.sum(1).tolist(), 0)
-    with undisturbed(list(model.modules())):
+    modules = list(model.modules())
+    check_table(modules, memory, [ids.shape[1]] * len(ids) if valid is None else valid.sum(1).tolist(), 0)
+    with undisturbed(modules):
         found = _scores(model, ids, valid, memory, begin, logits)
     return found if valid is None else found.masked_fill(~valid, 0)
 

@@ -8,7 +8,7 @@ with the model itself, or with a repeated step where `core.dispatch` has one for
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain
 from threading import Lock
@@ -26,6 +26,7 @@ from recollect.core.layer import SequenceLayer
 from recollect.core.memory import Fixed, Memory, Rows
 from recollect.core.record import is_readable
 from recollect.core.validate import ContractError, check_ids
+from recollect.models.conditional import ConditionalModel
 
 Model: TypeAlias = SequenceLayer[Any]
 IdArray: TypeAlias = NDArray[np.integer[Any]]
@@ -266,8 +267,13 @@ def home(model: nn.Module, memory: Memory | None) -> torch.device:
     return next((t.device for t in held), torch.device("cpu"))
 
 
-def check_table(modules: Iterable[nn.Module], memory: Memory | None, lengths: list[int], steps: int) -> None:
-    """Raise, before anything is read, if rows would exceed a table of positions: any module's `max_length`."""
+def check_table(modules: Sequence[nn.Module], memory: Memory | None, lengths: list[int], steps: int) -> None:
+    """Raise, before anything is read, if rows would exceed a table of positions: any module's `max_length`.
+
+    `modules` begin with the model. Of one with a source the decoder reads on; an encoder's table is its source's.
+    """
+    if isinstance(modules[0], ConditionalModel):
+        modules = list(modules[0].decoder.modules())
     named = (m for m in modules if "max_length" in vars(m) or hasattr(type(m), "max_length"))
     tables = [getattr(module, "max_length", None) for module in named]  # getattr on every module is slow
     limit = min((size for size in tables if isinstance(size, int)), default=None)

@@ -14,6 +14,7 @@ from recollect.core.observer import tell
 from recollect.core.padding import pad
 from recollect.core.record import record
 from recollect.data.audio.frame_coder import FrameCoder, Frames
+from recollect.data.labels.subword_coder import SubwordCoder
 from recollect.data.text.line_tokenizer import LineTokenizer
 from recollect.data.text.tokenizer import Ids
 from recollect.generation.beam import Hypothesis, beam
@@ -33,7 +34,7 @@ class TokenizerPair:
     'word'
     """
 
-    source: LineTokenizer | FrameCoder
+    source: LineTokenizer | SubwordCoder | FrameCoder
     target: LineTokenizer
 
 

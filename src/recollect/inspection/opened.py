@@ -13,7 +13,7 @@ import torch
 from recollect.core.types import JsonObject
 from recollect.data.error import DataError
 from recollect.data.images.pictures import open_pictures
-from recollect.data.matches.matches import encode_match
+from recollect.data.matches.matches import encode_match, shown_symbols
 from recollect.data.series.calendar_features import calendar_features
 from recollect.data.series.series_data import SeriesFacts, fit_facts, scaled_rows
 from recollect.data.series.series_table import SeriesTable, read_series
@@ -248,8 +248,7 @@ def _matcher(model: Matcher, opened: Opened, inputs: Any, options: JsonObject) -
         return MatchSubject(model, ids, [str(i) for i in ids], explain=count)
     coder, kind = opened.assets["tokenizer"], opened.assets["kind"]
     match = encode_match(asked(inputs, kind, "input"), coder, kind)
-    query, text = coder.symbols(match.question.query), coder.symbols(match.question.texts[0])
-    return MatchSubject(model, match.ids[0], [*query, "|", *text], explain=count)
+    return MatchSubject(model, match.ids[0], shown_symbols(match, coder), explain=count)
 
 
 def _table(task: Any, source: str) -> SeriesTable:

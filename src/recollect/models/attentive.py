@@ -18,7 +18,7 @@ from recollect.layers.pointwise import Embedding, Pointwise
 from recollect.layers.recurrent.recurrence import Recurrence
 from recollect.layers.recurrent.torch_bridge import RecurrentStack
 from recollect.models.decoders import Decoder, Readout
-from recollect.models.encoders import Bridge, top
+from recollect.models.encoders import Bridge, states_for, top
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -151,7 +151,7 @@ class LuongDecoder(AttentiveDecoder):
 
     def begin(self, features: Tensor, states: Layers, valid: Tensor) -> Attending:
         """Return the first memory, from the encoder's last states."""
-        return self.start(features, states, valid)
+        return self.start(features, states_for(self.cells, states), valid)
 
     def features(self, x: Tensor, memory: Attending, valid: Tensor | None) -> tuple[Tensor, Attending]:
         """Step and attend; with input feeding, symbol by symbol."""

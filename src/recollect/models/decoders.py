@@ -17,7 +17,7 @@ from recollect.core.record import note
 from recollect.core.validate import ContractError
 from recollect.layers.pointwise import Embedding
 from recollect.layers.recurrent.torch_bridge import RecurrentStack
-from recollect.models.encoders import Bridge, Pooling
+from recollect.models.encoders import Bridge, Pooling, states_for
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -87,7 +87,7 @@ class StateDecoder(Decoder[Layers]):
 
     def begin(self, features: Tensor, states: Layers, valid: Tensor) -> Layers:
         """Return the encoder's last states."""
-        return states
+        return states_for(self.cells, states)
 
     def features(self, x: Tensor, memory: Layers, valid: Tensor | None) -> tuple[Tensor, Layers]:
         """Continue from the state."""

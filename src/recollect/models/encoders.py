@@ -1,4 +1,4 @@
-"""Recurrent encoders, the poolings of their features into one vector c, and the map to a decoder's first state."""
+"""Encoders of sources, the poolings of their features into one vector c, and the map to a decoder's first state."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
-from recollect.core.compose import reverse_rows
+from recollect.core.compose import Stack, reverse_rows
 from recollect.core.errors import check_choice
 from recollect.core.layer import SequenceLayer
-from recollect.core.memory import Both, Layers
+from recollect.core.memory import Both, Layers, Nothing
+from recollect.core.validate import fill_invalid
 from recollect.layers.attention.pooling import SelfAttentive
-from recollect.layers.pointwise import Embedding, Linear
+from recollect.layers.pointwise import Embedding, Linear, Pointwise
 from recollect.layers.recurrent.recurrence import Hidden
 from recollect.layers.recurrent.torch_bridge import RecurrentStack
 
@@ -54,6 +55,35 @@ class RecurrentEncoder(SequenceLayer[Layers]):
         embedded = F.dropout(self.embedding.map(x), self.dropout, self.training)
         y, memory = self.cells(embedded, memory, valid=valid)
         return reverse_rows(y, valid) if self.backwards else y, memory
+
+
+class InheritedEncoder(SequenceLayer[Layers]):
+    """The embedding and the layers of a trained model: source ids (B, S) to features and the final states."""
+
+    def __init__(self, embedding: Pointwise, body: Stack) -> None:
+        super().__init__()
+        self.width = None
+        self.width_out = body.width_out
+        self.vocab_size = embedding.vocab_size
+        self.growth = body.growth
+        self.embedding = embedding
+        self.body = body
+
+    @property
+    def streams(self) -> bool:
+        """Whether a source may be read in chunks: as the trained model reads."""
+        return self.body.streams
+
+    def initial_memory(self, batch_size: int, like: Tensor | None = None) -> Layers:
+        """Return the initial memory of the layers."""
+        return self.body.initial_memory(batch_size, like)
+
+    def read(self, x: Tensor, memory: Layers, valid: Tensor | None) -> tuple[Tensor, Layers]:
+        """Read the source."""
+        return self.body(fill_invalid(self.embedding.map(x), valid), memory, valid=valid)
+
+    def _check_memory(self, memory: Layers, x: Tensor) -> None:
+        pass  # the layers check it
 
 
 class Pooling(nn.Module):
@@ -107,9 +137,15 @@ class Bridge(nn.Module):
         return begun
 
 
+def states_for(cells: RecurrentStack, states: Layers) -> Layers:
+    """Return an encoder's states as those of other cells, layer by layer, whatever stands between the layers there."""
+    held = (memory for memory in states.layers if isinstance(memory, Hidden | Both))
+    return Layers(layers=tuple(Nothing() if isinstance(layer, Pointwise) else next(held) for layer in cells))
+
+
 def top(states: Layers) -> Hidden:
-    """Return the state of a stack's last layer; of a bidirectional one, the backward half's."""
-    last = states.layers[-1]
+    """Return the state of a stack's last recurrent layer; of a bidirectional one, the backward half's."""
+    last = next(memory for memory in reversed(states.layers) if isinstance(memory, Hidden | Both))
     state = last.backward if isinstance(last, Both) else last
     assert isinstance(state, Hidden)
     return state

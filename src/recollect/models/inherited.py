@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any, TypeAlias
 
+import torch
 from torch import Tensor, nn
 
 from recollect.core.compose import Stack
@@ -18,6 +19,7 @@ from recollect.models.language import LanguageConfig, LanguageModel
 from recollect.models.masked import MaskedConfig, MaskedModel
 
 Trained: TypeAlias = LanguageModel | MaskedModel
+SEPARATOR_START = 0.02  # standard deviation of a new vector, as of those that blocks begin with
 KINDS: dict[str, tuple[type[Any], type[Any]]] = {
     "language": (LanguageConfig, LanguageModel),
     "masked": (MaskedConfig, MaskedModel),
@@ -39,6 +41,26 @@ class FirstSegment(Pointwise):
     def map(self, x: Tensor) -> Tensor:
         """Return the vectors (B, T, D)."""
         return self.embedding.map(x) + self.segment.weight[0]
+
+
+class WithSeparator(Pointwise):
+    """The vectors of a trained model's ids, and a new one for the id after its last: the mark between two texts."""
+
+    def __init__(self, embedding: Pointwise) -> None:
+        super().__init__()
+        self.embedding = embedding
+        self.width, self.width_out = None, embedding.width_out
+        self.vocab_size = embedding.vocab_size + 1
+        self.vector = nn.Parameter(nn.init.normal_(torch.empty(self.width_out), std=SEPARATOR_START))
+
+    def enter(self, x: Tensor, valid: Tensor | None) -> Tensor:
+        """Check the ids as the embedding does."""
+        return self.embedding.enter(x, valid)
+
+    def map(self, x: Tensor) -> Tensor:
+        """Return the vectors (B, T, D)."""
+        is_mark = x == self.vocab_size - 1
+        return torch.where(is_mark[..., None], self.vector, self.embedding.map(x.masked_fill(is_mark, 0)))
 
 
 def body_of(model: Trained) -> tuple[Pointwise, Stack]:

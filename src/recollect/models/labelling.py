@@ -62,13 +62,18 @@ class LabelModel(SequenceLayer[Memory]):
 
     def adopt(self, parent: Trained) -> None:
         """Copy the weights of a trained model's body; the head keeps its new ones."""
-        assert self.embedding is not None
-        copy_parameters(body_of(parent), (self.embedding, self.encoder))
+        embedding = self.inherited_embedding()
+        assert embedding is not None
+        copy_parameters(body_of(parent), (embedding, self.encoder))
 
     def stages(self) -> list[list[nn.Module]]:
         """Return the parts below the head, from the bottom to the top: what is unfrozen and trained stage by stage."""
         layers = list(self.encoder) if isinstance(self.encoder, Stack) else [self.encoder]
-        return stages_of(self.embedding or nn.Identity(), layers)
+        return stages_of(self.inherited_embedding() or nn.Identity(), layers)
+
+    def inherited_embedding(self) -> Pointwise | None:
+        """Return the embedding as a trained model has it, without what is added here; None: vectors are read."""
+        return self.embedding
 
     def enter(self, x: Tensor, valid: Tensor | None) -> Tensor:
         """Check the inputs as the embedding does."""

@@ -11,7 +11,9 @@ from torch import Tensor, nn
 from recollect.core.memory import Layers, Memory
 from recollect.core.record import note
 from recollect.core.validate import ContractError, fill_invalid
+from recollect.layers.pointwise import Pointwise
 from recollect.models.encoding import ENCODERS, EncoderConfig, encoder_settings
+from recollect.models.inherited import WithSeparator
 from recollect.models.labelling import LabelModel
 
 MATCHERS = ("per-word", *ENCODERS)
@@ -28,6 +30,7 @@ class MatcherConfig(EncoderConfig):
 
     points: bool = True  # False: scores of pairs
     pointers: int = 1  # 2: of an answer's first and last symbol
+    separator: int | None = None  # the id between query and text; None: the last
     families: ClassVar[tuple[str, ...]] = MATCHERS
 
 
@@ -69,10 +72,17 @@ class Matcher(LabelModel):
         super().__init__(config, config.pointers, config.dropout)
         self.growth = "constant" if self.growth == "none" else self.growth  # the query is kept
         self.points = config.points
-        self.separator = config.vocab_size - 1
+        self.separator = config.vocab_size - 1 if config.separator is None else config.separator
+        if self.embedding is not None and self.separator >= self.embedding.vocab_size:
+            self.embedding = WithSeparator(self.embedding)  # of a trained model that has no mark between two texts
+            self.vocab_size = self.embedding.vocab_size
         width = self.encoder.width_out
         self.of_place = nn.Linear(width, width)
         self.of_query = nn.Linear(width, width, bias=False)
+
+    def inherited_embedding(self) -> Pointwise | None:
+        """Return the embedding as a trained model has it."""
+        return self.embedding.embedding if isinstance(self.embedding, WithSeparator) else self.embedding
 
     def initial_memory(self, batch_size: int, like: Tensor | None = None) -> Layers:
         """Return the initial memory of the encoder, and a query of zeros."""

@@ -104,24 +104,35 @@ def build_transformer(
     """Return a Transformer's encoder and decoder, initialised."""
     if config.layers < 1:
         raise ContractError("layers", config.layers, "at least 1")
-    width, heads, drop = config.width, config.heads, config.dropout
-
-    def feed_forward() -> FeedForward:
-        return FeedForward(width, config.hidden, activation=config.activation, dropout=drop)
-
-    encoder_blocks = []
-    decoder_blocks = []
+    blocks = []
     for _ in range(config.layers):
-        attention = SelfAttention(width, heads, causal=False, dropout=drop)
-        encoder_blocks.append(Block(attention, feed_forward(), norm=config.norm, dropout=drop))
+        attention = SelfAttention(config.width, config.heads, causal=False, dropout=config.dropout)
+        blocks.append(Block(attention, _feed_forward(config), norm=config.norm, dropout=config.dropout))
+    decoder = _build_decoder(config, embeddings[1])
+    encoder = TransformerEncoder(embeddings[0], blocks, config.dropout)
+    begin_evenly(encoder, decoder)
+    return encoder, decoder
+
+
+def build_transformer_decoder(config: TranslationConfig, embedding: Embedding) -> TransformerDecoder:
+    """Return a Transformer's decoder alone, initialised: for an encoder that is trained already."""
+    decoder = _build_decoder(config, embedding)
+    begin_evenly(decoder)
+    return decoder
+
+
+def _build_decoder(config: TranslationConfig, embedding: Embedding) -> TransformerDecoder:
+    width, heads, drop = config.width, config.heads, config.dropout
+    blocks = []
     for _ in range(config.layers):
         attention = SelfAttention(width, heads, dropout=drop)
         across = CrossAttention(width, heads, dropout=drop)
-        decoder_blocks.append(DecoderBlock(attention, across, feed_forward(), norm=config.norm, dropout=drop))
-    encoder = TransformerEncoder(embeddings[0], encoder_blocks, drop)
-    decoder = TransformerDecoder(embeddings[1], decoder_blocks, drop)
-    begin_evenly(encoder, decoder)
-    return encoder, decoder
+        blocks.append(DecoderBlock(attention, across, _feed_forward(config), norm=config.norm, dropout=drop))
+    return TransformerDecoder(embedding, blocks, drop)
+
+
+def _feed_forward(config: TranslationConfig) -> FeedForward:
+    return FeedForward(config.width, config.hidden, activation=config.activation, dropout=config.dropout)
 
 
 def begin_evenly(*parts: nn.Module) -> None:

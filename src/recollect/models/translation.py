@@ -9,17 +9,18 @@ text: in chunks of any length, with the same generation, search and inspection.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal, TypeAlias
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from recollect.core.errors import check_choice
 from recollect.core.memory import Memory
 from recollect.core.settings import setting
-from recollect.core.types import AnyLayer
+from recollect.core.types import AnyLayer, JsonMapping, JsonObject
 from recollect.core.validate import ContractError
 from recollect.layers.attention.alignment import make_alignment
 from recollect.layers.attention.attend import Attend
@@ -32,8 +33,11 @@ from recollect.layers.recurrent.torch_bridge import RecurrentStack
 from recollect.models.attentive import BahdanauDecoder, LuongDecoder
 from recollect.models.conditional import ConditionalModel
 from recollect.models.decoders import ContextDecoder, Decoder, StateDecoder
-from recollect.models.encoders import CONTEXTS, Pooling, RecurrentEncoder
-from recollect.models.transformer import ScaledEmbedding, build_transformer
+from recollect.models.encoders import CONTEXTS, InheritedEncoder, Pooling, RecurrentEncoder
+from recollect.models.inherited import Trained, body_of, build_body, saved_body
+from recollect.models.masked import BOTH_WAYS
+from recollect.models.stages import copy_parameters, stages_of
+from recollect.models.transformer import ScaledEmbedding, build_transformer, build_transformer_decoder
 
 CELLS: dict[str, type[AnyRecurrence]] = {"gru": GRU, "lstm": LSTM}
 USUAL_CELL = {"sutskever": "lstm", "cho": "gru", "static": "gru", "bahdanau": "gru", "luong": "lstm"}
@@ -59,6 +63,20 @@ USED_BY: dict[str, tuple[str, ...]] = {  # the settings that a user may choose, 
     "input_feeding": ("luong",),
     "maxout": ("cho", "static", "bahdanau"),
 }
+
+# the settings of a decoder, which may be chosen where the encoder is a trained model
+INHERITED: tuple[str, ...] = (
+    "dropout",
+    "heads",
+    "norm",
+    "activation",
+    "tied",
+    "context",
+    "score",
+    "alignment",
+    "window",
+)
+INHERITED += ("input_feeding", "maxout")
 
 
 def settings_of(family: str) -> tuple[str, ...]:
@@ -104,6 +122,7 @@ class TranslationConfig:
     tied: bool = setting(False, help="target embedding and output share their weights")
     shared: bool = setting(False, help="source and target have one vocabulary, and one embedding")
     frames: int = 0  # width of vectors that sources consist of in place of ids; 0: ids
+    body: JsonObject | None = None  # the config of a trained model whose layers are the encoder; None: by the settings
 
     def __post_init__(self) -> None:
         check_choice("family", self.family, FAMILIES)
@@ -159,6 +178,16 @@ class Translator(ConditionalModel):
             valid = torch.ones(source.shape[:2], dtype=torch.bool, device=source.device)
         return self.decoder.begin(features, states, valid)
 
+    def adopt(self, parent: Trained) -> None:
+        """Copy the weights of a trained model into the encoder; the decoder keeps its new ones."""
+        assert isinstance(self.encoder, InheritedEncoder)
+        copy_parameters(body_of(parent), (self.encoder.embedding, self.encoder.body))
+
+    def stages(self) -> list[list[nn.Module]]:
+        """Return the parts of an encoder that was trained before, from the bottom to the top."""
+        assert isinstance(self.encoder, InheritedEncoder)
+        return stages_of(self.encoder.embedding, self.encoder.body)
+
 
 AnyDecoder: TypeAlias = Decoder[Any]  # a decoder, whatever its memory
 
@@ -166,6 +195,8 @@ AnyDecoder: TypeAlias = Decoder[Any]  # a decoder, whatever its memory
 def build_parts(config: TranslationConfig) -> tuple[AnyLayer, AnyDecoder]:
     """Return a family's encoder and decoder."""
     kind = ScaledEmbedding if config.family == "transformer" else Embedding
+    if config.body is not None:
+        return _build_heir(config, kind(config.target_vocab, config.width))
     source = Linear(config.frames, config.width) if config.frames else kind(config.source_vocab, config.width)
     is_shared = config.shared and isinstance(source, Embedding)
     target = source if is_shared else kind(config.target_vocab, config.width)
@@ -177,6 +208,40 @@ def build_parts(config: TranslationConfig) -> tuple[AnyLayer, AnyDecoder]:
     backwards = config.reversed_source and not is_bidirectional
     encoder = RecurrentEncoder(source, cells, backwards=backwards, dropout=config.dropout)
     return encoder, _recurrent_decoder(config, target, encoder.width_out)
+
+
+def _build_heir(config: TranslationConfig, target: Embedding) -> tuple[AnyLayer, AnyDecoder]:
+    assert config.body is not None
+    encoder = InheritedEncoder(*build_body(config.body))
+    if config.family == "transformer":
+        return encoder, build_transformer_decoder(config, target)
+    return encoder, _recurrent_decoder(config, target, encoder.width_out)
+
+
+def heirs_of(model: Trained) -> tuple[str, ...]:
+    """Return the families whose decoder fits a trained model as the encoder, the usual one first.
+
+    One that is recurrent in one direction hands over its states, as these families expect; in both directions, the
+    features and the state of the backward half. All others have a feature of each step, to be attended to.
+    """
+    family = model.config.family
+    if family in CELLS:
+        return ("luong", "sutskever", "cho", "static")
+    if BOTH_WAYS.get(family) in CELLS:
+        return ("bahdanau",)
+    return () if family in ("rnn", *BOTH_WAYS) else ("transformer",)
+
+
+def inherited_config(model: Trained, family: str, target_vocab: int, settings: JsonMapping) -> TranslationConfig:
+    """Return the config of a translator whose encoder is a trained model's body; the decoder is as wide and as deep."""
+    config = model.config
+    own: JsonObject = {"width": config.width, "layers": config.layers, "heads": math.gcd(config.heads, config.width)}
+    if family != "transformer":
+        own |= {"cell": BOTH_WAYS.get(config.family, config.family)}
+        own |= {"hidden": config.hidden if config.family in BOTH_WAYS else None}
+    body = saved_body(model, settings.get("dropout"))
+    own |= {"dropout": body["dropout"], "norm": "pre", "input_feeding": False, "body": body, **settings}
+    return TranslationConfig(family, model.vocab_size, target_vocab, **own)
 
 
 def _recurrent_decoder(config: TranslationConfig, embedding: Embedding, context: int) -> AnyDecoder:

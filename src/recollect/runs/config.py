@@ -195,6 +195,7 @@ class RunConfig:
         usual = usual_settings(task_named(self.task), self.family, self.size)
         if self.transfer is not None:
             words, usual = [self.transfer.parent, *split_names(self.data)], {}
+            words += ["-m", self.family] if hasattr(task_named(self.task), "heirs") else []
         words += [] if self.task == guess_task(self.data) else ["--task", self.task]
         changed = {**differing(self.training, usual), **differing(self.options, usual)}
         if self.transfer is not None:
@@ -243,7 +244,9 @@ def _owners(kind: type[Task], family: str, *, is_heir: bool = False) -> dict[str
 
     `is_heir`: of a model that begins from a trained one, which has settings of the transfer and few of the model.
     """
-    used = getattr(kind, "inherits", ()) if is_heir else kind.settings(family)
+    used = kind.settings(family)
+    if is_heir:
+        used = [name for name in getattr(kind, "inherits", ()) if name in used]
     names = [f.name for f in fields(Transfer) if f.name not in ORIGIN]
     transfer = {"transfer": (Transfer, names)} if is_heir else {}
     return {

@@ -29,7 +29,15 @@ from recollect.runs.run import Run
 from recollect.runs.train import Report, learn, shape_in_words, start
 from recollect.tasks.register import guess_task, register_task, task_named
 
-TOKENIZERS = ("tokenizer", "vocab_size", "vocab_for", "least", "lowercase", "letters")  # settings of what a parent has
+SETTLED = (
+    "tokenizer",
+    "vocab_size",
+    "vocab_for",
+    "least",
+    "lowercase",
+    "letters",
+)  # options that a parent's tokenizer decides
+HEIRS = "classify, tag, match, translate, summarise, language or masked"
 RATE_OF_WIDTH = 0.04  # an attention model's rate, times its width: 1e-4 at 384, as for BERT
 LARGEST_RATE = 5e-4
 RECURRENT_RATE = 2e-3
@@ -40,6 +48,7 @@ def finetune(
     data: Named,
     *,
     task: str | type[Task] | None = None,
+    model: str | None = None,
     budget: str = "60s",
     out: str | Path | None = None,
     seed: int = 0,
@@ -50,7 +59,8 @@ def finetune(
     """Train a model that begins from a trained one's layers, with its tokenizer, and return the run.
 
     parent: a run of the task language or masked, or a folder in the layout of Hugging Face (see `from_pretrained`).
-    data, task, budget, out, seed, device and report are as in `train`. settings: those of the training and the task,
+    model: where several models may begin from the parent, as a translator whose encoder it is, their name. data, task,
+    budget, out, seed, device and report are as in `train`. settings: those of the training and the task,
     and of the transfer: `frozen`, `unfreeze`, `layer_decay`, `head_factor`, `lora_rank`, `lora_alpha`, `lora_targets`.
 
     >>> import tempfile
@@ -61,14 +71,22 @@ def finetune(
     ('classify', True)
     """
     known = open_parent(parent)
-    config = configure_transfer(known, data, task=task, budget=budget, seed=seed, device=device, **settings)
+    config = configure_transfer(
+        known, data, task=task, model=model, budget=budget, seed=seed, device=device, **settings
+    )
     run = Run(out or f"{known.name}-{config.task.rpartition(':')[2]}", device)
     begin_from(known, config, run, report or (lambda row: None), run.notice)
     return run
 
 
 def configure_transfer(
-    parent: Parent, data: Named, *, task: str | type[Task] | None, budget: str, **settings: Any
+    parent: Parent,
+    data: Named,
+    *,
+    task: str | type[Task] | None,
+    model: str | None = None,
+    budget: str,
+    **settings: Any,
 ) -> RunConfig:
     """Return the checked config of a fine-tuning."""
     if isinstance(task, str) and is_own(task):
@@ -79,21 +97,34 @@ def configure_transfer(
     name = task or guess_task(named, to_stderr)
     kind = task_named(name)
     inherited_tokenizer(kind, parent)
-    for word in TOKENIZERS:
-        if word in settings and settings[word] is not None:
+    family = family_of(kind, parent, model)
+    settled = getattr(kind, "settled", SETTLED)
+    for word in settled:
+        if settings.get(word) is not None:
             got = json.dumps(settings[word])
             raise SettingError(f"{word}: got {got}, but the tokenizer of {parent.name} is used; leave it out")
-    settings = {name: value for name, value in settings.items() if name not in TOKENIZERS}
+    settings = {name: value for name, value in settings.items() if name not in settled}
     given = {**usual_transfer(parent.model), **parse_budget(budget), **settings}
     origin = {"parent": parent.name, "digest": parent.digest}
-    return RunConfig.make(named, parent.model.config.family, parent.size, task=name, transfer=origin, **given)
+    return RunConfig.make(named, family, parent.size, task=name, transfer=origin, **given)
+
+
+def family_of(kind: type[Task], parent: Parent, asked: str | None) -> str:
+    """Return the family of a model that begins from a parent: the parent's, or one of those that the task names."""
+    known: tuple[str, ...] = getattr(kind, "heirs", lambda model: (model.config.family,))(parent.model)
+    if asked is not None and asked not in known:
+        raise SettingError(
+            f"model: got {asked}, but from {parent.name}, of the family {parent.model.config.family}, begins only "
+            f"{' or '.join(known)} in the task {kind.name}; leave -m out"
+        )
+    return asked or known[0]
 
 
 def inherited_tokenizer(kind: type[Task], parent: Parent) -> Any:
     """Return a parent's tokenizer as a task uses it; raise a ValueError where it cannot begin from it."""
     if not hasattr(kind, "config_from"):
         raise ValueError(
-            f"task: {kind.name} begins from no trained model; expected classify, tag, language or masked; "
+            f"task: {kind.name} begins from no trained model; expected {HEIRS}; "
             f"train a new one with: recollect train DATA --task {kind.name}"
         )
     task: Any = kind(kind.Options())
@@ -124,7 +155,7 @@ def begin_from(
     with run.lock(), fitting_threads(run.notice):
         dataset = task.open_with(config.data, inherited_tokenizer(type(task), parent))
         torch.manual_seed(config.training.seed)
-        model_config = task.config_from(parent.model, dataset, config.settings)
+        model_config = task.config_from(parent.model, config.family, dataset, config.settings)
         run.create(config, model_config, task.assets(dataset), dataset.name)
         model = run.build()
         model.adopt(parent.model)

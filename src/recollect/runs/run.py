@@ -171,7 +171,7 @@ class Run:
         if self.config().transfer is None:
             return self.task.open(source)
         task: Any = self.task
-        return task.open_with(source, self.assets["tokenizer"])
+        return task.open_with(source, self.assets.get("source_tokenizer") or self.assets["tokenizer"])
 
     # ---- use --------------------------------------------------------------------------------------
 

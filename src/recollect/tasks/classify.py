@@ -103,9 +103,9 @@ class ClassifyTask(LabelledTask):
             raise DataError(f"{source}: no examples in it; give a file with at least one")
         return Labelled(coder, assets["labels"], part, part, part, source)
 
-    def config_from(self, model: Trained, dataset: Labelled, settings: JsonMapping) -> EncoderConfig:
+    def config_from(self, model: Trained, family: str, dataset: Labelled, settings: JsonMapping) -> EncoderConfig:
         """Return the config of a model whose encoder is a trained model's body; its steps are averaged by default."""
-        return super().config_from(model, dataset, {"pooling": "mean", **settings})
+        return super().config_from(model, family, dataset, {"pooling": "mean", **settings})
 
     def build(self, config: JsonMapping) -> Model:
         """Return a model with new weights."""

@@ -79,11 +79,11 @@ class LabelledTask:
         """Return a trained model's tokenizer as this task uses it."""
         return SubwordCoder(tokenizer, longest_of(model))
 
-    def config_from(self, model: Trained, dataset: Labelled, settings: JsonMapping) -> EncoderConfig:
+    def config_from(self, model: Trained, family: str, dataset: Labelled, settings: JsonMapping) -> EncoderConfig:
         """Return the config of a model whose encoder is a trained model's body."""
         body = saved_body(model, settings.get("dropout"))
         own = {"labels": len(dataset.labels), "unknown": dataset.tokenizer.unknown, "body": body, **settings}
-        return self.Config(model.config.family, model.vocab_size, **{**inherited_shape(model), **own})
+        return self.Config(family, model.vocab_size, **{**inherited_shape(model), **own})
 
     def reopen(self, name: str) -> Labelled | None:
         """Return None: labelled data are small and read again."""

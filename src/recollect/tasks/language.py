@@ -116,7 +116,7 @@ class LanguageTask:
         assert isinstance(tokenizer, Tokenizer | PretrainedTokenizer)
         return tokenizer
 
-    def config_from(self, model: LanguageModel, dataset: Corpus, settings: JsonMapping) -> LanguageConfig:
+    def config_from(self, model: LanguageModel, family: str, dataset: Corpus, settings: JsonMapping) -> LanguageConfig:
         """Return the config of a trained model, whose training is continued."""
         return replace(model.config, **settings)
 

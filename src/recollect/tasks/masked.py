@@ -20,7 +20,6 @@ from recollect.data.text.corpus import Corpus, load_corpus, read_corpus, reopen_
 from recollect.data.text.framed import MASK, FramedTokenizer
 from recollect.data.text.line_tokenizer import is_mostly_han
 from recollect.data.text.masked_batches import MaskedWindows, Masking, masked_rows
-from recollect.data.text.tokenizer import Tokenizer
 from recollect.data.text.vocabulary import SIZES
 from recollect.evaluation.masked_likelihood import MEASURES, MaskedFigures, fill, fill_by_counts
 from recollect.generation.embedding import SentencePooling, embed_rows
@@ -94,18 +93,16 @@ class MaskedTask:
         """Return a trained model's tokenizer; raise a ValueError for a model that has not learned to fill masks."""
         if not isinstance(model, MaskedModel):
             raise ValueError("it reads from left to right and has learned no [MASK]; try --task language")
-        if not isinstance(tokenizer, FramedTokenizer):
-            raise ValueError("its tokenizer is another project's, and masked training continues runs only")
-        return tokenizer
+        return tokenizer if isinstance(tokenizer, FramedTokenizer) else FramedTokenizer(tokenizer)
 
-    def config_from(self, model: MaskedModel, dataset: Corpus, settings: JsonMapping) -> MaskedConfig:
+    def config_from(self, model: MaskedModel, family: str, dataset: Corpus, settings: JsonMapping) -> MaskedConfig:
         """Return the config of a trained model, whose training is continued."""
         longest = model.config.max_length
         steps = self.options.steps
         if model.config.family == "bert" and steps > longest:
             raise SettingError(f"steps: got {steps}, expected at most {longest}, the positions of the model")
         own = {"next_sentence": True, "pooled": True} if self.options.next_sentence else {}
-        return replace(model.config, **{**settings, **own})
+        return replace(model.config, **{"masked": True, **settings, **own})  # sentence encoders have no such head
 
     @staticmethod
     def usual(family: str, size: str) -> JsonMapping:
@@ -233,7 +230,6 @@ class MaskedTask:
 
 def framed(dataset: Corpus) -> FramedTokenizer:
     """Return the text's tokenizer, with the marks."""
-    assert isinstance(dataset.tokenizer, Tokenizer)
     return FramedTokenizer(dataset.tokenizer)
 
 

@@ -32,22 +32,25 @@ from recollect.core.task import (
 from recollect.core.types import JsonMapping, JsonObject
 from recollect.data.error import DataError
 from recollect.data.labels.labelled import Vocabulary
-from recollect.data.labels.subword_coder import Coder, load_coder
+from recollect.data.labels.subword_coder import PartCoder, SubwordCoder, load_coder
 from recollect.data.matches.match_files import Columns, read_questions
 from recollect.data.matches.matches import (
     Kind,
     Match,
     MatchBatch,
     MatchBatches,
+    MatchCoder,
     Matches,
     encode_match,
     encode_matches,
     gather_matches,
     load_matches,
+    shown_symbols,
 )
 from recollect.data.synthetic.match_generators import Question
 from recollect.evaluation.bag_of_words import naive_accuracies
 from recollect.evaluation.ranking_metrics import mean_reciprocal_rank, ranks_of, recall_at
+from recollect.models.inherited import Trained, inherited_shape, longest_of, saved_body
 from recollect.models.matching import MATCHERS, Matcher, MatcherConfig, matcher_settings
 from recollect.models.sizes import sized_encoder
 from recollect.tasks.labelled_task import device_of, evaluating
@@ -108,9 +111,27 @@ class MatchTask(TaskDefaults):
 
     def open(self, source: str) -> Matches:
         """Read the questions."""
+        return self.open_with(source, None)
+
+    inherits: ClassVar[tuple[str, ...]] = ("dropout", "word_dropout")
+
+    def open_with(self, source: str, tokenizer: PartCoder | None) -> Matches:
+        """Read the questions with a trained model's tokenizer, None: with a new one."""
         own = self.options
-        vocabulary = Vocabulary(own.tokenizer, own.vocab_size, own.least, own.lowercase)
+        vocabulary = Vocabulary(own.tokenizer, own.vocab_size, own.least, own.lowercase, coder=tokenizer)
         return load_matches(source, vocabulary, self.columns, own.valid, own.test)
+
+    def tokenizer_for(self, model: Trained, tokenizer: Any) -> PartCoder:
+        """Return a trained model's tokenizer as this task uses it."""
+        return PartCoder(tokenizer, longest_of(model))
+
+    def config_from(self, model: Trained, family: str, dataset: Matches, settings: JsonMapping) -> MatcherConfig:
+        """Return the config of a model whose encoder is a trained model's body."""
+        coder, kind = dataset.tokenizer, dataset.kind
+        own = {"unknown": coder.unknown, "points": kind.points, "pointers": kind.pointers, "separator": coder.separator}
+        body = saved_body(model, settings.get("dropout"))
+        size = max(model.vocab_size, coder.separator + 1)
+        return MatcherConfig(family, size, **{**inherited_shape(model), **own, "body": body, **settings})
 
     def read(self, source: str, assets: Assets) -> Matches:
         """Read other questions with the run's tokenizer, as a test part."""
@@ -137,7 +158,10 @@ class MatchTask(TaskDefaults):
 
     def load_assets(self, folder: Path) -> Assets:
         """Read them back."""
-        return {"tokenizer": load_coder(folder / "tokenizer.json"), "kind": Kind.load(folder / "kind.json")}
+        coder = load_coder(folder / "tokenizer.json")
+        if isinstance(coder, SubwordCoder):
+            coder = PartCoder(coder.tokenizer, coder.most)
+        return {"tokenizer": coder, "kind": Kind.load(folder / "kind.json")}
 
     def batches(self, dataset: Matches, model: Matcher, seed: int) -> Batches:
         """Return batches of `batch_size` questions of similar length."""
@@ -211,7 +235,7 @@ class MatchTask(TaskDefaults):
             _logs_of(model, [one])
         weights = inner["weights"][0, :, one.begins :].double().cpu().numpy()  # (P, T)
         names = ["first symbol"] if len(weights) > 1 else []  # the row of the end follows
-        return {"weights": weights, "source": coder.symbols(one.question.texts[0]), "target": names}
+        return {"weights": weights, "source": shown_symbols(one, coder)[one.begins :], "target": names}
 
     def baselines(self, dataset: Matches) -> list[Baseline]:
         """Return the accuracy of chance, of the most frequent place, and of words in common."""
@@ -269,29 +293,25 @@ def _logs_of(model: Matcher, part: Sequence[Match]) -> list[NDArray[np.float64]]
 
 
 def candidates(
-    match: Match, logs: NDArray[np.float64], coder: Coder, kind: Kind
+    match: Match, logs: NDArray[np.float64], coder: MatchCoder, kind: Kind
 ) -> tuple[list[str], NDArray[np.float64]]:
     """Return a question's candidates and log p of each: its texts, or every sequence of up to `longest` symbols."""
     if not kind.points:
         return list(match.question.texts), logs[0]
-    symbols = coder.symbols(match.question.texts[0])
+    symbols, ids = shown_symbols(match, coder)[match.begins :], match.ids[0][match.begins :]
     first, last = logs[0, match.begins :], logs[-1, match.begins :]
     sums: dict[str, float] = {}
     for begin in range(len(symbols)):
         for end in range(begin, min(begin + kind.longest, len(symbols))):
-            name = _joined(symbols[begin : end + 1], coder)
+            name = coder.joined(symbols[begin : end + 1], ids[begin : end + 1])
             value = first[begin] + (last[end] if kind.pointers > 1 else 0.0)
             sums[name] = float(np.logaddexp(sums.get(name, -np.inf), value))
     return list(sums), np.array(list(sums.values()))
 
 
-def _joined(symbols: Sequence[str], coder: Coder) -> str:
-    return ("" if coder.kind in ("char", "byte", "bpe") else " ").join(symbols)
-
-
-def _right_names(match: Match, coder: Coder) -> tuple[str, ...]:
+def _right_names(match: Match, coder: MatchCoder) -> tuple[str, ...]:
     answer = match.question.answer
-    return () if answer is None else (_joined(coder.symbols(answer), coder),)
+    return () if answer is None else (coder.joined(coder.symbols(answer), coder.encode(answer)),)
 
 
 def recall_at_one(ranks: Sequence[NDArray[np.int64]]) -> float:

@@ -77,11 +77,11 @@ class TagTask(LabelledTask):
             raise DataError(f"{source}: no examples in it; give a file with at least one")
         return Labelled(assets["tokenizer"], assets["labels"], part, part, part, source)
 
-    def config_from(self, model: Trained, dataset: Labelled, settings: JsonMapping) -> EncoderConfig:
+    def config_from(self, model: Trained, family: str, dataset: Labelled, settings: JsonMapping) -> EncoderConfig:
         """Return the config of a model whose encoder is a trained model's body: it reads words as rows of subwords."""
         coder = dataset.tokenizer
         assert isinstance(coder, SubwordCoder)
-        return super().config_from(model, dataset, {**settings, "subwords": True, "frame": coder.frame})
+        return super().config_from(model, family, dataset, {**settings, "subwords": True, "frame": coder.frame})
 
     def build(self, config: JsonMapping) -> Tagger | Majority:
         """Return a model with new weights."""

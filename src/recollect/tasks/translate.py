@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -17,9 +17,10 @@ from recollect.data.audio.frame_coder import FrameCoder, Frames
 from recollect.data.audio.recordings import SpokenPairs, load_spoken_pairs, pair_part
 from recollect.data.audio.wav_files import find_recordings, is_audio, read_recordings
 from recollect.data.error import DataError
+from recollect.data.labels.subword_coder import SubwordCoder
 from recollect.data.pairs.pair_batches import PairBatches
 from recollect.data.pairs.pair_rows import PairPart
-from recollect.data.pairs.pairs import Pairs, load_pairs, read_part, reopen_pairs
+from recollect.data.pairs.pairs import Pairs, load_pairs, load_source_coder, read_part, reopen_pairs
 from recollect.data.text.line_tokenizer import LineTokenizer
 from recollect.data.text.source import read_text
 from recollect.data.text.tokenizer import Ids
@@ -36,8 +37,17 @@ from recollect.generation.translation import (
     translate,
     translate_encoded,
 )
+from recollect.models.inherited import Trained, longest_of
 from recollect.models.sizes import sized_translator
-from recollect.models.translation import FAMILIES, TranslationConfig, Translator, settings_of
+from recollect.models.translation import (
+    FAMILIES,
+    INHERITED,
+    TranslationConfig,
+    Translator,
+    heirs_of,
+    inherited_config,
+    settings_of,
+)
 from recollect.training.objective import NextSymbol
 
 SAMPLE = 60  # symbols of a sample, at most
@@ -108,6 +118,31 @@ class TranslateTask:
         names = ("tokenizer", "field", "valid", "test", "joint", "vocab_size", "vocab_for", "lowercase", "limit")
         return load_pairs(source, **{name: getattr(self.options, name) for name in names})
 
+    inherits: ClassVar[tuple[str, ...]] = INHERITED
+    settled: ClassVar[tuple[str, ...]] = ("joint",)  # the targets have a tokenizer of their own
+    heirs = staticmethod(heirs_of)
+
+    def open_with(self, source: str, tokenizer: SubwordCoder) -> Pairs:
+        """Read the pairs, the sources with a trained model's tokenizer."""
+        if is_audio(source):
+            raise DataError(f"{source}: recordings, but the trained model reads text; train a model of recordings anew")
+        own = self.options
+        names = ("tokenizer", "field", "valid", "test", "vocab_size", "vocab_for", "lowercase", "limit")
+        return load_pairs(source, given_source=tokenizer, **{name: getattr(own, name) for name in names})
+
+    def tokenizer_for(self, model: Trained, tokenizer: Any) -> SubwordCoder:
+        """Return a trained model's tokenizer for sources; raise a ValueError for a model that is no encoder."""
+        if not heirs_of(model):
+            raise ValueError(
+                f"no translator has the cells of {model.config.family}, expected lstm, gru, bilstm, bigru, transformer "
+                "or bert; train one with: recollect train TEXT -m gru"
+            )
+        return SubwordCoder(tokenizer, longest_of(model))
+
+    def config_from(self, model: Trained, family: str, dataset: Pairs, settings: JsonMapping) -> TranslationConfig:
+        """Return the config of a translator whose encoder is a trained model's body."""
+        return inherited_config(model, family, dataset.target_tokenizer.model_size, settings)
+
     def reopen(self, name: str) -> Pairs | None:
         """Return the pairs from the cache."""
         return reopen_pairs(name)
@@ -135,8 +170,10 @@ class TranslateTask:
     def config(self, family: str, size: str, dataset: Pairs, settings: JsonMapping) -> TranslationConfig:
         """Return a family's config at a size; the vocabularies have two ids more than the tokenizers."""
         shared = bool(settings.get("tied")) and dataset.is_joint
-        sizes = dataset.source_tokenizer.model_size, dataset.target_tokenizer.model_size
-        frames = dataset.source_tokenizer.width if isinstance(dataset.source_tokenizer, FrameCoder) else 0
+        coder = dataset.source_tokenizer
+        assert not isinstance(coder, SubwordCoder)  # that of a trained model: see config_from
+        sizes = coder.model_size, dataset.target_tokenizer.model_size
+        frames = coder.width if isinstance(coder, FrameCoder) else 0
         return sized_translator(family, *sizes, size, shared=shared, frames=frames, **settings)
 
     def build(self, config: JsonMapping) -> Translator:
@@ -150,7 +187,7 @@ class TranslateTask:
     def load_assets(self, folder: Path) -> Assets:
         """Read the tokenizers back."""
         path = folder / "source_tokenizer.json"
-        source = FrameCoder.load(path) if FrameCoder.is_at(path) else LineTokenizer.load(path)
+        source = FrameCoder.load(path) if FrameCoder.is_at(path) else load_source_coder(path)
         return {"source_tokenizer": source, "target_tokenizer": LineTokenizer.load(folder / "target_tokenizer.json")}
 
     def batches(self, dataset: Pairs, model: Translator, seed: int) -> Batches:
@@ -205,8 +242,10 @@ class TranslateTask:
             spelled = translate_encoded(model, assets["target_tokenizer"], frames, search)
             return (answered(one.where, best) for one, best in zip(recordings, spelled, strict=True))
         lines = lines_of(inputs) if isinstance(inputs, str) else list(inputs)
+        coder = assets["source_tokenizer"]
         for number, line in enumerate(lines, 1):
-            assets["source_tokenizer"].check_script(line, f"line {number}", "the sources that the run was trained on")
+            if isinstance(coder, LineTokenizer):  # which scripts a trained model has read is not known
+                coder.check_script(line, f"line {number}", "the sources that the run was trained on")
         found = translate(model, tokenizers_of(assets), lines, search)
         return (answered(line, best) for line, best in zip(lines, found, strict=True))
 
@@ -232,13 +271,14 @@ class TranslateTask:
     def about(self, dataset: Pairs, model: Translator) -> About:
         """Return the contents of the model card."""
         source = dataset.source_tokenizer
+        steps = min(READ, source.most or READ) if isinstance(source, SubwordCoder) else READ
         return About(
             noun=self.noun,
             symbols=dataset.target_tokenizer.kind,
             vocabulary=dataset.target_tokenizer.vocab_size,
             parts=(len(dataset.train), len(dataset.valid), len(dataset.test)),
             unit={"en": "pairs", "zh": "对"},
-            memory={READ: _bytes(model)},
+            memory={steps: _bytes(model, steps)},
             use="predict",
             data=source.about() if isinstance(source, FrameCoder) else None,
         )
@@ -298,12 +338,12 @@ def agreement(lines: list[str], references: list[str]) -> tuple[dict[str, float]
 
 
 @torch.no_grad()
-def _bytes(model: Translator) -> int:
-    """Return the bytes of one row's memory after a source and a target."""
+def _bytes(model: Translator, steps: int) -> int:
+    """Return the bytes of one row's memory after a source and a target of so many symbols."""
     device = next(model.parameters()).device
-    ids = torch.zeros(1, READ, dtype=torch.long, device=device)
+    ids = torch.zeros(1, steps, dtype=torch.long, device=device)
     frames = model.config.frames
-    source = torch.zeros(1, READ, frames, device=device) if frames else ids
+    source = torch.zeros(1, steps, frames, device=device) if frames else ids
     was_training = model.training
     memory = model.eval()(ids, model.remember(source))[1]
     model.train(was_training)

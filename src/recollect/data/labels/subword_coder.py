@@ -14,7 +14,7 @@ from recollect.data.error import DataError
 from recollect.data.labels.word_coder import WordCoder
 from recollect.data.text.framed import FramedTokenizer
 from recollect.data.text.pretrained_tokenizer import PretrainedTokenizer
-from recollect.data.text.tokenizer import Ids, Tokenizer
+from recollect.data.text.tokenizer import CUTS, Ids, Tokenizer
 from recollect.data.text.tokenizer_files import AnyTokenizer, tokenizer_of
 
 FORMAT = "recollect-subwords"
@@ -33,6 +33,8 @@ class SubwordCoder:
     width = 0  # of vectors: inputs are ids
 
     def __init__(self, tokenizer: AnyTokenizer, most: int | None = None) -> None:
+        if isinstance(tokenizer, FramedTokenizer) and isinstance(tokenizer.base, PretrainedTokenizer):
+            tokenizer = tokenizer.base  # it puts its marks around a text itself
         self.tokenizer, self.most = tokenizer, most
         self.kind = tokenizer.kind
         self.subwords = SUBWORDS.get(self.kind, USUAL_SUBWORDS)
@@ -112,10 +114,13 @@ class SubwordCoder:
             marks = {self.tokenizer.begin: "[CLS]", self.tokenizer.end: "[SEP]"}
         return marks.get(i) or self.tokenizer.decode([i]).strip()
 
+    def content(self) -> dict[str, Any]:
+        """Return what is saved, as plain data: the trained model's tokenizer, and how many ids it reads."""
+        return {"format": FORMAT, "most": self.most, "tokenizer": self.tokenizer.content()}
+
     def save(self, path: str | Path) -> None:
-        """Write tokenizer.json: the trained model's, and how many ids it reads."""
-        content: dict[str, Any] = {"format": FORMAT, "most": self.most, "tokenizer": self.tokenizer.content()}
-        write_file(Path(path), json.dumps(content, ensure_ascii=False).encode())
+        """Write tokenizer.json."""
+        write_file(Path(path), json.dumps(self.content(), ensure_ascii=False).encode())
 
     @classmethod
     def read(cls, content: dict[str, Any], path: Path) -> SubwordCoder:
@@ -123,17 +128,62 @@ class SubwordCoder:
         return cls(tokenizer_of(content["tokenizer"], path), content["most"])
 
 
+class PartCoder(SubwordCoder):
+    """A trained model's tokenizer for texts that are parts of an input, such as a query: without the ids around them.
+
+    Where a symbol begins with the blank before it, so does a part: a word is the same symbol at every place.
+    """
+
+    @property
+    def before(self) -> tuple[int, ...]:
+        """The ids that a matcher reads before a query: [CLS], where the trained model has it."""
+        return self.frame[:1]
+
+    @property
+    def separator(self) -> int:
+        """The id that a matcher reads between a query and a text: [SEP], or else one more than the tokenizer's."""
+        return self.frame[1] if self.frame else self.tokenizer.vocab_size
+
+    def encode(self, line: str) -> Ids:
+        """Return the ids (T,) of a part."""
+        if isinstance(self.tokenizer, PretrainedTokenizer):
+            return self.tokenizer.encode_part(line.strip())
+        base = self.tokenizer.base if isinstance(self.tokenizer, FramedTokenizer) else self.tokenizer
+        return base.encode(self._spaced(line))
+
+    def _spaced(self, line: str) -> str:
+        return (" " if self.kind in ("word", "bpe") and line.strip() else "") + line.strip()
+
+    def symbols(self, line: str) -> list[str]:
+        """Return each symbol as text; words and characters as they are written, also unknown ones."""
+        if self.kind not in CUTS:
+            return super().symbols(line)
+        symbols = CUTS[self.kind](self._spaced(line))
+        return symbols if self.kind == "char" else [symbol.strip() for symbol in symbols]
+
+    def joined(self, symbols: Sequence[str], ids: Ids) -> str:
+        """Return some of a part's symbols as text."""
+        if self.kind not in CUTS:
+            return self.tokenizer.decode(ids.tolist()).strip()
+        return ("" if self.kind == "char" else " ").join(symbols)
+
+
 Coder: TypeAlias = WordCoder | SubwordCoder
 
 
 def load_coder(path: str | Path) -> Coder:
     """Read the tokenizer of a run on labels."""
+    return load_subwords(path) or WordCoder.load(path)
+
+
+def load_subwords(path: str | Path) -> SubwordCoder | None:
+    """Read a trained model's tokenizer; return None for a file of another one."""
     path = Path(path)
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise DataError(f"{path}: damaged or not a tokenizer ({error})") from error
-    return SubwordCoder.read(content, path) if content.get("format") == FORMAT else WordCoder.load(path)
+    return SubwordCoder.read(content, path) if content.get("format") == FORMAT else None
 
 
 def frame_of(tokenizer: AnyTokenizer) -> tuple[int, ...]:

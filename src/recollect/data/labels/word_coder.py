@@ -25,6 +25,8 @@ class WordCoder:
     """
 
     width: ClassVar[int] = 0  # of vectors: inputs are ids
+    before: ClassVar[tuple[int, ...]] = ()  # the ids that a matcher reads before a query
+    most: ClassVar[int | None] = None  # the number of ids that a model can read: any
 
     def __init__(self, lines: LineTokenizer, letters: Tokenizer | None = None) -> None:
         self.lines = lines
@@ -103,6 +105,15 @@ class WordCoder:
     def symbols(self, line: str) -> list[str]:
         """Return each symbol as text."""
         return self.words(line) if self.kind in ("word", "space") else self.lines.symbols(line)
+
+    @property
+    def separator(self) -> int:
+        """The id that a matcher reads between a query and a text."""
+        return self.vocab_size
+
+    def joined(self, symbols: Sequence[str], ids: Ids) -> str:
+        """Return some of a line's symbols as text; words as they were written, also unknown ones."""
+        return " ".join(symbols) if self.kind in ("word", "space") else self.lines.decode(ids)
 
     def save(self, path: str | Path) -> None:
         """Write tokenizer.json: the one of the lines, with the letters added."""

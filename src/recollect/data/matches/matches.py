@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, TypeAlias
 
 import numpy as np
 import torch
@@ -18,12 +18,15 @@ from torch.utils._pytree import register_dataclass
 from recollect.core.serialize import write_file
 from recollect.data.error import DataError
 from recollect.data.labels.labelled import PARTS, Vocabulary, divided, given_parts
-from recollect.data.labels.subword_coder import Coder
+from recollect.data.labels.subword_coder import PartCoder
+from recollect.data.labels.word_coder import WordCoder
 from recollect.data.matches.match_files import Columns, read_questions
 from recollect.data.rounds import Numbers, Rounds
 from recollect.data.synthetic.match_generators import Question
 from recollect.data.text.line_tokenizer import is_mostly_han
 from recollect.data.text.tokenizer import Ids
+
+MatchCoder: TypeAlias = WordCoder | PartCoder
 
 
 @dataclass(frozen=True)
@@ -67,7 +70,7 @@ class Match:
 class Matches:
     """A tokenizer of the training part, the kind of questions, and three parts."""
 
-    tokenizer: Coder
+    tokenizer: MatchCoder
     kind: Kind
     train: Sequence[Match]
     valid: Sequence[Match]
@@ -83,6 +86,7 @@ def load_matches(
     parts = divided(given, data, lambda one: f"{one.query} {one.texts}")
     texts = [text for one in parts["train"] for text in (one.query, *one.texts)]
     coder = vocabulary.learn(texts, "char" if is_mostly_han("".join(texts[:1000])) else "word")
+    assert isinstance(coder, MatchCoder)
     points = parts["train"][0].answer is not None
     longest = max((len(coder.symbols(one.answer or "")) for one in parts["train"]), default=1) if points else 1
     kind = Kind(points, longest)
@@ -90,7 +94,7 @@ def load_matches(
     return Matches(coder, kind, **encoded, name=_digest(parts, vocabulary))
 
 
-def encode_matches(questions: Iterable[Question], coder: Coder, kind: Kind) -> list[Match]:
+def encode_matches(questions: Iterable[Question], coder: MatchCoder, kind: Kind) -> list[Match]:
     """Return questions as ids; a DataError names one of the other kind, and an answer that is not in its text."""
     found = []
     for one in questions:
@@ -101,11 +105,17 @@ def encode_matches(questions: Iterable[Question], coder: Coder, kind: Kind) -> l
     return found
 
 
-def encode_match(question: Question, coder: Coder, kind: Kind) -> Match:
-    """Return a question as ids; one without an answer, to be predicted, has no right place."""
-    query = np.append(coder.encode(question.query), coder.vocab_size)  # the id of the separator
-    ids = [np.concatenate([query, coder.encode(text)]) for text in question.texts]
+def encode_match(question: Question, coder: MatchCoder, kind: Kind) -> Match:
+    """Return a question as ids; one without an answer, to be predicted, has no right place.
+
+    A text is cut where it is longer than a trained model can read.
+    """
+    query = np.concatenate([coder.before, coder.encode(question.query), [coder.separator]]).astype(np.int64)
+    ids = [np.concatenate([query, coder.encode(text)])[: coder.most] for text in question.texts]
     begins = len(query)
+    if coder.most is not None and begins >= coder.most:
+        got = f"{question.where}: got a query of {begins} symbols with the marks around it"
+        raise DataError(f"{got}, expected less than the {coder.most} that the trained model reads; shorten it")
     if not kind.points:
         return Match(ids, begins, np.array([question.right], dtype=bool), question)
     right = np.zeros((kind.pointers, len(ids[0])), dtype=bool)
@@ -113,10 +123,21 @@ def encode_match(question: Question, coder: Coder, kind: Kind) -> Match:
         places = occurrences(coder.symbols(question.answer), coder.symbols(question.texts[0]))
         if not places:
             raise DataError(f"{question.where}: the answer {question.answer!r} does not occur in its text; correct it")
+        places = [(first, last) for first, last in places if begins + last < len(ids[0])]
+        if not places:
+            got = f"{question.where}: the answer {question.answer!r} stands behind the {coder.most} symbols"
+            raise DataError(f"{got} that the trained model reads; shorten the text")
         for first, last in places:
             right[0, begins + first] = True
             right[-1, begins + last] = True
     return Match(ids, begins, right, question)
+
+
+def shown_symbols(match: Match, coder: MatchCoder) -> list[str]:
+    """Return what a question's first sequence consists of, each id as text."""
+    query, text = coder.symbols(match.question.query), coder.symbols(match.question.texts[0])
+    marks = ["[CLS]"] * len(coder.before)
+    return [*marks, *query, "|", *text[: len(match.ids[0]) - match.begins]]
 
 
 def occurrences(part: Sequence[str], whole: Sequence[str]) -> list[tuple[int, int]]:
@@ -127,7 +148,8 @@ def occurrences(part: Sequence[str], whole: Sequence[str]) -> list[tuple[int, in
 
 
 def _digest(parts: dict[str, list[Question]], vocabulary: Vocabulary) -> str:
-    digest = hashlib.sha256(repr(vocabulary).encode())
+    learned = replace(vocabulary, coder=None)  # a trained model's tokenizer is known by its hash in the run
+    digest = hashlib.sha256(repr(learned).encode())
     for part in PARTS:
         for one in parts[part]:
             digest.update(repr((part, *one[:4])).encode())

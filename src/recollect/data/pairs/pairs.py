@@ -7,17 +7,19 @@ run starts at once. The tokenizers' ids are followed by two more, `begin` and `e
 from __future__ import annotations
 
 import hashlib
+import json
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from recollect.core.cache import build_folder, cache_folder, is_whole, read_record
 from recollect.data.audio.frame_coder import FrameCoder
 from recollect.data.error import DataError
+from recollect.data.labels.subword_coder import SubwordCoder, load_subwords
 from recollect.data.pairs.pair_files import PairSource, open_pairs
 from recollect.data.pairs.pair_filter import PARTS, Division, Sieve
 from recollect.data.pairs.pair_rows import Encoded, PairPart, open_part, part_in_memory, write_part
@@ -29,6 +31,7 @@ from recollect.data.text.vocabulary import VocabularyLimits, fit_vocabulary, not
 
 VERSION = 3  # of the files in the cache, of the parts, and of how lines become ids
 LEAST = 3  # pairs, one for each part
+SourceCoder: TypeAlias = LineTokenizer | SubwordCoder  # of text: its own, or a trained model's
 SMALL = 500_000  # characters below which there is too little to learn byte pairs from
 SAMPLE = 1000  # pairs from which the script is found
 
@@ -40,7 +43,7 @@ class Pairs:
     A model's vocabularies are the tokenizers' and two ids more.
     """
 
-    source_tokenizer: LineTokenizer | FrameCoder
+    source_tokenizer: SourceCoder | FrameCoder
     target_tokenizer: LineTokenizer
     train: PairPart
     valid: PairPart
@@ -73,6 +76,7 @@ class PairSettings(NamedTuple):
     vocabulary: VocabularyLimits
     lowercase: bool
     limit: int | None
+    source: SubwordCoder | None  # a trained model's, which is used as it is
 
 
 class _Surveyed(NamedTuple):
@@ -97,6 +101,7 @@ def load_pairs(
     valid: str | None = None,
     test: str | None = None,
     cache: str | Path | None = None,
+    given_source: SubwordCoder | None = None,
 ) -> Pairs:
     """Return DATA as pairs, from the cache if it holds them complete.
 
@@ -104,7 +109,8 @@ def load_pairs(
     source in 20 is held out with all its targets, chosen by its hash, without pairs of an earlier part. Training leaves
     out pairs with an empty side and those in which one side has more than `limit` symbols. Both sides have one
     vocabulary where `joint`, by default where they are written in the same script. Where `vocab_size` is not given, it
-    is fitted to the text and to a model of the size `vocab_for`.
+    is fitted to the text and to a model of the size `vocab_for`. `given_source`: the tokenizer of a trained model, with
+    which sources are read as it is; the targets have another.
     """
     given = {part: text for part, text in zip(PARTS, (data, valid, test), strict=True) if text is not None}
     read = {part: _survey(open_pairs(text, field=field, notify=to_stderr)) for part, text in given.items()}
@@ -114,11 +120,13 @@ def load_pairs(
             f"{train.source.name}: got {train.pairs} pairs, expected {LEAST} or more to train, validate and test on"
         )
     kind = tokenizer or choose_kind(train.source, train.size)
-    joint = share_script(train.source) if joint is None else joint
+    if joint is None:
+        joint = given_source is None and share_script(train.source)
     vocabulary = fit_vocabulary(kind, train.size if joint else train.size // 2, vocab_for, vocab_size)
-    settings = PairSettings(kind, joint, vocabulary, lowercase, limit)
+    settings = PairSettings(kind, joint, vocabulary, lowercase, limit, given_source)
     keys = [f"{part} {one.digest}" for part, one in read.items()]
-    name = hashlib.sha256(f"pairs {VERSION} {tuple(settings)} {keys}".encode()).hexdigest()[:24]
+    keys += [] if given_source is None else [json.dumps(given_source.content())]
+    name = hashlib.sha256(f"pairs {VERSION} {tuple(settings[:-1])} {keys}".encode()).hexdigest()[:24]
     folder = cache_folder(cache) / name
     if not is_whole(folder):
         build_folder(folder, partial(_fill, read=read, settings=settings))
@@ -136,7 +144,7 @@ def reopen_pairs(name: str, cache: str | Path | None = None) -> Pairs | None:
     return _open(folder) if is_whole(folder) else None
 
 
-def read_part(data: str, source: LineTokenizer, target: LineTokenizer, field: str | None = None) -> PairPart:
+def read_part(data: str, source: SourceCoder, target: LineTokenizer, field: str | None = None) -> PairPart:
     """Read all of DATA as one part to test on, without the cache; no pair is left out."""
     pairs = open_pairs(data, field=field, notify=to_stderr)
     _survey(pairs)
@@ -211,7 +219,7 @@ def _pairs_of(part: str, read: dict[str, _Surveyed], division: Division) -> Iter
     return (pair for pair in read["train"].source.pairs() if division.part_of(pair) == part)
 
 
-def _learn(pairs: Callable[[], Iterator[Lines]], settings: PairSettings) -> tuple[LineTokenizer, LineTokenizer]:
+def _learn(pairs: Callable[[], Iterator[Lines]], settings: PairSettings) -> tuple[SourceCoder, LineTokenizer]:
     """Learn one tokenizer from both sides, or one from each, of pairs whose sides both have text."""
     letters: tuple[Counter[str], Counter[str]] = Counter(), Counter()
 
@@ -226,20 +234,27 @@ def _learn(pairs: Callable[[], Iterator[Lines]], settings: PairSettings) -> tupl
         fitted = settings.vocabulary
         return LineTokenizer.train(settings.kind, lines(sides), fitted.size, settings.lowercase, fitted.rarest)
 
+    if settings.source is not None:
+        return settings.source, learn(1).for_scripts(main_scripts(letters[1]))
     source, target = [learn(0, 1)] * 2 if settings.joint else [learn(0), learn(1)]
     return source.for_scripts(main_scripts(letters[0])), target.for_scripts(main_scripts(letters[1]))
 
 
-def _encoded(lines: Lines, source: LineTokenizer, target: LineTokenizer) -> Encoded:
+def _encoded(lines: Lines, source: SourceCoder, target: LineTokenizer) -> Encoded:
     return source.encode(lines[0]), lines[0], target.encode(lines[1]), lines[1]
 
 
 # ---- reading -------------------------------------------------------------------------------------------
 
 
+def load_source_coder(path: Path) -> SourceCoder:
+    """Read the tokenizer of sources that are text."""
+    return load_subwords(path) or LineTokenizer.load(path)
+
+
 def _open(folder: Path) -> Pairs:
     record = read_record(folder)
-    source = LineTokenizer.load(folder / "source.json")
+    source = load_source_coder(folder / "source.json")
     target = LineTokenizer.load(folder / "target.json")
     parts = {part: open_part(folder, part, record["dtype"]) for part in PARTS}
     return Pairs(source, target, **parts, name=folder.name)

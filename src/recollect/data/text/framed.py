@@ -1,10 +1,10 @@
-"""The tokenizer of masked language models: one of ours, with the symbols that BERT puts into and around a text."""
+"""The tokenizer of masked language models, with the symbols that BERT puts into and around a text: ours, or BERT's."""
 
 from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,27 +12,36 @@ import numpy as np
 
 from recollect.core.serialize import write_file
 from recollect.data.error import DataError
+from recollect.data.text.pretrained_tokenizer import FORMAT as PRETRAINED, PretrainedTokenizer
 from recollect.data.text.tokenizer import Ids, Tokenizer
 
 MASK, BEGIN, END = "[MASK]", "[CLS]", "[SEP]"
 MARKS = (MASK, BEGIN, END)
+SPACED = ("word", "bpe", "space", "pretrained")  # kinds that show a blank before [MASK]
 
 
 class FramedTokenizer:
     """A `Tokenizer` with three ids more, the last: [MASK], [CLS] before a text and [SEP] after it.
 
     [MASK] is written in a text as it stands; where symbols begin with the blank before them it takes that blank too.
+    Somebody else's tokenizer has the three among its own ids; one without them is refused.
 
     >>> framed = rc.FramedTokenizer(rc.Tokenizer.train("char", ["abcabc"]))
     >>> framed.encode("a[MASK]c").tolist()  # a, b, c, unknown, [MASK], [CLS], [SEP]
     [5, 0, 4, 2, 6]
     """
 
-    def __init__(self, base: Tokenizer) -> None:
+    def __init__(self, base: Tokenizer | PretrainedTokenizer) -> None:
         self.base = base
-        self.mask = base.vocab_size
-        self.begin = base.vocab_size + 1
-        self.end = base.vocab_size + 2
+        size = base.vocab_size
+        if isinstance(base, PretrainedTokenizer):
+            self.mask, self.begin, self.end = (base.id_of(mark) for mark in MARKS)
+            self.unseen = sorted({*base.special, self.mask, self.begin, self.end})  # the ids that are never predicted
+            self._encode: Callable[[str], Ids] = base.encode_part
+        else:
+            self.mask, self.begin, self.end = size, size + 1, size + 2
+            self.unseen = [*base.unseen, size, size + 1, size + 2]
+            self._encode = base.encode
 
     @property
     def kind(self) -> str:
@@ -42,28 +51,23 @@ class FramedTokenizer:
     @property
     def vocab_size(self) -> int:
         """Number of ids, with those of the three marks."""
-        return self.base.vocab_size + len(MARKS)
+        return max(self.base.vocab_size, self.end + 1)
 
     @property
     def unknown(self) -> int | None:
         """The id of symbols that are not in the vocabulary; None where there are none."""
         return self.base.unknown
 
-    @property
-    def unseen(self) -> list[int]:
-        """The ids that are never predicted: the marks, and symbols that occur in no training text."""
-        return [*self.base.unseen, self.mask, self.begin, self.end]
-
     def unknown_in(self, text: str) -> Counter[str]:
         """Return the symbols of a text that are not in the vocabulary, and how often each occurs."""
         return sum((self.base.unknown_in(part) for part in self._parts(text)), Counter[str]())
 
-    def encode(self, text: str, *, strict: bool = False) -> Ids:
-        """Return the ids of a text between [CLS] and [SEP]; with `strict`, refuse unknown symbols."""
+    def encode(self, text: str) -> Ids:
+        """Return the ids of a text between [CLS] and [SEP]."""
         parts: list[Sequence[int] | Ids] = [[self.begin]]
         for number, part in enumerate(self._parts(text)):
             parts += [[self.mask]] if number else []
-            parts.append(self.base.encode(part, strict=strict))
+            parts.append(self._encode(part))
         return np.concatenate([*(np.asarray(part, dtype=np.int64) for part in parts), [self.end]])
 
     def decode(self, ids: Iterable[int]) -> str:
@@ -74,9 +78,11 @@ class FramedTokenizer:
             if i != self.mask:
                 some.append(i)
                 continue
-            shown += [self.base.decode(some), f" {MASK}" if self.kind in ("word", "bpe", "space") else MASK]
+            shown += [self.base.decode(some), f" {MASK}" if self.kind in SPACED else MASK]
             some = []
-        return "".join([*shown, self.base.decode(some)])
+        last = self.base.decode(some)
+        is_after = bool(shown) and bool(last) and self.kind == "pretrained"  # its words have no blank of their own
+        return "".join([*shown, " " if is_after else "", last])
 
     def _parts(self, text: str) -> list[str]:
         """Return the parts of a text before, between and after its masks."""
@@ -96,7 +102,12 @@ class FramedTokenizer:
     @classmethod
     def load(cls, path: str | Path) -> FramedTokenizer:
         """Read a tokenizer."""
-        base = Tokenizer.load(path)
-        if "marks" not in json.loads(Path(path).read_text(encoding="utf-8")):
+        try:
+            content = json.loads(Path(path).read_text(encoding="utf-8"))
+            is_framed = "marks" in content
+            is_foreign = content["format"] == PRETRAINED
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise DataError(f"{path}: damaged or not a tokenizer ({error})") from error
+        if not is_framed:
             raise DataError(f"{path}: a tokenizer without [MASK]; train one with: recollect train DATA --task masked")
-        return cls(base)
+        return cls(PretrainedTokenizer.of_content(content) if is_foreign else Tokenizer.load(path))

@@ -71,6 +71,11 @@ class PretrainedTokenizer:
             raise DataError(f"{symbol}: not a symbol of this tokenizer")
         return int(found)
 
+    @property
+    def special(self) -> list[int]:
+        """The ids of symbols that are no text, such as [CLS] and [PAD]."""
+        return [int(i) for i, token in self.backend.get_added_tokens_decoder().items() if token.special]
+
     def encode(self, text: str, *, strict: bool = False, most: int | None = None) -> Ids:
         """Return the ids, of at most `most` symbols those around the text included; `strict` changes nothing."""
         return np.array(self._encoded(text, None, most).ids, dtype=np.int64)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import tokenizers
-from tokenizers import Regex, decoders, models, pre_tokenizers
+from tokenizers import AddedToken, Regex, decoders, models, pre_tokenizers
+from tokenizers.processors import TemplateProcessing
 
 from recollect.data.error import DataError
+from recollect.data.text.framed import BEGIN, END, MARKS, MASK, FramedTokenizer
 from recollect.data.text.pretrained_tokenizer import PretrainedTokenizer
 from recollect.data.text.tokenizer import UNKNOWN, Tokenizer
 
@@ -18,16 +22,30 @@ PARTS = {  # what is one symbol
 }
 
 
-def as_pretrained(tokenizer: Tokenizer | PretrainedTokenizer) -> PretrainedTokenizer:
+def as_pretrained(tokenizer: Tokenizer | FramedTokenizer | PretrainedTokenizer) -> PretrainedTokenizer:
     """Return a tokenizer of ours as a `PretrainedTokenizer` that gives the same ids."""
-    if isinstance(tokenizer, PretrainedTokenizer):
-        return tokenizer
-    if not isinstance(tokenizer, Tokenizer):
-        raise DataError(f"tokenizer: got a {type(tokenizer).__name__}, expected a Tokenizer or a PretrainedTokenizer")
-    settings = {"tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": False}
-    if tokenizer.kind in UNKNOWN:
-        settings["unk_token"] = UNKNOWN[tokenizer.kind]
-    return PretrainedTokenizer(backend_of(tokenizer), settings)
+    base = tokenizer.base if isinstance(tokenizer, FramedTokenizer) else tokenizer
+    if isinstance(base, PretrainedTokenizer):
+        return base
+    if not isinstance(base, Tokenizer):
+        raise DataError(f"tokenizer: got a {type(base).__name__}, expected a Tokenizer or a PretrainedTokenizer")
+    settings: dict[str, Any] = {"tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": False}
+    if base.kind in UNKNOWN:
+        settings["unk_token"] = UNKNOWN[base.kind]
+    backend = backend_of(base)
+    if isinstance(tokenizer, FramedTokenizer):
+        settings |= {"mask_token": MASK, "cls_token": BEGIN, "sep_token": END}
+        settings["model_input_names"] = ["input_ids", "token_type_ids", "attention_mask"]
+        add_marks(backend, is_spaced=base.kind in ("word", "bpe"))
+    return PretrainedTokenizer(backend, settings)
+
+
+def add_marks(backend: tokenizers.Tokenizer, *, is_spaced: bool) -> None:
+    """Add the marks of a `FramedTokenizer`, the next ids; where `is_spaced`, [MASK] takes the blank before it."""
+    backend.add_special_tokens([AddedToken(mark, lstrip=is_spaced and mark == MASK) for mark in MARKS])
+    ids = [(mark, backend.token_to_id(mark)) for mark in (BEGIN, END)]
+    pair = f"{BEGIN} $A {END} $B:1 {END}:1"
+    backend.post_processor = TemplateProcessing(single=f"{BEGIN} $A {END}", pair=pair, special_tokens=ids)
 
 
 def backend_of(tokenizer: Tokenizer) -> tokenizers.Tokenizer:

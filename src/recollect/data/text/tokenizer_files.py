@@ -17,11 +17,9 @@ AnyTokenizer: TypeAlias = Tokenizer | FramedTokenizer | PretrainedTokenizer
 def tokenizer_of(content: dict[str, Any], path: Path) -> AnyTokenizer:
     """Return the tokenizer of plain data that `path` holds."""
     try:
-        if content["format"] == PRETRAINED:
-            return PretrainedTokenizer.of_content(content)
-        if content["format"] != FORMAT:
+        if content["format"] not in (FORMAT, PRETRAINED):
             raise DataError(f"{path}: not a tokenizer of this version")
-        base = Tokenizer.of_content(content)
+        base = (PretrainedTokenizer if content["format"] == PRETRAINED else Tokenizer).of_content(content)
     except (KeyError, TypeError) as error:
         raise DataError(f"{path}: damaged or not a tokenizer ({error})") from error
     return FramedTokenizer(base) if "marks" in content else base
