@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 from rich.console import Console
 
+from recollect.core.launch import launched
 from recollect.version import __version__
 
 if TYPE_CHECKING:
@@ -103,6 +104,8 @@ def notice(text: str) -> None:
 
 def close(run: Run) -> None:
     """Print the command that comes next; exit with 130 where training was stopped."""
+    if not launched().is_first:
+        raise typer.Exit(0 if run.is_spent else 130)
     if run.is_spent:
         verb = "generate" if hasattr(run.task, "generate") else "predict"
         typer.echo(f"Next: {run.command(verb, run.prompt())}", err=True)

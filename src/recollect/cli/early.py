@@ -12,6 +12,7 @@ from typing import Any
 from recollect.cli.app import NO_SETTINGS
 from recollect.cli.declared import check_settings
 from recollect.core.errors import ContractError, check_choice, is_own, nearest
+from recollect.core.launch import launched
 from recollect.core.settings import SettingError, parse
 from recollect.data.audio.wav_files import is_audio
 from recollect.data.error import DataError
@@ -54,6 +55,7 @@ def check_training(
     **numbers: int | None,
 ) -> None:
     """Raise a ValueError for words that no training accepts: those of `train`, `finetune` and `plan`."""
+    launched()
     parse_budget(budget)
     check_choice("--size", size, SIZES)
     if tokenizer is not None:

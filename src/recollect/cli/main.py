@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import sys
-from typing import Any
+import time
+from typing import Any, NoReturn
 
 import typer
 
@@ -21,6 +23,7 @@ from recollect.cli import (
 from recollect.cli.app import app
 from recollect.core.threads import note_start
 
+ALONE = 3.0  # seconds that another process of torchrun waits before it prints an error
 VERBS = (
     line_verbs,
     train_verbs,
@@ -57,6 +60,8 @@ def _as_settings(words: list[str]) -> list[str]:
 def main() -> None:
     """Run the command line; exit with 2 for bad input, 1 for a failed run, 130 for Ctrl-C."""
     note_start()
+    if "LOCAL_RANK" in os.environ:  # of several processes: torch's hints to developers, before it is imported
+        os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     try:
         app(_as_settings(sys.argv[1:]), prog_name="recollect")
     except (ValueError, AssertionError) as error:  # a LawBroken is an AssertionError
@@ -65,8 +70,17 @@ def main() -> None:
             raise
         is_own_code = kind in ("LawBroken", "OwnCodeError")
         again = f". Mend it, then: {shlex.join(['recollect', *sys.argv[1:]])}" if is_own_code else ""
-        typer.echo(f"recollect: {error}{again}", err=True)
-        sys.exit(2)
+        _fail(f"{error}{again}", 2)
     except (RuntimeError, OSError) as error:
-        typer.echo(f"recollect: {error}", err=True)
-        sys.exit(1)
+        _fail(str(error), 1)
+
+
+def _fail(problem: str, code: int) -> NoReturn:
+    """Print what is wrong and exit; of several processes on a machine, the first one is given time to print it alone.
+
+    Where it fails too, torchrun ends the others meanwhile: the same mistake is not printed by each.
+    """
+    if os.environ.get("LOCAL_RANK", "0") != "0":
+        time.sleep(ALONE)
+    typer.echo(f"recollect: {problem}", err=True)
+    sys.exit(code)

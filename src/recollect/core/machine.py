@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from recollect.core.launch import launched
 from recollect.version import __version__
 
 PROCESS = Path("/proc/self")
@@ -21,9 +22,12 @@ CGROUP = Path("/sys/fs/cgroup")  # a container's limits
 
 
 def choose_device(name: str) -> torch.device:
-    """Return the device of this name; "auto" is the GPU where there is one."""
+    """Return the device of this name; "auto" is the GPU where there is one, of several processes one for each."""
+    launch = launched()
     if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    if name == "cuda" and launch.size > 1:
+        name = f"cuda:{launch.local_rank}"
     try:
         device = torch.device(name)
     except RuntimeError:
@@ -32,7 +36,8 @@ def choose_device(name: str) -> torch.device:
         raise ValueError(f"--device: got {name!r}, expected auto, cpu, cuda or cuda:N")
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         count = torch.cuda.device_count()
-        raise ValueError(f"--device: got {name!r}, but torch finds {count} GPUs here; try: --device auto")
+        again = "--device auto" if launch.size == 1 else f"--nproc-per-node {max(count, 1)}, or --device cpu"
+        raise ValueError(f"--device: got {name!r}, but torch finds {count} GPUs here; try: {again}")
     return device
 
 

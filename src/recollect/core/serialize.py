@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
+from safetensors.torch import load, save
 from torch import Tensor, nn
 
 from recollect.core.memory import Memory, Part
@@ -56,6 +56,11 @@ def save_memory(memory: Memory, path: str | Path) -> None:
     >>> rc.load_memory(path).equals(memory)
     True
     """
+    write_file(Path(path), memory_as_bytes(memory))
+
+
+def memory_as_bytes(memory: Memory) -> bytes:
+    """Return what `save_memory` writes."""
     tensors = memory.tensors()
     tree = json.dumps(_describe(memory))
     header = {
@@ -64,7 +69,7 @@ def save_memory(memory: Memory, path: str | Path) -> None:
         "tree": tree,
         "checksum": _checksum(tensors, tree),
     }
-    write_tensors(tensors, Path(path), header)
+    return _tensors_as_bytes(tensors, header)
 
 
 def load_memory(path: str | Path, device: str | torch.device = "cpu") -> Memory:
@@ -78,7 +83,18 @@ def load_memory(path: str | Path, device: str | torch.device = "cpu") -> Memory:
     >>> rc.load_memory(path).hidden.tolist()
     [[1.0, 1.0]]
     """
-    header, tensors = read_tensors(Path(path), device)
+    return _memory_of(*read_tensors(Path(path), device), path)
+
+
+def memory_from_bytes(data: bytes) -> Memory:
+    """Read a memory back from the bytes of a file."""
+    size = int.from_bytes(data[:8], "little")
+    header = json.loads(data[8 : 8 + size])[METADATA]
+    tensors = {name: t.clone() for name, t in load(data).items()}  # clone: as in `read_tensors`
+    return _memory_of(header, _with_complex(tensors, header), "memory")
+
+
+def _memory_of(header: dict[str, str], tensors: dict[str, Tensor], path: str | Path) -> Memory:
     if header.get("format") != FORMAT:
         got = f"format {header.get('format')!r}"
         raise FileError(f"{path}: not a memory file (got {got}, expected {FORMAT!r}); write one with save_memory")
@@ -172,13 +188,17 @@ def _plain(t: Tensor) -> Tensor:
 
 def write_tensors(tensors: dict[str, Tensor], path: Path, header: dict[str, str]) -> None:
     """Write named tensors and a header of strings as safetensors."""
+    write_file(path, _tensors_as_bytes(tensors, header))
+
+
+def _tensors_as_bytes(tensors: dict[str, Tensor], header: dict[str, str]) -> bytes:
     # clone: safetensors refuses tensors that share storage, and two fields may
     plain = {name: _plain(t).clone() for name, t in tensors.items()}
     pairs = sorted(name for name, t in plain.items() if t.is_complex())
     if pairs:
         header = {**header, COMPLEX: json.dumps(pairs)}
         plain |= {name: torch.view_as_real(plain[name]) for name in pairs}
-    write_file(path, _in_order(save(plain, header or None)))
+    return _in_order(save(plain, header or None))
 
 
 def _in_order(data: bytes) -> bytes:
@@ -226,11 +246,15 @@ def read_tensors(path: Path, device: str | torch.device = "cpu") -> tuple[dict[s
             # clone: safetensors returns views of the file's bytes, at any address, while torch assumes that a tensor's
             # address is a multiple of its element size: view_as_complex of an unaligned one ends the process
             tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118 (no mapping)
-        for name in json.loads(header.get(COMPLEX, "[]")):
-            tensors[name] = torch.view_as_complex(tensors[name])
+        tensors = _with_complex(tensors, header)
     except (SafetensorError, OSError, KeyError, TypeError, ValueError, RuntimeError) as error:
         raise FileError(f"{path}: damaged or not a safetensors file ({error})") from error
     return header, tensors
+
+
+def _with_complex(tensors: dict[str, Tensor], header: dict[str, str]) -> dict[str, Tensor]:
+    names = json.loads(header.get(COMPLEX, "[]"))
+    return tensors | {name: torch.view_as_complex(tensors[name]) for name in names}
 
 
 def module_checksum(module: nn.Module) -> str:

@@ -14,7 +14,6 @@ from recollect.core.errors import is_own
 from recollect.core.machine import choose_device
 from recollect.core.settings import SettingError
 from recollect.core.task import Task
-from recollect.core.threads import fitting_threads
 from recollect.core.types import JsonMapping
 from recollect.data.names import Named, join_names
 from recollect.data.text.source import to_stderr
@@ -26,7 +25,8 @@ from recollect.runs.budget import parse_budget
 from recollect.runs.config import RunConfig
 from recollect.runs.parent import Parent, open_parent
 from recollect.runs.run import Run
-from recollect.runs.train import Report, learn, shape_in_words, start
+from recollect.runs.together import create, is_restarted, taking_part
+from recollect.runs.train import Report, learn, resume, shape_in_words, start
 from recollect.tasks.register import guess_task, register_task, task_named
 
 SETTLED = (
@@ -75,7 +75,10 @@ def finetune(
         known, data, task=task, model=model, budget=budget, seed=seed, device=device, **settings
     )
     run = Run(out or f"{known.name}-{config.task.rpartition(':')[2]}", device)
-    begin_from(known, config, run, report or (lambda row: None), run.notice)
+    if is_restarted(run):
+        resume(run, report or (lambda row: None), run.notice)
+    else:
+        begin_from(known, config, run, report or (lambda row: None), run.notice)
     return run
 
 
@@ -151,14 +154,14 @@ def begin_from(
     """Train a new run from a parent; return whether its budget was spent."""
     task: Any = config.make_task()
     device = choose_device(config.training.device)
-    run.check_place()
-    with run.lock(), fitting_threads(run.notice):
-        dataset = task.open_with(config.data, inherited_tokenizer(type(task), parent))
+    with taking_part(config, run, device, is_new=True) as workers:
+        dataset = workers.in_turn(lambda: task.open_with(config.data, inherited_tokenizer(type(task), parent)))
         torch.manual_seed(config.training.seed)
         model_config = task.config_from(parent.model, config.family, dataset, config.settings)
-        run.create(config, model_config, task.assets(dataset), dataset.name)
+        create(run, workers, config, model_config, task.assets(dataset), dataset.name)
         model = run.build()
         model.adopt(parent.model)
         run.prepare(model)
-        notice(f"{shape_in_words(config, model)}, from {shlex.quote(parent.name)}")
-        return learn(config, run, start(config, task, model.to(device), dataset), dataset, report)
+        if workers.is_first:
+            notice(f"{shape_in_words(config, model)}, from {shlex.quote(parent.name)}")
+        return learn(config, run, start(config, task, model.to(device), dataset, workers), dataset, report)

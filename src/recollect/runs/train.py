@@ -7,7 +7,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -20,8 +20,9 @@ from recollect.core.errors import is_own
 from recollect.core.machine import choose_device
 from recollect.core.serialize import FileError, WriteFailed
 from recollect.core.task import Dataset, Task
-from recollect.core.threads import fitting_threads, pace
+from recollect.core.threads import pace
 from recollect.core.types import JsonObject
+from recollect.data.error import silent
 from recollect.data.names import Named, join_names, split_names
 from recollect.data.text.source import to_stderr
 from recollect.laws.check import LawBroken, check_layer
@@ -32,12 +33,14 @@ from recollect.runs.card import write_card
 from recollect.runs.config import RunConfig
 from recollect.runs.log import RunLog, check_tensorboard, open_tensorboard
 from recollect.runs.run import Run
+from recollect.runs.together import check_model, create, is_restarted, taking_part
 from recollect.tasks.register import guess_task, register_task, task_named
 from recollect.training.average import average_of
 from recollect.training.checkpoint import newest_checkpoint, what_is_left
 from recollect.training.loop import restore, train as run_loop
 from recollect.training.state import Diverged, TrainingState
 from recollect.training.transfer import Transfer
+from recollect.training.workers import ALONE, Alone
 
 Report: TypeAlias = Callable[[JsonObject], None]
 VOCABULARIES = {"vocab_size": "vocabulary", "source_vocab": "source vocabulary", "target_vocab": "target vocabulary"}
@@ -75,7 +78,10 @@ def train(
     """
     config = configure(data, task=task, model=model, size=size, budget=budget, seed=seed, device=device, **settings)
     run = Run(out or f"runs/{config.family.rpartition(':')[2]}", device)
-    begin(config, run, report or (lambda row: None), run.notice)
+    if is_restarted(run):
+        resume(run, report or (lambda row: None), run.notice)
+    else:
+        begin(config, run, report or (lambda row: None), run.notice)
     return run
 
 
@@ -121,18 +127,19 @@ def begin(config: RunConfig, run: Run, report: Report, notice: Callable[[str], N
     device = choose_device(config.training.device)
     if config.training.tensorboard:
         check_tensorboard()
-    run.check_place()
-    with run.lock(), fitting_threads(run.notice):
+    with taking_part(config, run, device, is_new=True) as workers:
         task = config.make_task()
-        dataset = task.open(config.data)
+        dataset = workers.in_turn(lambda: task.open(config.data))
         torch.manual_seed(config.training.seed)
         model_config = task.config(config.family, config.size, dataset, config.settings)
-        run.create(config, model_config, task.assets(dataset), dataset.name)
+        check_model(task, asdict(model_config), workers)
+        create(run, workers, config, model_config, task.assets(dataset), dataset.name)
         model = run.build().to(device)
-        notice(shape_in_words(config, model))
+        if workers.is_first:
+            notice(shape_in_words(config, model))
         if counts(model):
             return _count(run, model, dataset, report)
-        return learn(config, run, start(config, task, model, dataset), dataset, report)
+        return learn(config, run, start(config, task, model, dataset, workers), dataset, report)
 
 
 def resume(
@@ -142,12 +149,16 @@ def resume(
 
     `budget` is added to what is spent; without it, a finished run is reported as finished.
     """
-    if budget is not None:
-        run.extend(parse_budget(budget))
     config = run.config()
     target = choose_device(device or config.training.device)
-    with run.lock(), fitting_threads(notice):
-        dataset = run.dataset()
+    with taking_part(config, run, target, is_new=False) as workers:
+        notice = notice if workers.is_first else silent
+        if budget is not None:
+            if workers.is_first:
+                run.extend(parse_budget(budget))
+            workers.wait()
+            config = run.config()
+        dataset = workers.in_turn(run.dataset)
         torch.manual_seed(config.training.seed)  # for a run that stopped before its first checkpoint, and starts again
         model = run.build()
         is_begun = any(run.checkpoints.glob("step-????????*"))
@@ -157,11 +168,12 @@ def resume(
         model = model.to(target)
         if counts(model):
             return _count(run, model, dataset, report)
-        state = start(config, run.task, model, dataset)
+        state = start(config, run.task, model, dataset, workers)
         if is_begun:
             for text in restore(state, run.checkpoints):
                 notice(text)
-        run.cut_log(state.progress.step)
+        if workers.is_first:
+            run.cut_log(state.progress.step)
         if config.training.budget(state.batches.predicted).spent(state.progress) >= 1:
             notice(f"finished: its budget is spent. Train it further with: {run.command('resume')} --budget 5m")
         return learn(config, run, state, dataset, report)
@@ -191,14 +203,14 @@ def counts(model: nn.Module) -> bool:
     return not any(True for _ in model.parameters())
 
 
-def start(config: RunConfig, task: Task, model: nn.Module, dataset: Dataset) -> TrainingState:
+def start(config: RunConfig, task: Task, model: nn.Module, dataset: Dataset, workers: Alone = ALONE) -> TrainingState:
     """Return the state of a training before its first update."""
     batches = task.batches(dataset, model, config.training.seed)
     compiled = torch.compile(task.loss.__call__) if config.training.compile else None  # the model is traced with it
     average = average_of(model) if config.training.average else None
     groups = None if config.transfer is None else config.transfer.groups(model)
     optimizer = config.training.optimizer().build(model, groups)
-    return TrainingState(model, batches, optimizer, task.loss, average=average, compiled=compiled)
+    return TrainingState(model, batches, optimizer, task.loss, average=average, compiled=compiled, workers=workers)
 
 
 def _count(run: Run, model: nn.Module, dataset: Dataset, report: Report) -> bool:
@@ -214,24 +226,31 @@ def _count(run: Run, model: nn.Module, dataset: Dataset, report: Report) -> bool
 
 
 def learn(config: RunConfig, run: Run, state: TrainingState, dataset: Dataset, report: Report) -> bool:
-    """Train until the budget is spent, save the result and write the card; return whether it was spent."""
+    """Train until the budget is spent, save the result and write the card; return whether it was spent.
+
+    Of several processes the first does so; the others only take part in the updates.
+    """
     task = run.task
     model = state.model
     plan = config.training.plan(state.batches.predicted)
     if config.transfer is not None and config.transfer.is_partial:
         plan = replace(plan, capture=False)  # which weights are trained changes
+    validate = partial(task.measure, dataset=dataset, split="valid")
+    if not state.workers.is_first:
+        with _asked_to_stop() as is_stopped:
+            run.is_spent = run_loop(state, plan, validate, run.checkpoints, is_stopped=is_stopped)
+        return run.is_spent
     scalars = open_tensorboard(run.folder, state.progress.step) if config.training.tensorboard else None
     log = RunLog(run, partial(task.sample, dataset=dataset), report, scalars)
 
     def note(row: JsonObject) -> None:
         pace()
         done = state.progress
-        carried = None if state.memory is None else state.memory.nbytes
+        carried = None if state.memory is None else state.memory.nbytes * state.workers.size
         log.add(row, state.result, share=plan.budget.spent(done), best=done.best, memory_bytes=carried)
 
     with closing(log), _asked_to_stop() as is_stopped:
         try:
-            validate = partial(task.measure, dataset=dataset, split="valid")
             is_spent = run_loop(state, plan, validate, run.checkpoints, note, lambda: is_stopped() or not log.is_heard)
             keep_best(state, run)
             device = next(model.parameters()).device

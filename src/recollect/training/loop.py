@@ -17,7 +17,8 @@ from typing import Any
 from recollect.core.task import Scores
 from recollect.core.types import AnyLayer, JsonObject
 from recollect.training.average import update_average
-from recollect.training.checkpoint import load_checkpoint, load_result, newest_checkpoint, save_checkpoint
+from recollect.training.checkpoint import Progress, load_checkpoint, load_result, newest_checkpoint, save_checkpoint
+from recollect.training.replicas import shared_gradients
 from recollect.training.state import Diverged, Plan, TrainingState
 from recollect.training.step import gradients
 
@@ -41,14 +42,15 @@ def train(
         if (step % plan.evaluate_every == 0 or share >= 1) and state.progress.evaluated != step:
             report({"step": step, **evaluate(state, validate)})
         is_over = share >= 1 or (plan.patience is not None and state.progress.worse >= plan.patience)
-        is_last = is_over or is_stopped()
+        is_last = is_over or state.workers.any(is_stopped())
         if is_last or state.progress.best_step == step or (step and step % plan.save_every == 0):
             save(state, checkpoints, plan.keep)
         if is_last:
             return is_over
         begun = time.perf_counter()  # only updates count: the budget is the same however slow the evaluation
         row = update(state, source, plan, share)
-        state.progress = replace(state.progress, seconds=state.progress.seconds + time.perf_counter() - begun)
+        seconds = state.workers.first(state.progress.seconds + time.perf_counter() - begun)
+        state.progress = replace(state.progress, seconds=seconds)
         report({"step": step + 1, "tokens": state.progress.tokens, "seconds": state.progress.seconds, **row})
 
 
@@ -60,7 +62,10 @@ def update(state: TrainingState, source: Iterator[Any], plan: Plan, share: float
     if plan.optimizer.unfreeze(state.optimizer, share):  # graphs were captured with other gradients
         state.captured.clear()
         state.seen.clear()
-    total = gradients(state, batches, plan)
+        state.network = None
+    total = (gradients if state.workers.size == 1 else shared_gradients)(state, batches, plan)
+    if not math.isfinite(total):
+        raise Diverged(f"the loss is {total} at step {state.progress.step}; lower the rate")
     rate = plan.optimizer.rate_at(share, state.progress.setbacks)
     plan.optimizer.set_rates(state.optimizer, rate)
     norm = plan.optimizer.clip(state.model.parameters())
@@ -75,31 +80,51 @@ def update(state: TrainingState, source: Iterator[Any], plan: Plan, share: float
 
 
 def evaluate(state: TrainingState, validate: Callable[[AnyLayer], Scores]) -> dict[str, float]:
-    """Return the validation figures by name, the deciding one first, and record whether it is the best so far."""
+    """Return the validation figures by name, the deciding one first, and record whether it is the best so far.
+
+    Of several processes the first measures, and the others are told.
+    """
+    found = state.workers.told(lambda: _measured(state, validate))
+    state.progress = Progress(**found["progress"])
+    row: dict[str, float] = found["row"]
+    return row
+
+
+def _measured(state: TrainingState, validate: Callable[[AnyLayer], Scores]) -> JsonObject:
     scores = validate(state.result)
     done = state.progress
     is_best = done.best is None or (scores.value < done.best if scores.lower_is_better else scores.value > done.best)
     if is_best:
-        state.progress = replace(done, best=scores.value, best_step=done.step, evaluated=done.step, worse=0)
+        after = replace(done, best=scores.value, best_step=done.step, evaluated=done.step, worse=0)
     else:
-        state.progress = replace(done, evaluated=done.step, worse=done.worse + 1, setbacks=done.setbacks + 1)
+        after = replace(done, evaluated=done.step, worse=done.worse + 1, setbacks=done.setbacks + 1)
     others = {f"valid_{name}": value for name, value in next(iter(scores.rows.values())).items()}
-    return {f"valid_{scores.decisive}": scores.value} | others
+    return {"row": {f"valid_{scores.decisive}": scores.value} | others, "progress": vars(after)}
 
 
-def save(state: TrainingState, checkpoints: Path, keep: int) -> Path:
-    """Write a checkpoint of the training state."""
+def save(state: TrainingState, checkpoints: Path, keep: int) -> None:
+    """Write a checkpoint of the training state: the first process, of the rows of all."""
     position = state.batches.state()
-    parts = (state.model, state.optimizer, state.memory, state.progress, position)
-    return save_checkpoint(checkpoints, *parts, keep=keep, average=state.average)
+    memory = state.workers.joined(state.memory)
+    if state.workers.is_first:
+        parts = (state.model, state.optimizer, memory, state.progress, position)
+        save_checkpoint(checkpoints, *parts, keep=keep, average=state.average)
 
 
 def restore(state: TrainingState, checkpoints: Path) -> list[str]:
     """Restore a state from its newest intact checkpoint; return a notice for each damaged one."""
-    path, notices = newest_checkpoint(checkpoints)
+    found = state.workers.told(lambda: _newest(checkpoints))
+    path = Path(found["path"])
     state.progress, position, memory = load_checkpoint(path, state.model, state.optimizer)
     if state.average is not None:
         load_result(path, state.average)
-    state.memory = None if memory is None else memory.to(next(state.model.parameters()).device)
+    device = next(state.model.parameters()).device
+    state.memory = None if memory is None else state.workers.own_memory(memory).to(device)
     state.batches.load_state(position)
+    notices: list[str] = found["notices"]
     return notices
+
+
+def _newest(checkpoints: Path) -> JsonObject:
+    path, notices = newest_checkpoint(checkpoints)
+    return {"path": str(path), "notices": notices}

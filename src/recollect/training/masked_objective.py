@@ -25,11 +25,10 @@ class MaskedSymbols:
         logits = as_float(model.predict(at_places(encoded, batch.places)))  # (B, P, V)
         total = F.cross_entropy(logits.flatten(0, 1), batch.y.flatten(), ignore_index=IGNORED, reduction="sum")
         count = (batch.y != IGNORED).sum()
-        if batch.follows is not None:
+        if batch.follows is not None and batch.balance is not None:
             verdicts = as_float(model.follows(encoded))
-            pairs = (batch.follows != IGNORED).sum().clamp(min=1)
             loss = F.cross_entropy(verdicts, batch.follows, ignore_index=IGNORED, reduction="sum")
-            total = total + loss * (count / pairs)
+            total = total + loss * batch.balance[0]
         return Loss(total, count)
 
     def capturable(self, model: Any, batch: MaskedBatch) -> MaskedBatch | None:

@@ -14,6 +14,7 @@ from recollect.core.task import Batches, LossFunction
 from recollect.training.checkpoint import Progress
 from recollect.training.objective import NextSymbol
 from recollect.training.optimizer import Optimizer
+from recollect.training.workers import ALONE, Alone
 
 PRECISIONS = ("fp32", "bf16")
 
@@ -69,6 +70,8 @@ class TrainingState:
     average: Any = None  # a copy of the model with the running average of its weights; it is evaluated and kept
     compiled: LossFunction | None = None  # model and loss by torch.compile, for updates only
     progress: Progress = field(default_factory=Progress)
+    workers: Alone = ALONE  # the processes that train it together
+    network: Any = None  # model and loss as several processes share them, for updates only
 
     @property
     def result(self) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,7 +12,7 @@ from torch.utils._pytree import tree_map
 from recollect.core.capture import Captured, Layout, layout_of
 from recollect.core.memory import Memory
 from recollect.core.task import LossFunction
-from recollect.training.state import Diverged, Plan, TrainingState
+from recollect.training.state import Plan, TrainingState
 
 MOST_GRAPHS = 64  # of one training state
 CAPTURING = "cuda"  # the type of device on which updates are captured
@@ -23,23 +22,29 @@ def gradients(state: TrainingState, batches: Sequence[Any], plan: Plan) -> float
     """Return the mean loss over all predictions of the batches, and leave its gradient in the parameters."""
     captured = _captured_gradients(state, batches, plan)
     if captured is not None:
-        return _finite(captured, state)
+        return captured
     state.optimizer.zero_grad(set_to_none=True)
     count = sum(batch.count for batch in batches)
-    device = _device(state)
+    device = device_of(state)
     total = 0.0
     for batch in batches:
-        loss, given = _loss_of(state, batch)
+        loss, given = loss_of(state, batch)
         with torch.autocast(device.type, torch.bfloat16, enabled=plan.precision == "bf16"):
             found = loss(state.model, tree_map(lambda t: t.to(device), given), state.memory)
-        mean = found.total / count
-        total += _finite(float(mean.detach()), state)
+        mean = found.total / max(count, 1)  # 0: of several processes, this one has no prediction
+        total += float(mean.detach())
         mean.backward()
         state.memory = found.memory
     return total
 
 
-def _loss_of(state: TrainingState, batch: Any) -> tuple[LossFunction, Any]:
+def may_capture(state: TrainingState, plan: Plan) -> bool:
+    """Return whether updates are captured where batches allow it: on a GPU, of a loss that can be."""
+    is_one = plan.capture and plan.accumulate == 1
+    return is_one and hasattr(state.loss, "capturable") and device_of(state).type == CAPTURING
+
+
+def loss_of(state: TrainingState, batch: Any) -> tuple[LossFunction, Any]:
     """Return the loss to compute and the batch to compute it of: compiled where that is asked for and possible."""
     if state.compiled is None:
         return state.loss, batch
@@ -50,10 +55,10 @@ def _loss_of(state: TrainingState, batch: Any) -> tuple[LossFunction, Any]:
 
 def _captured_gradients(state: TrainingState, batches: Sequence[Any], plan: Plan) -> float | None:
     """Do as `gradients` by replaying a graph; return None where there is no GPU, or no graph for such a batch."""
-    prepare = getattr(state.loss, "capturable", None)
-    if not plan.capture or len(batches) > 1 or prepare is None or _device(state).type != CAPTURING:
+    function: Any = state.loss
+    if len(batches) > 1 or not may_capture(state, plan):
         return None
-    batch = prepare(state.model, batches[0])
+    batch = function.capturable(state.model, batches[0])
     if batch is None:
         return None
     graph = _graph_for(state, (batch, state.memory), plan, is_varied=batch.shapes_vary)
@@ -78,7 +83,7 @@ def _graph_for(state: TrainingState, inputs: object, plan: Plan, *, is_varied: b
         loss = state.loss if state.compiled is None else state.compiled
 
         def mean_loss(given: tuple[Any, Memory | None]) -> tuple[Tensor, Memory | None]:
-            with torch.autocast(_device(state).type, torch.bfloat16, enabled=plan.precision == "bf16"):
+            with torch.autocast(device_of(state).type, torch.bfloat16, enabled=plan.precision == "bf16"):
                 found = loss(state.model, *given)
             return found.total / found.count, found.memory
 
@@ -101,11 +106,6 @@ def _is_due(state: TrainingState, layout: Layout, is_varied: bool) -> bool:
     return is_known
 
 
-def _finite(loss: float, state: TrainingState) -> float:
-    if not math.isfinite(loss):
-        raise Diverged(f"the loss is {loss} at step {state.progress.step}; lower the rate")
-    return loss
-
-
-def _device(state: TrainingState) -> torch.device:
+def device_of(state: TrainingState) -> torch.device:
+    """Return the device of the model."""
     return next(state.model.parameters()).device

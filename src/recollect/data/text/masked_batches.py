@@ -40,6 +40,7 @@ class MaskedBatch:
     places: Tensor  # (B, P) of the predicted symbols
     y: Tensor  # (B, P) the symbols there; IGNORED where a short row has fewer
     follows: Tensor | None  # (B,) 0: the second text follows the first, 1: it is another; IGNORED: there is no second
+    balance: Tensor | None  # (B,) the symbols predicted in the whole batch for each verdict in it
     shapes_vary: ClassVar[bool] = False
 
     @property
@@ -121,6 +122,7 @@ class Masking:
             torch.from_numpy(places),
             torch.from_numpy(y),
             None if follows is None else torch.from_numpy(follows),
+            None if follows is None else _balance(torch.from_numpy(y), torch.from_numpy(follows)),
         )
 
     def paired(
@@ -133,6 +135,12 @@ class Masking:
         is_other = draw.random(len(begin)) < 0.5
         second = np.where(is_other, other[0], begin + half), np.where(is_other, np.minimum(other[1], rest), rest)
         return (begin, half), second, np.where(rest > 0, is_other, IGNORED).astype(np.int64)
+
+
+def _balance(y: Tensor, follows: Tensor) -> Tensor:
+    """Return the number of predicted symbols for each verdict, in every row: the rows may be read apart."""
+    verdicts = (follows != IGNORED).sum().clamp(min=1)
+    return ((y != IGNORED).sum() / verdicts).expand(len(y)).clone()
 
 
 class MaskedWindows:

@@ -16,6 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO
 
+from recollect.core.launch import launched
 from recollect.data.error import DataError, Notify, did_you_mean, silent
 from recollect.data.names import in_short, split_names
 from recollect.data.synthetic.builtin import BUILTINS, builtin_documents, is_builtin, settle_builtin
@@ -73,8 +74,9 @@ def read_text(data: str | Path, field: str | None = None, notify: Notify | None 
 
 
 def to_stderr(notice: str) -> None:
-    """Write a notice to standard error, where it does not mix with results."""
-    sys.stderr.write(f"recollect: {notice}\n")
+    """Write a notice to standard error, where it does not mix with results; of several processes the first does."""
+    if launched().is_first:
+        sys.stderr.write(f"recollect: {notice}\n")
 
 
 def open_source(

@@ -1,0 +1,96 @@
+"""A run that several processes train together, as torchrun starts them: one writes its folder, the others follow.
+
+Every machine must see the run's folder: each process reads the config and the checkpoints.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from typing import Any
+
+import torch
+
+from recollect.core.launch import launched
+from recollect.core.serialize import FileError
+from recollect.core.settings import SettingError
+from recollect.core.task import Task
+from recollect.core.threads import fitting_threads
+from recollect.core.types import JsonMapping
+from recollect.data.error import silent
+from recollect.data.names import split_names
+from recollect.runs.config import RunConfig
+from recollect.runs.run import Run
+from recollect.training.workers import Alone, is_lost_peer, join
+
+PATIENT = 30.0  # seconds until a file that the first process wrote is seen by the others, on another machine
+
+
+@contextmanager
+def taking_part(config: RunConfig, run: Run, device: torch.device, *, is_new: bool) -> Iterator[Alone]:
+    """Join the processes that train this run; the first locks the folder, the others print nothing.
+
+    A new run needs a free place, but for one that torchrun restarts before its config was written.
+    """
+    check_shared(config, launched().size)
+    workers = join(device, config.training.seed)
+    if not workers.is_first:
+        run.notice = silent
+    elif is_new and not (workers.launch.restarts and (run.folder / ".lock").exists()):
+        run.check_place()
+    with run.lock() if workers.is_first else nullcontext(), fitting_threads(run.notice):
+        try:
+            yield workers
+            workers.wait()  # now the run is complete for all
+        except RuntimeError as error:
+            if workers.size == 1 or not is_lost_peer(error):
+                raise
+            again = f"torchrun --nproc-per-node {workers.size} -m {run.command('resume')}"
+            raise RuntimeError(
+                f"{run.folder}: another process of this training is lost; the newest checkpoint is resumed by torchrun "
+                f"where it was started with --max-restarts, else by: {again}"
+            ) from error
+
+
+def check_shared(config: RunConfig, size: int) -> None:
+    """Raise a `SettingError` for what several processes cannot share: standard input, an indivisible batch."""
+    if size == 1:
+        return
+    if "-" in split_names(config.data):
+        raise SettingError(f"DATA: got -, expected a file or a built-in: each of the {size} processes reads it")
+    rows = getattr(config.options, "batch_size", None)
+    if rows is not None and rows % size:
+        near = " or ".join(str(n) for n in (rows // size * size, -(-rows // size) * size) if n)
+        raise SettingError(f"--batch: got {rows} rows for {size} processes, expected a multiple of {size}; try: {near}")
+
+
+def check_model(task: Task, model: JsonMapping, workers: Alone) -> None:
+    """Raise a `SettingError` for a model that several processes cannot train."""
+    if workers.size == 1:
+        return
+    with torch.device("meta"):
+        planned = task.build(model)
+    if not any(True for _ in planned.parameters()):
+        family = model.get("family", "the model")
+        raise SettingError(f"model: {family} is fitted by counting, in one process; train it without torchrun")
+
+
+def create(run: Run, workers: Alone, *contents: Any) -> None:
+    """Create the folder in the first process, and wait in the others until they see it."""
+    if workers.is_first:
+        run.create(*contents)
+    workers.wait()
+    limit = time.monotonic() + PATIENT
+    while not (run.folder / "config.json").exists():
+        if time.monotonic() > limit:
+            raise FileError(
+                f"{run.folder}: process {workers.launch.rank} does not see it; choose an --out on a file system that "
+                "all machines share"
+            )
+        time.sleep(0.1)
+
+
+def is_restarted(run: Run) -> bool:
+    """Return whether torchrun has started the processes of this run again: they resume it."""
+    return launched().restarts > 0 and (run.folder / "config.json").exists()

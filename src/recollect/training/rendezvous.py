@@ -1,0 +1,79 @@
+"""How the processes of one start of torchrun find each other.
+
+torchrun keeps one store for all its restarts, so that a process may read where another listened that was killed. Here
+each start has names of its own in the store.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import time
+from datetime import timedelta
+from uuid import uuid4
+
+import torch
+import torch.distributed as dist
+from torch.distributed.distributed_c10d import PrefixStore, Store
+from torch.distributed.rendezvous import rendezvous
+
+from recollect.core.launch import Launch
+from recollect.core.settings import SettingError
+
+LONGEST = timedelta(hours=24)  # that a process waits for another: the first one evaluates while the others wait
+VARIABLE = "RECOLLECT_RENDEZVOUS"  # by this variable a user sets …
+PATIENCE = 120.0  # … the seconds in which all processes have to be found
+PAUSE = 0.01  # seconds between two looks into the store
+
+
+def meet(launch: Launch, device: torch.device) -> None:
+    """Connect the processes: by gloo on CPUs, also for what they tell each other, and by NCCL on GPUs.
+
+    Raises a `SettingError` where the others are not found.
+    """
+    limit = float(os.environ.get(VARIABLE) or PATIENCE)
+    backend = "gloo"
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+        backend = "cpu:gloo,cuda:nccl"
+    try:
+        store, rank, size = next(rendezvous("env://", timeout=timedelta(seconds=limit)))
+        store.set_timeout(timedelta(seconds=limit))
+        own = PrefixStore(name_of_start(store, rank, size, limit), store)
+        dist.init_process_group(backend, store=own, rank=rank, world_size=size, timeout=LONGEST)
+    except (RuntimeError, ValueError) as error:
+        where = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']} within {limit:g} s"
+        raise SettingError(
+            f"MASTER_ADDR: process {launch.rank} of {launch.size} did not find the others at {where} "
+            f"({str(error).splitlines()[0]}); start the same torchrun command on every machine, with one "
+            "--rdzv-endpoint that all of them reach"
+        ) from error
+    atexit.register(dist.destroy_process_group)
+
+
+def name_of_start(store: Store, rank: int, size: int, limit: float) -> str:
+    """Return a name that the processes of this start have drawn, and none of an earlier start.
+
+    Each puts a word of its own into the store. The first lists the words that it finds, which may be of an earlier
+    start, until each of the others has found its own in the list and has answered with the first one's: the name.
+    """
+    word = uuid4().hex
+    until = time.monotonic() + limit
+    store.set(f"recollect/word/{rank}", word)
+    while time.monotonic() < until:
+        if rank == 0:
+            words = [store.get(f"recollect/word/{other}").decode() for other in range(size)]
+            store.set("recollect/words", " ".join(words))
+            if all(_read(store, f"recollect/answer/{other}") == word for other in range(1, size)):
+                return word
+        else:
+            words = store.get("recollect/words").decode().split()
+            if words[rank : rank + 1] == [word]:
+                store.set(f"recollect/answer/{rank}", words[0])
+                return words[0]
+        time.sleep(PAUSE)
+    raise RuntimeError("the others did not start together with it")
+
+
+def _read(store: Store, key: str) -> str:
+    return store.get(key).decode() if store.check([key]) else ""

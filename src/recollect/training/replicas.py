@@ -1,0 +1,108 @@
+"""The gradient of a batch whose rows several processes share, each with a copy of the model.
+
+    ∇ℓ = (1/N) Σ_r ∇ (N Σ_i ℓ_i / M),  i over the rows of process r, M the predictions of the whole batch
+
+DistributedDataParallel averages gradients over the N processes while it still back-propagates. The loss of each is
+divided by the predictions of all, so that rows of unequal length count as in one process. Of several batches to an
+update only the last is synchronised. Updates that are replayed from CUDA graphs are averaged after the replay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils._pytree import tree_map
+
+from recollect.core.errors import is_own
+from recollect.core.memory import Memory
+from recollect.core.task import LossFunction
+from recollect.training.state import Plan, TrainingState
+from recollect.training.step import device_of, gradients, loss_of, may_capture
+
+
+class LossModule(nn.Module):
+    """A model whose `forward` computes a loss: DDP and FSDP see this method alone, and a loss may call any other."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, loss: LossFunction, batch: Any, memory: Memory | None) -> tuple[Tensor, Memory | None]:
+        """Return the summed loss and the memory after the batch."""
+        found = loss(self.model, batch, memory)
+        return found.total, found.memory
+
+
+def shared_gradients(state: TrainingState, batches: Sequence[Any], plan: Plan) -> float:
+    """Return the mean loss over all predictions of the batches, and leave its gradient in every process."""
+    state.workers.reseed(state.progress.step)
+    count = sum(batch.count for batch in batches)
+    if state.network is not None:
+        return state.workers.mean(_overlapped(state, batches, plan, count))
+    total = _apart(state, batches, plan, count)
+    if not may_capture(state, plan):
+        state.network = replicated(state)
+    return state.workers.mean(total)
+
+
+def _apart(state: TrainingState, batches: Sequence[Any], plan: Plan, count: int) -> float:
+    """Compute the gradient of this process's rows as in a single one, by a graph where it can; then average.
+
+    A graph cannot wait for other processes.
+    """
+    workers = state.workers
+    rows = [batch for batch, is_idle in map(workers.own, batches) if not is_idle]
+    weight = workers.size * sum(batch.count for batch in rows) / count
+    total = gradients(state, rows, plan)
+    workers.average_gradients(state.model.parameters(), weight)
+    return weight * total
+
+
+def _overlapped(state: TrainingState, batches: Sequence[Any], plan: Plan, count: int) -> float:
+    """Compute the gradient of this process's rows, averaged during back-propagation."""
+    state.optimizer.zero_grad(set_to_none=True)
+    device = device_of(state)
+    total = 0.0
+    for place, batch in enumerate(batches):
+        rows, is_idle = state.workers.own(batch)
+        if is_idle:  # it has to take part: it reads a row of another's, which counts nothing
+            rows = tree_map(lambda t: t[:1], batch)
+        loss, given = loss_of(state, rows)
+        weight = 0.0 if is_idle else state.workers.size / count
+        with _synchronised(state.network, is_last=place == len(batches) - 1):
+            with torch.autocast(device.type, torch.bfloat16, enabled=plan.precision == "bf16"):
+                summed, memory = state.network(loss, tree_map(lambda t: t.to(device), given), state.memory)
+            mean = summed * weight
+            total += float(mean.detach())
+            mean.backward()
+        state.memory = None if memory is None else memory.detach()
+    return total
+
+
+def replicated(state: TrainingState) -> DistributedDataParallel:
+    """Return model and loss as DDP, after an update that has shown which weights have a gradient.
+
+    Where some have none, or only at times, DDP searches for them in every update: where a memory begins from weights
+    (TTT), and in code of one's own, which may branch.
+    """
+    model = state.model
+    is_partly_used = any(p.requires_grad and p.grad is None for p in model.parameters())
+    begins_from_weights = state.memory is not None and any(t.requires_grad for t in model.initial_memory(1).leaves())
+    is_branching = is_own(getattr(getattr(model, "config", None), "family", "")) or state.compiled is not None
+    return DistributedDataParallel(
+        LossModule(model),
+        find_unused_parameters=is_partly_used or begins_from_weights or is_branching,
+        gradient_as_bucket_view=True,
+    )
+
+
+def _synchronised(network: Any, *, is_last: bool) -> AbstractContextManager[Any]:
+    if is_last:
+        return nullcontext()
+    waiting: AbstractContextManager[Any] = network.no_sync()
+    return waiting
