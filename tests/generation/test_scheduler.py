@@ -212,7 +212,7 @@ def test_an_error_of_the_model_ends_the_requests_and_not_the_scheduler(monkeypat
 
 def test_a_full_queue_and_bad_requests_are_refused():
     scheduler = Scheduler(language_model("attention"), most=2, queue=2)
-    for _ in range(2):
+    for _ in range(4):  # two have places, before the first tick too
         scheduler.submit(Request(ids=[1], settings=Settings(tokens=4)))
     with pytest.raises(Full, match="2 requests wait, at most 2 may"):
         scheduler.submit(Request(ids=[1], settings=Settings(tokens=4)))

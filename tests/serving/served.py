@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +21,15 @@ from recollect.serving.server import Access, create_server, server_for
 from recollect.serving.state import Limits, State
 
 KEY = "a key of the tests, long enough"
+PATIENCE = 120.0  # seconds: an overloaded machine is slow
+
+
+def wait_for(what: Callable[[], bool]) -> None:
+    """Wait until something is so; what never comes is a failure, not a test that hangs."""
+    due = time.monotonic() + PATIENCE
+    while not what():
+        assert time.monotonic() < due
+        time.sleep(0.002)
 
 
 @dataclass
@@ -52,15 +61,15 @@ class Serving:
         with self.http() as client:
             return client.get(path).json()
 
-    def wait_until_idle(self) -> None:
-        """Wait until nothing is computed; the test's own limit of time ends a server that never gets there."""
-        while self.state.engine.is_busy:
-            time.sleep(0.005)
+    def wait_until_idle(self, *, began: bool = False) -> None:
+        """Wait until nothing is computed, with `began` after something has been."""
+        if began:
+            wait_for(lambda: self.state.engine.is_busy)
+        wait_for(lambda: not self.state.engine.is_busy)
 
     def logged(self, count: int = 0) -> list[dict[str, Any]]:
         """Return the lines of the log, at least so many: a line is written after its answer was sent."""
-        while len(self.lines) < count:
-            time.sleep(0.005)
+        wait_for(lambda: len(self.lines) >= count)
         return [json.loads(line) for line in self.lines]
 
 
@@ -75,9 +84,10 @@ def serving(
     keys: Sequence[str] = (),
     origins: Sequence[str] = (),
     grace: float = 1,
+    most_bytes: int | None = None,
 ) -> Iterator[Serving]:
     """Serve runs until the block ends; then the server stops as it does for SIGTERM."""
-    models = open_served([str(folder) for folder in folders], "cpu", most=most, queue=queue)
+    models = open_served([str(folder) for folder in folders], "cpu", most=most, queue=queue, most_bytes=most_bytes)
     state = State.of(models, limits, sessions)
     with listen(0) as sock:
         port = sock.getsockname()[1]

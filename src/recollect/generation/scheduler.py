@@ -87,8 +87,9 @@ class Scheduler:
         self._check(request)
         ticket = Ticket(request, note)
         with self._lock:
-            if len(self.waiting) >= self.queue:
-                raise Full(f"{len(self.waiting)} requests wait, at most {self.queue} may")
+            waiting = len(self.waiting) - max(0, self.most - self._taken())  # the others have a place at the next tick
+            if waiting >= self.queue:
+                raise Full(f"{waiting} requests wait, at most {self.queue} may")
             self.waiting.append(ticket)
         return ticket
 
@@ -101,6 +102,10 @@ class Scheduler:
     def active(self) -> int:
         """The number of rows that are being continued."""
         return sum(row is not None for row in self.rows)
+
+    def _taken(self) -> int:
+        """Return the number of places in the batch that are taken, by rows or by prompts that are read."""
+        return self.active + sum(len(one.request.numbers) for one in self.prompts.tickets())
 
     def _check(self, request: Request) -> None:
         if not 1 <= len(request.numbers) <= self.most:
@@ -169,9 +174,8 @@ class Scheduler:
         """Let requests leave the queue as long as there are places, and bytes."""
         if not self.waiting:
             return
-        prompts = self.prompts.tickets()
-        rows = self.active + sum(len(one.request.numbers) for one in prompts)
-        here = {*prompts, *(row.ticket for row in self.rows if row is not None)}
+        rows = self._taken()
+        here = {*self.prompts.tickets(), *(row.ticket for row in self.rows if row is not None)}
         longest = max((ticket.request.steps for ticket in here), default=0)
         with self._lock:
             while self.waiting:
