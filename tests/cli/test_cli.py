@@ -51,7 +51,7 @@ def test_one_model_is_told_whole_and_an_unknown_one_refused():
     (found,) = json.loads(ask("models", "lstm", "--json").stdout)
     assert (found["name"], found["step"]) == ("lstm", "O(d²)")
     assert "Hochreiter" in ask("models", "lstm", "--lang", "zh").stdout
-    assert "did you mean lstm or bilstm. Try: recollect models" in ask("models", "lsmt", code=2).stderr
+    assert "did you mean lstm. Try: recollect models" in ask("models", "lsmt", code=2).stderr
 
 
 def test_an_unknown_language_is_refused_with_the_next_command():

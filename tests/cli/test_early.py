@@ -13,6 +13,7 @@ import pytest
 from command_line import ask
 from recollect.cli.declared import _declared, _owners
 from recollect.cli.early import SIZES
+from recollect.cli.main import _as_settings
 from recollect.core.settings import is_plain
 from recollect.models.sizes import TARGETS
 from recollect.runs.config import TrainingOptions
@@ -65,6 +66,21 @@ REFUSED += [
     (["embed", "nowhere", "a"], "nowhere: not a run"),
     (["export", "nowhere"], "nowhere: not a run"),
 ]
+REFUSED += [
+    (["train", "recall", "--bugdet", "3s"], "bugdet: no such setting of the task language; did you mean --budget?"),
+    (["train", "recall", "--modle", "gru"], "modle: no such setting of the task language; did you mean --model?"),
+    (["train", "recall", "--set", "layers=2", "width=0"], "width: got 0, expected a whole number, at least 1"),
+    (["train", ""], "DATA: got '', expected a file, a folder, a glob, - or a built-in"),
+    (["compare", "recall", "-m", "markov,lsmt"], "-m: got 'lsmt', which is no model; did you mean lstm?"),
+    (["compare", "recall", "-m", ""], "-m: got '', which is no model; see: recollect models"),
+    (["compare", "recall", "-m", "gru", "--bugdet", "3s"], "did you mean --budget?"),
+    (["compare", "recall", "-m", "gru", "--set", "width=0"], "width: got 0, expected a whole number"),
+    (["compare", "recall", "-m", "gru", "--task", "languag"], "did you mean language?"),
+    (["compare", "nosuch.txt", "-m", "gru"], "nosuch.txt: no such file"),
+    (["inspect", "nowhere/run", "a text"], "nowhere/run: not a run"),
+    (["inspect", ".", "a text", "--out", "nosuch/a.html"], "Try: recollect inspect . 'a text' --out a.html"),
+    (["bench", "--out", "nosuch/a.json"], "Try: recollect bench --out a.json"),
+]
 IN_ITS_OWN_PROCESS = """
 import json, sys
 from command_line import ask
@@ -108,6 +124,18 @@ def test_what_is_read_from_the_source_is_what_the_classes_declare(task):
                     (with_default[name].default, with_default[name].metadata)
                 ]
                 assert get_type_hints(own)[name] == hints[name]
+
+
+def test_several_settings_may_follow_one_set(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.argv", ["recollect"])
+    words = ["train", "a=b.txt", "--set", "layers=2", "width=8", "a=b.txt", "--dropout", "0.1", "--", "--c=d", "e=f"]
+    expected = ["train", "a=b.txt", "--set", "layers=2", "--set", "width=8"]
+    rest = ["--set", "dropout=0.1", "--", "--c=d", "e=f"]
+    assert _as_settings(words) == [*expected, "--set", "a=b.txt", *rest]
+    (tmp_path / "a=b.txt").touch()
+    assert _as_settings(words) == [*expected, "a=b.txt", *rest]  # a file that is there
+    assert _as_settings(["generate", "run", "a=b"]) == ["generate", "run", "a=b"]
 
 
 def test_the_sizes_that_are_checked_early_are_those_that_exist():

@@ -118,6 +118,9 @@ def test_two_texts_are_texts_where_it_is_asked_for_or_their_lines_differ(place):
         (["some.txt"], "language"),  # a line without a tab
         (["named.csv"], "translate"),
         (["other.csv"], "language"),
+        (["pairs.tsv"], "translate"),
+        (["texts.tsv"], "language"),
+        (["pairs.jsonl"], "translate"),
         (["reversed"], "translate"),
         (["recall"], "language"),
     ],
@@ -130,7 +133,16 @@ def test_the_task_that_data_are_for(names, task, place):
     write(place, tabs_txt="".join(f"{line}\t{line[::-1]}\tCC-BY\n" for line in lines))
     write(place, labels_txt="".join(f"{line}\tgood\n" for line in lines), some_txt=text + "a\tb\n")
     write(place, named_csv="source,target\na,b\n", other_csv="text\na\n")
+    write(place, pairs_tsv=(place / "tabs.txt").read_text(), pairs_jsonl='{"source": "a", "target": "b"}\n')
+    write(place, texts_tsv="n\ttext\n" + "".join(f"{line}\t{line[::-1]}\n" for line in lines))
     assert tasks_of(*names)[0] == task
+
+
+def test_a_table_is_told_of_only_by_the_columns_that_it_has(place):
+    write(place, a_csv="n,text,label\n1,fine,good\n", b_csv="n,text\n1,fine\n")
+    told = "a.csv: the columns text and label, so the task is language; for labels: --task classify"
+    assert tasks_of("a.csv") == ("language", told)
+    assert tasks_of("b.csv") == ("language", "")
 
 
 @pytest.mark.parametrize(
@@ -172,3 +184,43 @@ def test_several_tables_are_read_one_after_the_other(place):
     lines = [f"{s} {number}" for number in range(2) for s, _ in PAIRS]
     held_out = {*data.valid.source_lines, *data.test.source_lines}
     assert data.train.source_lines == [line for line in lines if line not in held_out]
+
+
+# ---- what a model is asked about ---------------------------------------------------------------------------
+
+
+@pytest.fixture
+def classifier(place):
+    rows = "".join(f"{word} day,{label}\n" for word in WORDS for label in ("good", "bad")[: 1 + len(word) % 2])
+    (place / "texts.csv").write_text("text,label\n" + rows * 5, encoding="utf-8")
+    ask("train", "texts.csv", "--task", "classify", "--budget", "1steps", "--set", "width=8", "--out", "run")
+
+
+def asked(*words):
+    """Return the inputs that predictions are for."""
+    return [json.loads(line)["source"] for line in ask("predict", "run", *words, "--json").stdout.split("\n")[:-1]]
+
+
+def test_inputs_are_lines_of_a_file_or_a_column_of_a_table(classifier, place):
+    (place / "lines.txt").write_bytes("one day\r\nno\u2028end\r\n".encode())
+    assert asked("lines.txt") == ["one day", "no\u2028end"]
+    (place / "table.csv").write_text('n,text\n1,"one\nday"\n2,two\n', encoding="utf-8")
+    assert asked("table.csv") == ["one day", "two"]
+    write(place, rows_jsonl='{"source": "a b"}\n', other_csv="n,words\n1,a\n", empty_txt="")
+    assert asked("rows.jsonl") == ["a b"]
+    long = "a very long day " * 40
+    assert asked(long.strip()) == [long.strip()]  # longer than a file's name may be
+    said = ask("predict", "run", "other.csv", code=2).stderr
+    assert "other.csv: no column text or source; there are: n, words; give a file of lines" in said
+    assert "empty.txt: no lines; give a file of lines" in ask("predict", "run", "empty.txt", code=2).stderr
+    (place / "folder").mkdir()
+    assert "folder: a folder; give a file of lines" in ask("predict", "run", "folder", code=2).stderr
+
+
+def test_a_prompt_that_cannot_be_continued_names_one_that_can(place):
+    write(place, text_txt="the cat sat on the mat. " * 40)
+    ask("train", "text.txt", "-m", "markov", "--out", "run")
+    for prompt, problem in (("", "got no text, expected one to continue"), ("猫", "symbol '猫' at place 0 is not in")):
+        said = ask("generate", "run", prompt, code=2).stderr
+        assert f"prompt: {problem}" in said
+        assert ask(*shlex.split(said.rpartition("Try: recollect ")[2]), "--tokens", "3").stdout

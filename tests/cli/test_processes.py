@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+import signal
 import subprocess
 import sys
 from contextlib import contextmanager
 from pathlib import Path
+from time import sleep
 
 import pytest
 
 from command_line import ask, run
+from recollect.__main__ import main
 
 COMMAND = [sys.executable, "-m", "recollect"]
 TRAIN = [*COMMAND, "train", "recall:count=200", "-m", "gru", "--batch", "2"]
@@ -63,6 +67,49 @@ def test_a_counted_model_whose_output_is_not_read_is_whole():
     subprocess.run(words, stdout=writing, capture_output=False, check=True)
     os.close(writing)
     assert ask("generate", "run", "a", "--tokens", "5").stdout.startswith("a")
+
+
+def interrupted(words: list[str], seconds: float = 0.0, until: str = "") -> str:
+    """Return what a command says that gets Ctrl-C after some seconds, or when a file is there."""
+    with subprocess.Popen([*COMMAND, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        while until and not Path(until).exists():
+            assert process.poll() is None
+            sleep(0.01)
+        sleep(seconds)
+        process.send_signal(signal.SIGINT)
+        said = process.communicate()[1]
+    assert process.returncode in (130, -signal.SIGINT)  # the shell shows 130 for both
+    assert "Traceback" not in said
+    return said
+
+
+def test_ctrl_c_before_the_first_update_leaves_a_run_that_can_be_resumed():
+    words = [*TRAIN[len(COMMAND) :], "--budget", "1000000steps", "--out", "run"]
+    said = interrupted(words, until="run/config.json")
+    assert "stopped, everything is saved. Resume with: recollect resume run" in said
+    shutil.rmtree("run/checkpoints", ignore_errors=True)  # where there was one already
+    done = ask("resume", "run", "--budget", "1steps")
+    assert "no checkpoint: training starts from step 0" in done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seconds", [0.5, 1.0, 3.0])
+def test_ctrl_c_says_how_a_command_is_started_again(seconds):
+    ask(*TRAIN[len(COMMAND) :], "--budget", "1steps", "--out", "run")
+    said = interrupted(["generate", "run", "a", "--tokens", "100000000"], seconds)
+    assert "stopped. Again with: recollect generate run a --tokens 100000000" in said or "before anything" in said
+
+
+def test_ctrl_c_while_the_command_line_is_imported_is_no_traceback(monkeypatch, capsys):
+    monkeypatch.setattr("recollect.cli.main.main", lambda: raise_(KeyboardInterrupt))
+    with pytest.raises(SystemExit) as end:
+        main()
+    assert end.value.code == 130
+    assert capsys.readouterr().err == "recollect: stopped before anything was done\n"
+
+
+def raise_(kind: type[BaseException]) -> None:
+    raise kind
 
 
 def test_a_run_generates_while_it_is_trained():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import gzip
 import io
 import json
@@ -67,7 +68,23 @@ def test_tables_with_long_and_broken_cells(tmp_path):
 def test_gb18030_is_read_with_one_notice(tmp_path):
     heard = []
     assert read(write(tmp_path / "a.txt", CHINESE, "gb18030"), notify=heard.append) == [(CHINESE, True)]
-    assert heard == [f"{tmp_path / 'a.txt'}: not UTF-8; read as GB18030"]
+    (said,) = heard
+    assert said.startswith(f"{tmp_path / 'a.txt'}: not UTF-8; read as GB18030; if that is wrong: iconv -f BIG5 -t")
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-32"])
+def test_wide_text_is_read_by_its_mark(encoding, tmp_path):
+    text = "日本語 and English, é\n" * 3
+    heard = []
+    path = write(tmp_path / "a.txt", text.replace("\n", "\r\n"), encoding)
+    assert read(path, notify=heard.append) == [(text, True)]
+    assert heard == [f"{path}: read as {encoding.upper()}"]
+    table = tmp_path / "b.tsv"
+    table.write_bytes(codecs.BOM_UTF16_BE + "n\ttext\n1\té\n".encode("utf-16-be"))
+    assert read(table) == [("é\n", True)]
+    (tmp_path / "c.txt").write_bytes((tmp_path / "a.txt").read_bytes()[:-1])
+    with pytest.raises(DataError, match=rf"{encoding.upper()} by its mark, but it breaks near byte \d+; take another"):
+        read(tmp_path / "c.txt")
 
 
 def test_gb18030_that_shows_late_is_read_whole(tmp_path):
@@ -124,8 +141,15 @@ def test_of_many_files_those_that_are_no_text_are_left_out(tmp_path):
     heard = []
     assert read(tmp_path, notify=heard.append) == [("one\n", True)]
     assert heard == [f"left out: {tmp_path / 'b.bin'}: a binary file (a zero byte at 0); give a text file"]
+    write(tmp_path / "c.csv", "n,body\n1,two\n")
+    write(tmp_path / "d.jsonl", '{"text": "three"}\n')
+    heard.clear()
+    assert read(tmp_path, notify=heard.append) == [("one\n", True), ("three\n", True)]
+    there = "there are: n, body; choose one, as in --set field=n"
+    assert heard[1:] == [f"left out: {tmp_path / 'c.csv'}, line 1: no field 'text'; {there}"]
     (tmp_path / "a.txt").unlink()
-    with pytest.raises(DataError, match="none of the 1 files in it is text"):
+    (tmp_path / "d.jsonl").unlink()
+    with pytest.raises(DataError, match="none of the 2 files in it is text"):
         read(tmp_path)
 
 
@@ -133,12 +157,25 @@ def test_of_many_files_those_that_are_no_text_are_left_out(tmp_path):
     ("name", "content", "words"),
     [
         ("a.bin", b"PK\x03\x04\0\0", r"a.bin: a binary file \(a zero byte at 4\); give a text file"),
-        ("a.txt", "hi".encode("utf-16"), r"a.txt: UTF-16LE text; convert it: iconv -f UTF-16LE -t UTF-8 a.txt"),
-        ("a.txt", b"ab\xff\xff", r"neither UTF-8 nor GB18030 text \(UTF-8 breaks near byte 2\); convert it: iconv"),
+        (
+            "a.txt",
+            ("hi" * 9).encode("utf-16-le"),
+            r"a.txt: UTF-16LE text without a mark; .*: iconv -f UTF-16LE -t",
+        ),
+        (
+            "a.txt",
+            ("hi" * 9).encode("utf-16-be"),
+            r"a.txt: UTF-16BE text without a mark; .*: iconv -f UTF-16BE -t",
+        ),
+        ("a.txt", b"ab\xff\xff", r"neither UTF-8 nor GB18030 text \(UTF-8 breaks near byte 2\); .*: iconv -f LATIN1"),
         ("a.txt.gz", gzip.compress(b"text" * 99, mtime=0)[:-9], r"a.txt.gz: cannot be read \(.*\); check the file"),
         ("a.jsonl", b"[1]\n", r"a.jsonl, line 1: a list, not an object like \{\"text\": …\}"),
         ("a.jsonl", b'{"text": 3}\n', r"a.jsonl, line 1: field 'text' is a int, not a string"),
-        ("a.jsonl", b'\n{"body": "x"}\n', r"line 2: no field 'text'; there are: body; choose one with --set"),
+        (
+            "a.jsonl",
+            b'\n{"body": "x"}\n',
+            r"line 2: no field 'text'; there are: body; .* --set field=body",
+        ),
     ],
 )
 def test_bad_files_are_refused_with_words(tmp_path, name, content, words):

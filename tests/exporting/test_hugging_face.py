@@ -83,3 +83,8 @@ def test_nothing_else_is_overwritten(tmp_path):
         export_run(run, run.folder)
     assert export_run(run) == run.folder / "hf"
     assert export_run(run) == run.folder / "hf"  # again, over its own files
+    (tmp_path / "gpt2").mkdir()
+    (tmp_path / "gpt2" / "config.json").write_text('{"model_type": "gpt2"}')  # a model of the user's
+    with pytest.raises(rc.FileError, match="holds other files"):
+        export_run(run, tmp_path / "gpt2")
+    assert [path.name for path in (tmp_path / "gpt2").iterdir()] == ["config.json"]

@@ -122,6 +122,11 @@ def test_files_of_others_are_not_overwritten(tmp_path):
     )
     ask("export", str(run.folder), "--to", "torch", "--out", str(tmp_path / "torch"))
     ask("export", str(run.folder), "--to", "torch", "--out", str(tmp_path / "torch"))  # again, over its own files
+    notes, program = (tmp_path / "mine" / name for name in ("notes.txt", "generate.py"))
+    notes.rename(program)  # a name that an export has too
+    refused = ask("export", str(run.folder), "--to", "torch", "--out", str(tmp_path / "mine"), code=2).stderr
+    assert "holds other files (generate.py)" in refused
+    assert program.read_text() == "mine"
 
 
 def test_a_layer_of_ones_own_without_memory_exports(tmp_path):

@@ -154,6 +154,8 @@ def test_a_log_that_was_edited_is_named(tmp_path):
     folder = tmp_path / "run"
     trained("language", folder)
     (folder / "metrics.jsonl").write_text('{"mine": 1}\n', encoding="utf-8")
-    with pytest.raises(FileError, match=r"metrics.jsonl: damaged, a line is no row of this run"):
+    with pytest.raises(
+        FileError, match=r"metrics.jsonl, line \d+: damaged, it is no row of this run; delete that line"
+    ):
         rc.load(folder).metrics()
-    assert "metrics.jsonl: damaged" in ask("resume", str(folder), code=2).stderr
+    assert "metrics.jsonl, line 1: damaged" in ask("resume", str(folder), code=2).stderr

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
+import sys
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 from rich.console import Console
+from typer.core import TyperGroup
 
 from recollect.core.launch import launched
 from recollect.version import __version__
@@ -13,7 +16,31 @@ from recollect.version import __version__
 if TYPE_CHECKING:
     from recollect.runs.run import Run
 
+ORDER = (  # in the order of --help; others follow
+    "demo", "models", "plan", "train", "resume", "evaluate", "generate", "predict", "finetune", "compare", "claims",
+    "inspect", "serve", "export", "embed", "settings", "doctor", "bench",
+)  # fmt: skip
+
+
+class Verbs(TyperGroup):
+    """The verbs in the order in which they are needed; one that Ctrl-C ends says how it is started again."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Return the verbs' names in order."""
+        return sorted(super().list_commands(ctx), key=lambda name: [*ORDER, name].index(name))
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the verb that was typed."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            typer.echo("", err=True, nl=sys.stderr.isatty())  # the terminal has written ^C
+            notice(f"stopped. Again with: {shlex.join(['recollect', *sys.argv[1:]])}")
+            raise typer.Exit(130) from None
+
+
 app = typer.Typer(
+    cls=Verbs,
     help="Every sequence model is a way of remembering. 每个序列模型都是一种记忆方式。",
     no_args_is_help=True,
     add_completion=False,
@@ -64,7 +91,9 @@ Steps = Annotated[int | None, typer.Option(help="Symbols in a row of a batch.")]
 Device = Annotated[str, typer.Option(help="cpu or cuda; auto selects a GPU where there is one.")]
 SetOptions = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="NAME=VALUE", help="Any other setting: rate, dropout …; also as --NAME VALUE."),
+    typer.Option(
+        "--set", metavar="NAME=VALUE", help="Any other setting, one or several: rate=0.01 layers=2; also --NAME VALUE."
+    ),
 ]
 
 
@@ -75,6 +104,12 @@ TaskCode = Annotated[str | None, typer.Option("--task", help="For a run of a use
 
 
 NO_SETTINGS = {"data", "task", "model", "size", "budget", "out", "report"}  # arguments and flags of their own
+
+
+def flags_of(verb: str) -> set[str]:
+    """Return the long flags of a verb."""
+    command: Any = typer.main.get_command(app)
+    return {name for option in command.commands[verb].params for name in option.opts if name.startswith("--")}
 
 
 def settings_of(settings: list[str] | None, **flags: object) -> dict[str, Any]:

@@ -44,13 +44,11 @@ def compare(
     as_json: AsJson = False,
 ) -> None:
     """Compare models within one budget, with a verdict. 在同一预算下对比多个模型，并给出结论。"""
-    from recollect.cli.early import SIZES, check_device, check_numbers
-    from recollect.core.errors import check_choice
+    from recollect.cli.early import check_comparison, check_numbers
 
-    check_choice("--size", size, SIZES)
-    check_device(device)
     check_numbers(seeds=seeds, jobs=jobs)
     given: dict[str, Any] = settings_of(settings)
+    check_comparison(data, models, task=task, size=size, device=device, settings=given)
     tried = _rates(rates)
     from recollect.cli.compare_table import LiveCells
     from recollect.comparison.compare import compare as run_comparison

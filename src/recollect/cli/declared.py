@@ -6,7 +6,7 @@ Only what is written out is read: a declaration that has to be computed by other
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import make_dataclass
 from functools import cache
 from pathlib import Path
@@ -31,14 +31,19 @@ TRANSFER = ("recollect.training.transfer", "Transfer")
 TRAINING = ("recollect.runs.config", "TrainingOptions")
 
 
-def check_settings(task: str, given: Mapping[str, object], *, is_finetuned: bool = False) -> None:
-    """Raise a SettingError for a name that no model of the task has, or a value out of its range."""
+def check_settings(
+    task: str, given: Mapping[str, object], flags: Iterable[str] = (), *, is_finetuned: bool = False
+) -> None:
+    """Raise a SettingError for a name that no model of the task has, or a value out of its range.
+
+    `flags` are those of the verb, one of which an unknown name may have been meant as.
+    """
     owners = [_declared(*place) for place in (*_owners(task), *([TRANSFER] if is_finetuned else []))]
     known = set[str]().union(*owners)
     for name, value in given.items():
         if name not in known:
             see = f"; see: recollect settings --task {task}"
-            raise SettingError(f"{name}: no such setting of the task {task}{nearest(name, known)}{see}")
+            raise SettingError(f"{name}: no such setting of the task {task}{nearest(name, [*flags, *known])}{see}")
         found = [owner[name] for owner in owners if name in owner]
         if len(found) == 1 and found[0] is not None:  # of two owners, the model that is chosen decides
             check_against(found[0], {name: value})

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from recollect.cli.app import NO_SETTINGS
+from recollect.cli.app import NO_SETTINGS, flags_of
 from recollect.cli.declared import check_settings
 from recollect.core.errors import ContractError, check_choice, is_own, nearest
 from recollect.core.launch import launched
@@ -70,9 +70,28 @@ def check_training(
     check_model(kind, model)
     if not is_own(kind):
         own = {name: value for name, value in given.items() if name not in NO_SETTINGS}
-        check_settings(kind, own, is_finetuned=is_finetuned)
+        check_settings(kind, own, flags_of("finetune" if is_finetuned else "train"), is_finetuned=is_finetuned)
         for data_of_a_part in (named, given.get("valid"), given.get("test")):
             check_data(kind, data_of_a_part)
+
+
+def check_comparison(
+    data: Sequence[str], models: str, *, task: str | None, size: str, device: str, settings: Mapping[str, object]
+) -> None:
+    """Raise a ValueError for words that no comparison accepts; what single models do not take is told by the table."""
+    check_choice("--size", size, SIZES)
+    check_device(device)
+    known = [station.name for station in LINE]
+    for name in models.split(","):
+        if not is_own(name) and name not in known:
+            raise SettingError(f"-m: got {name!r}, which is no model{nearest(name, known)}; see: recollect models")
+    if task is not None and not is_own(task):
+        check_task(task)
+    named = join_names(list(data))
+    kind = task or guess_task(named)
+    if not is_own(kind):
+        check_settings(kind, settings, flags_of("compare"))
+        check_data(kind, named)
 
 
 def check_data(task: str, named: object) -> None:

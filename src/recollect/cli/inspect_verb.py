@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from importlib.util import find_spec
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from recollect.cli.app import Code, Device, app, notice, refuse
+from recollect.cli.outputs import check_output
 
 if TYPE_CHECKING:
     from recollect.serving.shown_model import ShownModel
@@ -40,8 +42,7 @@ def inspect(
     if live:
         serve_page(folders, text, words, port, opens, device, model)
         return
-    if not Path(out).resolve().parent.is_dir():
-        refuse(f"--out: got {out}, but there is no such folder", f"recollect inspect {shlex.join(words)} --out {PAGE}")
+    check_output("--out", out)
     write_page(folders, text, Path(out), device, model)
     typer.echo(f"The page: {out}")
     if opens:
@@ -51,8 +52,8 @@ def inspect(
 def divide(words: list[str]) -> tuple[list[str], str | None]:
     """Return the folders and the text: the last word, where it is no folder and not meant as one."""
     *first, last = words
-    is_folder = Path(last).is_dir()
-    is_meant = not any(c.isspace() for c in last) and "/" in last and Path(last).parent.is_dir()
+    is_folder = os.path.isdir(last)  # not Path.is_dir, which raises for a text longer than a name may be
+    is_meant = not any(c.isspace() for c in last) and "/" in last and os.path.isdir(os.path.dirname(last))
     if is_folder or is_meant:
         return words, None
     if not first:

@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from recollect.cli.app import AsJson, app, notice, refuse
+from recollect.cli.app import AsJson, app, notice
+from recollect.cli.outputs import check_output
 
 
 @app.command()
@@ -43,8 +44,7 @@ def bench(
     from pathlib import Path
 
     words = ["recollect bench", *(["--gpu"] if gpu else []), *(["--quick"] if quick else [])]
-    if out is not None and not Path(out).parent.is_dir():
-        refuse(f"--out: got {out}, but there is no such folder", f"{' '.join(words)} --out bench.json")
+    check_output("--out", out)
     from recollect.bench.contest_table import Bench, head, legend, line, run_bench
 
     if not as_json:

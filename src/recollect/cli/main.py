@@ -6,7 +6,8 @@ import os
 import shlex
 import sys
 import time
-from typing import Any, NoReturn
+from pathlib import Path
+from typing import NoReturn
 
 import typer
 
@@ -20,7 +21,7 @@ from recollect.cli import (
     train_verbs,
     use_verbs,
 )
-from recollect.cli.app import app
+from recollect.cli.app import app, flags_of
 from recollect.core.threads import note_start
 
 ALONE = 3.0  # seconds that another process of torchrun waits before it prints an error
@@ -33,27 +34,32 @@ VERBS = (
     compare_verbs,
     claim_verbs,
     machine_verbs,
-)  # importing them registers their commands, in this order
+)  # importing them registers their commands
 
 
 def _as_settings(words: list[str]) -> list[str]:
     """Return a command line with --NAME VALUE as --set NAME=VALUE where a verb that trains has no such flag.
 
     So every setting can be typed as a flag, whatever the task, and a name that is no setting is refused as one.
+    Several settings may follow one --set: --set layers=2 width=256.
     """
     if words[:1] not in (["train"], ["plan"], ["compare"], ["finetune"]):
         return words
-    command: Any = typer.main.get_command(app)
-    flags = {name for option in command.commands[words[0]].params for name in option.opts} | {"--help"}
+    flags = flags_of(words[0]) | {"--help"}
     found = words[:1]
     rest = iter(words[1:])
     for word in rest:
         name, separator, value = word.partition("=")
-        if not word.startswith("--") or word == "--" or name in flags:
+        is_setting = separator and name.isidentifier() and found[-2:-1] == ["--set"] and not Path(word).exists()
+        if is_setting:
+            found += ["--set", word]
+        elif word == "--":
+            found += [word, *rest]
+        elif word.startswith("--") and name not in flags:
+            given = value if separator else next(rest, None)
+            found += [word] if given is None else ["--set", f"{name[2:].replace('-', '_')}={given}"]
+        else:
             found.append(word)
-            continue
-        given = value if separator else next(rest, None)
-        found += [word] if given is None else ["--set", f"{name[2:].replace('-', '_')}={given}"]
     return found
 
 

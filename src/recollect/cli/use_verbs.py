@@ -24,6 +24,7 @@ from recollect.cli.app import (
     refuse,
     settings_of,
 )
+from recollect.cli.outputs import check_output
 from recollect.core.threads import fitting_threads
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ def _generator(run: str, device: str, model: str | None) -> Run | Pretrained:
 @app.command()
 def generate(
     run: ModelFolder,
-    prompt: Annotated[str, typer.Argument(help="What to continue.")],
+    prompt: Annotated[str, typer.Argument(metavar="PROMPT", help="What to continue.")],
     tokens: Annotated[int, typer.Option(help="Symbols to add.")] = 200,
     greedy: Annotated[bool, typer.Option("--greedy", help="Always select the most likely symbol.")] = False,
     temperature: Annotated[float, typer.Option(help="Divides the logits: lower is less random.")] = 0.8,
@@ -135,6 +136,8 @@ def predict(
 
     check_run(run, device=device)
     check_numbers(beam=beam, nbest=nbest)
+    check_output("--maps", maps)
+    check_output("--plot", plot)
     opened = open_run(run, device, model, task)
     if maps is not None and not hasattr(opened.task, "attention"):
         refuse(
@@ -175,8 +178,8 @@ def embed(
 
     check_folder(run)
     check_device(device)
+    from recollect.data.text.input_lines import lines_of
     from recollect.runs.embed import open_model
-    from recollect.tasks.translate import lines_of
 
     opened = open_model(run, device=device)
     lines = lines_of(words)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Sequence
 
+NEARLY = 0.9  # of the likeness of the nearest name: what is less alike is not suggested
+
 
 class ContractError(ValueError):
     """An argument that a layer cannot read: the message names it, what it got and what was expected.
@@ -26,9 +28,19 @@ def check_choice(what: str, got: str, choices: Sequence[str]) -> None:
 
 
 def nearest(name: str, names: Iterable[str]) -> str:
-    """Return '; did you mean …?' with the known names closest to an unknown one, or an empty string."""
-    close = difflib.get_close_matches(name, list(names), n=3, cutoff=0.5)
-    return f"; did you mean {' or '.join(close)}?" if close else ""
+    """Return '; did you mean …?' with the known names closest to an unknown one, or an empty string.
+
+    Leading dashes are part of the answer only: `modle` is near to `--model`.
+    """
+    known = {one.lstrip("-"): one for one in names}
+    close = difflib.get_close_matches(name, list(known), n=3, cutoff=0.5)
+    best = [one for one in close if likeness(name, one) > NEARLY * likeness(name, close[0])]
+    return f"; did you mean {' or '.join(known[one] for one in best)}?" if close else ""
+
+
+def likeness(one: str, other: str) -> float:
+    """Return how alike two names are, from 0 to 1."""
+    return difflib.SequenceMatcher(None, other, one).ratio()
 
 
 def is_own(name: str) -> bool:

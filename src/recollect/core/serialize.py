@@ -8,6 +8,7 @@ parts, and the header entry `complex` lists their names.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -30,6 +31,7 @@ PICKLE = (
     "a pickle, which can run any code while it is read, so it is never loaded; expected model.safetensors: "
     "where you trust the file, convert it with transformers' save_pretrained"
 )
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 METADATA = "__metadata__"  # safetensors' name for the header's strings
 
 
@@ -227,7 +229,8 @@ def write_file(path: Path, data: bytes) -> None:
         os.replace(beside, path)
     except OSError as error:
         problem = f"cannot be written ({error.strerror or error})"
-        raise WriteFailed(f"{path}: {problem}; free disk space and try again") from error
+        advice = "free disk space and try again" if error.errno in FULL else "choose another place"
+        raise WriteFailed(f"{path}: {problem}; {advice}") from error
     finally:
         beside.unlink(missing_ok=True)
 

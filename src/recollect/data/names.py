@@ -17,7 +17,9 @@ def join_names(data: Named) -> str:
     if not names:
         raise DataError("DATA: got no name, expected a file, a folder, a glob, - or a built-in")
     for name in names:
-        if not name or "\n" in name:
+        if not name:
+            raise DataError("DATA: got '', expected a file, a folder, a glob, - or a built-in, as python-docs")
+        if "\n" in name:
             raise DataError(f"DATA: got {name!r}, expected a name without line ends")
     return "\n".join(names)
 

@@ -25,8 +25,10 @@ def write_folder(run: Run, folder: Path, parts: Parts, compare: Callable[[Path],
     if (folder / "metrics.jsonl").exists() or folder == run.folder:
         raise FileError(f"{folder}: a run's own folder; nothing was overwritten; choose another --out")
     others = sorted(path.name for path in folder.iterdir() if path.name not in parts) if folder.is_dir() else []
-    if others:
-        raise FileError(f"{folder}: holds other files ({others[0]}); nothing was overwritten; choose another --out")
+    known = sorted(path.name for path in folder.iterdir() if path.name in parts) if folder.is_dir() else []
+    if others or 0 < len(known) < len(parts):  # all of them: an earlier export
+        name = (others or known)[0]
+        raise FileError(f"{folder}: holds other files ({name}); nothing was overwritten; choose another --out")
     folder.parent.mkdir(parents=True, exist_ok=True)
     beside = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
     try:

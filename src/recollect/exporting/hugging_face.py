@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from recollect.core.serialize import FileError
-from recollect.pretrained.checkpoint import find_format
+from recollect.pretrained.checkpoint import find_format, is_made_here
 from recollect.pretrained.load import save_pretrained
 from recollect.runs.run import Run
 
@@ -20,10 +20,11 @@ def export_run(run: Run, out: str | Path | None = None) -> Path:
     try:
         find_format(run.model)
     except ValueError as error:
-        raise ValueError(f"{run.folder}: {error}") from None
-    if folder.is_dir() and any(folder.iterdir()) and not (folder / "config.json").is_file():
-        raise FileError(f"{folder}: holds other files; nothing was overwritten; choose another --out")
+        other = f"of language models there are other formats: recollect export {run.folder} --to onnx"
+        raise ValueError(f"{run.folder}: {error}; {other}") from None
     if (folder / "metrics.jsonl").exists() or folder == run.folder:
         raise FileError(f"{folder}: a run's own folder; nothing was overwritten; choose another --out")
+    if folder.is_dir() and any(folder.iterdir()) and not is_made_here(folder):
+        raise FileError(f"{folder}: holds other files; nothing was overwritten; choose another --out")
     save_pretrained(run.model, folder, run.tokenizer)
     return folder

@@ -65,10 +65,12 @@ def _steps_of(run: Run) -> Any:
     if run.config().task != "language":
         raise ExportError(
             f"{run.folder}: a run of task {run.config().task} has no step form from symbols to symbols; "
-            "onnx holds language models"
+            f"onnx holds language models; its weights by name are in {run.folder / 'model.safetensors'}"
         )
     if not any(True for _ in model.parameters()):
-        raise ExportError(f"{run.folder}: {run.config().family} looks counts up in sorted lists, which ONNX cannot")
+        raise ExportError(
+            f"{run.folder}: {run.config().family} looks counts up in sorted lists, which ONNX cannot; try -m gru"
+        )
     return model.to("cpu").float()
 
 

@@ -28,6 +28,7 @@ FORMATS: dict[str, Format] = {"gpt2": GPT2(), "llama": Llama(), "mistral": Llama
 WRITTEN = ("gpt2", "llama", "bert", "albert")
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle")
+MADE = {"made_by": "recollect"}  # an entry of every config.json that is written
 
 
 def is_checkpoint(folder: Path) -> bool:
@@ -125,6 +126,15 @@ def _drop_copy(tensors: dict[str, Tensor], copy: str, original: str, where: str)
 # ---- to a folder ---------------------------------------------------------------------------------
 
 
+def is_made_here(folder: Path) -> bool:
+    """Return whether a folder's config.json was written by `write_model`."""
+    try:
+        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    return isinstance(config, dict) and config.items() >= MADE.items()
+
+
 def find_format(model: Any) -> Format:
     """Return the format that a model of ours can be written in; raise a ValueError with the reasons against each."""
     reasons = {name: FORMATS[name].refusals(model) for name in WRITTEN}
@@ -142,7 +152,7 @@ def find_format(model: Any) -> Format:
 def write_model(model: Any, folder: str | Path, **more: Any) -> None:
     """Write config.json and model.safetensors so that transformers loads them; `more` are entries of the config."""
     form = find_format(model)
-    config = {"model_type": form.model_type, **form.write(model), "dtype": "float32", **more}
+    config = {"model_type": form.model_type, **form.write(model), "dtype": "float32", **MADE, **more}
     tensors = {name: t.float() for name, t in saved_tensors(model, form.entries(model)).items()}
     target = Path(folder)
     target.mkdir(parents=True, exist_ok=True)

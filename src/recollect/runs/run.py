@@ -28,7 +28,7 @@ from torch import Tensor, nn
 
 from recollect.core.errors import is_own
 from recollect.core.machine import choose_device
-from recollect.core.serialize import FileError, load_weights, save_weights, write_file
+from recollect.core.serialize import FileError, WriteFailed, load_weights, save_weights, write_file
 from recollect.core.settings import SettingError
 from recollect.core.task import Assets, Prediction, Scores, Task
 from recollect.core.threads import fitting_threads
@@ -85,7 +85,10 @@ class Run:
     @cached_property
     def assets(self) -> Assets:
         """What the task saved with the weights."""
-        return self.task.load_assets(self.folder)
+        try:
+            return self.task.load_assets(self.folder)
+        except (DataError, FileError) as error:
+            raise FileError(f"{error}; take the file from another copy of the run, or train a new run") from error
 
     @property
     def tokenizer(self) -> Any:
@@ -141,15 +144,19 @@ class Run:
         try:
             newest, _ = newest_checkpoint(self.checkpoints)
         except FileError:
-            raise problem from None
+            again = "there is no checkpoint to restore it from. Train it again with"
+            raise FileError(f"{problem}; {again}: {self.command('resume')}") from None
         best = self.checkpoints / f"step-{read_state(newest)['progress']['best_step'] or 0:08d}"
         used = best if best.exists() else newest
         model = self.read_result(used)
         is_damaged = (self.folder / "model.safetensors").exists()
         if is_damaged:
             self.finish(model)
-        what = f"{problem}; restored from" if is_damaged else f"{self.folder}: not finished, these are the weights of"
-        self.notice(f"{what} {used.name}. Resume with: {self.command('resume')}")
+        if is_damaged:
+            self.notice(f"{problem}; restored from {used.name}")
+        else:
+            unfinished = f"{self.folder}: not finished, these are the weights of {used.name}"
+            self.notice(f"{unfinished}. Resume with: {self.command('resume')}")
         return model
 
     def dataset(self) -> Any:
@@ -183,7 +190,10 @@ class Run:
                 f"{self.folder}: a run of the task {self.task.name} needs an input; "
                 f"try: {self.command('predict', 'INPUT')}"
             )
-        stream: Iterator[str] = generate(self.model, self.assets, prompt, stop, **settings)
+        try:
+            stream: Iterator[str] = generate(self.model, self.assets, prompt, stop, **settings)
+        except DataError as error:
+            raise DataError(f"prompt: {error}. Try: {self.command('generate', self.prompt())}") from error
         return stream
 
     def generate(self, prompt: str, *, tokens: int = 200, stop: Sequence[str] = (), **settings: Any) -> str:
@@ -247,10 +257,14 @@ class Run:
     # ---- the folder -------------------------------------------------------------------------------
 
     def check_place(self) -> None:
-        """Raise a `FileError` for a folder that holds a run already, or other files."""
+        """Raise a `FileError` for a folder that holds a run already, or other files, and for what is no folder."""
         if self._config.exists():
             again = shlex.join(["recollect", "resume", str(self.folder)])
             raise FileError(f"{self.folder}: a run already exists; resume it with: {again}")
+        parent = next(path for path in (self.folder, *self.folder.parents) if path.exists() or path.is_symlink())
+        if not parent.is_dir():
+            beside = self.folder.with_name(f"{self.folder.name}-run") if parent == self.folder else Path("runs/run")
+            raise FileError(f"{parent}: no folder, so no run can be made in it; choose another, as in --out {beside}")
         foreign = sorted(path.name for path in self.folder.glob("*") if path.name != ".lock")
         if foreign:
             problem = f"holds {foreign[0]!r} and is not a run; nothing was overwritten"
@@ -300,13 +314,16 @@ class Run:
         """Return a log's rows, without a last line that a crash left incomplete."""
         path = self.folder / f"{name}.jsonl"
         lines = path.read_text(encoding="utf-8").split("\n")[:-1] if path.exists() else []
-        try:
-            rows: list[JsonObject] = [json.loads(line) for line in lines]
-            last = [row["step"] for row in rows]
-        except (ValueError, LookupError, TypeError) as error:
-            raise FileError(f"{path}: damaged, a line is no row of this run ({error}); delete that line") from error
-        if not all(isinstance(step, int) for step in last):
-            raise FileError(f"{path}: damaged, a row's step is no number; delete that line")
+        rows: list[JsonObject] = []
+        for number, line in enumerate(lines, 1):
+            try:
+                row = json.loads(line)
+                is_row = isinstance(row["step"], int)
+            except (ValueError, LookupError, TypeError):
+                is_row = False
+            if not is_row:
+                raise FileError(f"{path}, line {number}: damaged, it is no row of this run; delete that line")
+            rows.append(row)
         return rows
 
     def cut_log(self, step: int) -> None:
@@ -342,8 +359,12 @@ class Run:
     @contextmanager
     def lock(self) -> Iterator[None]:
         """Lock the folder, so that no other process trains in it."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        with (self.folder / ".lock").open("w") as file:
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            file = (self.folder / ".lock").open("w")
+        except OSError as error:
+            raise WriteFailed(f"{self.folder}: cannot be written ({error.strerror}); choose another --out") from error
+        with file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError as error:

@@ -134,12 +134,16 @@ def begin(config: RunConfig, run: Run, report: Report, notice: Callable[[str], N
         model_config = task.config(config.family, config.size, dataset, config.settings)
         check_model(task, asdict(model_config), workers)
         create(run, workers, config, model_config, task.assets(dataset), dataset.name)
-        model = run.build().to(device)
-        if workers.is_first:
-            notice(shape_in_words(config, model))
-        if counts(model):
-            return _count(run, model, dataset, report)
-        return learn(config, run, start(config, task, model, dataset, workers), dataset, report)
+        try:
+            model = run.build().to(device)
+            if workers.is_first:
+                notice(shape_in_words(config, model))
+            if counts(model):
+                return _count(run, model, dataset, report)
+            return learn(config, run, start(config, task, model, dataset, workers), dataset, report)
+        except KeyboardInterrupt:  # before or after the training loop, which stops at Ctrl-C between two updates
+            run.is_spent = False
+            return False
 
 
 def resume(
@@ -169,9 +173,8 @@ def resume(
         if counts(model):
             return _count(run, model, dataset, report)
         state = start(config, run.task, model, dataset, workers)
-        if is_begun:
-            for text in restore(state, run.checkpoints):
-                notice(text)
+        for text in restore(state, run.checkpoints) if is_begun else ["no checkpoint: training starts from step 0"]:
+            notice(text)
         if workers.is_first:
             run.cut_log(state.progress.step)
         if config.training.budget(state.batches.predicted).spent(state.progress) >= 1:

@@ -24,6 +24,7 @@ from recollect.data.labels.label_batches import LabelBatch, in_order
 from recollect.data.labels.label_files import LabelledText, read_texts
 from recollect.data.labels.labelled import Labelled, LabelPart, encode_texts, load_texts
 from recollect.data.labels.subword_coder import Coder
+from recollect.data.text.input_lines import lines_of
 from recollect.evaluation.label_metrics import (
     ACCURACY,
     LOSS,
@@ -49,7 +50,6 @@ from recollect.tasks.labelled_task import (
     most_frequent,
     table_of,
 )
-from recollect.tasks.translate import lines_of
 
 SHOWN = 3  # labels that a prediction names unless asked for more
 LARGEST = 12  # labels whose confusion matrix is printed

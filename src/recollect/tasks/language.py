@@ -208,6 +208,8 @@ class LanguageTask:
         """
         tokenizer: Tokenizer = assets["tokenizer"]
         ids = tokenizer.encode(prompt, strict=True)  # refuses unknown symbols
+        if not len(ids):
+            raise DataError("got no text, expected one to continue")
         width = settings.pop("beam", None)
         how = Settings(prohibited=tokenizer.unseen, **settings)
         if width is not None:

@@ -18,6 +18,7 @@ from recollect.core.types import JsonMapping, JsonObject
 from recollect.data.error import DataError
 from recollect.data.text.corpus import Corpus, load_corpus, read_corpus, reopen_corpus
 from recollect.data.text.framed import MASK, FramedTokenizer
+from recollect.data.text.input_lines import lines_of
 from recollect.data.text.line_tokenizer import is_mostly_han
 from recollect.data.text.masked_batches import MaskedWindows, Masking, masked_rows
 from recollect.data.text.vocabulary import SIZES
@@ -26,7 +27,6 @@ from recollect.generation.embedding import SentencePooling, embed_rows
 from recollect.models.masked import FAMILIES, MaskedConfig, MaskedModel, masked_settings
 from recollect.models.sizes import sized_masked
 from recollect.tasks.labelled_task import device_of, evaluating
-from recollect.tasks.translate import lines_of
 from recollect.training.masked_objective import MaskedSymbols
 
 READ = 128  # symbols after which the memory is measured

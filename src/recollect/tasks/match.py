@@ -48,13 +48,13 @@ from recollect.data.matches.matches import (
     shown_symbols,
 )
 from recollect.data.synthetic.match_generators import Question
+from recollect.data.text.input_lines import lines_of
 from recollect.evaluation.bag_of_words import naive_accuracies
 from recollect.evaluation.ranking_metrics import mean_reciprocal_rank, ranks_of, recall_at
 from recollect.models.inherited import Trained, inherited_shape, longest_of, saved_body
 from recollect.models.matching import MATCHERS, Matcher, MatcherConfig, matcher_settings
 from recollect.models.sizes import sized_encoder
 from recollect.tasks.labelled_task import device_of, evaluating
-from recollect.tasks.translate import lines_of
 
 SHOWN = 3  # answers that a prediction names unless asked for more
 DEEP = 3  # candidates that recall looks at

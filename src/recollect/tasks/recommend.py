@@ -40,9 +40,9 @@ from recollect.data.ratings.ratings import (
     encode_ratings,
     load_ratings,
 )
+from recollect.data.text.input_lines import lines_of
 from recollect.evaluation.ranking_metrics import mean_reciprocal_rank, ranks_of, recall_at
 from recollect.models.recommendation import FAMILIES, Recommender, RecommenderConfig, settings_of
-from recollect.tasks.translate import lines_of
 
 BEST = 10  # items that are recommended, and looked at by recall
 MEASURES = {

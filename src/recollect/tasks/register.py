@@ -90,5 +90,5 @@ def guess_task(data: str, notify: Notify = silent) -> str:
     if verdict.are_pairs:
         notify(f"{in_short(data)}: pairs ({verdict.reason}), so the task is translate; for text: --task language")
     elif verdict.reason:
-        notify(f"{in_short(data)}: {verdict.reason}, so the task is language; for pairs: --task translate")
+        notify(f"{in_short(data)}: {verdict.reason}, so the task is language; {verdict.otherwise}")
     return "translate" if verdict.are_pairs else "language"

@@ -20,6 +20,7 @@ from recollect.data.labels.labelled import Labelled, LabelNames, LabelPart, enco
 from recollect.data.labels.subword_coder import Coder, SubwordCoder
 from recollect.data.labels.tag_files import UNTAGGED, TaggedWords, read_tagged
 from recollect.data.labels.tag_schemes import ANY, SCHEMES
+from recollect.data.text.input_lines import lines_of
 from recollect.data.text.line_tokenizer import is_mostly_han
 from recollect.evaluation.label_metrics import MEASURES, confusion, f1_by_label, macro_f1, span_counts, span_scores
 from recollect.models.context_free import Majority
@@ -27,7 +28,6 @@ from recollect.models.encoding import EncoderConfig
 from recollect.models.inherited import Trained
 from recollect.models.tagging import Tagger, TaggerConfig, tagger_settings
 from recollect.tasks.labelled_task import ROWS, LabelledTask, LabelOptions, device_of, evaluating, most_frequent
-from recollect.tasks.translate import lines_of
 
 
 @dataclass(frozen=True)

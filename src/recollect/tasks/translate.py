@@ -21,8 +21,8 @@ from recollect.data.labels.subword_coder import SubwordCoder
 from recollect.data.pairs.pair_batches import PairBatches
 from recollect.data.pairs.pair_rows import PairPart
 from recollect.data.pairs.pairs import Pairs, load_pairs, load_source_coder, read_part, reopen_pairs
+from recollect.data.text.input_lines import lines_of
 from recollect.data.text.line_tokenizer import LineTokenizer
-from recollect.data.text.source import read_text
 from recollect.data.text.tokenizer import Ids
 from recollect.data.text.vocabulary import SIZES
 from recollect.evaluation.baselines import unigram_loss
@@ -53,7 +53,6 @@ from recollect.training.objective import NextSymbol
 SAMPLE = 60  # symbols of a sample, at most
 READ = 20  # symbols of a source, and of a target, after which the memory is measured
 LONGEST = 200  # symbols of a target, at most
-ENDINGS = (".txt", ".tsv", ".csv", ".jsonl", ".gz")
 USUAL: dict[str, JsonMapping] = {
     "luong": {"input_feeding": False},
     "transformer": {"norm": "pre", "rate": 2e-3, "warmup": 0.1},
@@ -294,19 +293,6 @@ class SummariseTask(TranslateTask):
 def tokenizers_of(assets: Assets) -> TokenizerPair:
     """Return a translator's tokenizers."""
     return TokenizerPair(assets["source_tokenizer"], assets["target_tokenizer"])
-
-
-def lines_of(words: str) -> list[str]:
-    """Return the lines of a file or of standard input (`-`), or the words themselves.
-
-    What can only be a file's name, one word with a known ending or a folder before it, is refused where there is none.
-    """
-    if words != "-" and not Path(words).is_file():
-        is_name = len(words.split()) == 1 and (words.endswith(ENDINGS) or Path(words).parent != Path())
-        if is_name:
-            raise DataError(f"{words}: there is no such file; give a file of lines, -, or the words themselves")
-        return [words]
-    return "".join(read_text(words)).splitlines()
 
 
 def _sources(part: PairPart) -> list[Ids | Frames]:

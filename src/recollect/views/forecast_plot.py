@@ -40,6 +40,7 @@ def forecast_svg(forecasts: Sequence[Forecast], title: str, actual: Sequence[Cur
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}" '
         f'font-family="{html.escape(FONT)}" font-size="12" role="img" aria-label="{html.escape(title)}">',
+        "<!-- recollect -->",
         f'<rect width="{WIDTH}" height="{height}" fill="{COLOURS["paper"]}"/>',
         f'<text x="{LEFT}" y="22" font-size="14" fill="{COLOURS["ink"]}">{html.escape(title)}</text>',
         *_legend(),

@@ -62,12 +62,7 @@ def open_pairs(data: str | Path, *, field: str | None = None, notify: Notify = s
         return PairSource(name, task=name)
     fields = None if field is None else _two_names(field)
     paths, is_parallel = _find(name, fields, notify)
-    files = []
-    for path in paths:
-        encoding = find_encoding(path)
-        if encoding == "gb18030":
-            notify(f"{path}: not UTF-8; read as GB18030")
-        files.append(TextFile(path, encoding))
+    files = [TextFile(path, find_encoding(path, notify)) for path in paths]
     texts = [file for file in files if format_of(file.path) == "text" and not _has_tab(file)]
     is_parallel = is_parallel or (len(files) == 2 and bool(texts) and {format_of(path) for path in paths} == {"text"})
     if texts and not is_parallel:

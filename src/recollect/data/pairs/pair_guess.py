@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import csv
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
 from recollect.data.error import DataError
 from recollect.data.text.encoding import find_encoding, numbered_lines
-from recollect.data.text.formats import TABLES, format_of
+from recollect.data.text.formats import fields_of, format_of
 
 LEAST = 3  # lines of two parallel files
 SAMPLE = 1000  # lines of a table that are looked at
@@ -21,14 +20,15 @@ class Verdict(NamedTuple):
 
     are_pairs: bool
     reason: str = ""
+    otherwise: str = "for pairs: --task translate"  # what to type where the data are no text
 
 
 def judge_pairs(names: list[str]) -> Verdict:
     """Return whether data are pairs.
 
     They are: two plain texts with the same number of lines, both .txt or with different endings (train.de train.en);
-    one text in which every line has a tab between two cells that rarely repeat; a table with the columns source and
-    target; and two files that are named with a comma between them.
+    one text, or a .tsv without a column text, in which every line has a tab between two cells that rarely repeat; a
+    table with the columns source and target; and two files that are named with a comma between them.
     """
     paths = [Path(name) for name in names]
     try:
@@ -55,13 +55,16 @@ def _of_two(one: Path, other: Path) -> Verdict:
 
 
 def _of_one(path: Path) -> Verdict:
-    kind = format_of(path)
-    lines = [line for _, line in islice(numbered_lines(path, find_encoding(path)), SAMPLE) if line]
-    if kind in TABLES:
-        header = next(csv.reader(lines[:1], delimiter=TABLES[kind]), [])
-        return Verdict({"source", "target"} <= set(header), "the columns source and target")
+    encoding = find_encoding(path)
+    names = set(fields_of(path, encoding) or ())
+    if {"source", "target"} <= names:
+        return Verdict(True, "the columns source and target")
+    if {"text", "label"} <= names:
+        return Verdict(False, "the columns text and label", "for labels: --task classify")
+    lines = [line for _, line in islice(numbered_lines(path, encoding), SAMPLE) if line]
     rows = [line.split("\t") for line in lines]
-    if kind != "text" or len(rows) < LEAST or min(map(len, rows)) < 2:
+    is_divided = len(rows) >= LEAST and min(map(len, rows)) >= 2
+    if format_of(path) not in ("text", "tsv") or "text" in names or not is_divided:
         return Verdict(False)
     columns = list(zip(*(row[:2] for row in rows), strict=True))
     is_varied = all(len(set(column)) > VARIETY * len(rows) and all(column) for column in columns)

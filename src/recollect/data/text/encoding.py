@@ -1,4 +1,4 @@
-"""Bytes to characters: gzip or not, UTF-8 or GB18030, and what is not text at all.
+"""Bytes to characters: gzip or not, UTF-8, GB18030 or UTF-16 and UTF-32 with their marks, and what is not text at all.
 
 A file's encoding is decided by reading it once before its first character is returned, so that a file is never read
 partly in one encoding and partly in another.
@@ -9,16 +9,25 @@ from __future__ import annotations
 import codecs
 import gzip
 import io
+import shlex
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO, TextIO, cast
 
-from recollect.data.error import DataError
+from recollect.data.error import DataError, Notify, silent
 
 BLOCK = 1 << 20  # bytes read at a time
 GZIP_MAGIC = b"\x1f\x8b"
-WIDE_MARKS = {b"\xff\xfe": "UTF-16LE", b"\xfe\xff": "UTF-16BE"}
+USUAL = "utf-8-sig"  # UTF-8, its byte order mark dropped
+WIDE_MARKS = {  # that of UTF-32 first: it begins with that of UTF-16
+    codecs.BOM_UTF32_LE: "utf-32",
+    codecs.BOM_UTF32_BE: "utf-32",
+    codecs.BOM_UTF16_LE: "utf-16",
+    codecs.BOM_UTF16_BE: "utf-16",
+}
+SHORT = 16  # bytes that say nothing about an encoding
+OFTEN = 0.2  # share of zero bytes, all at even or all at odd places: UTF-16 without its mark
 UNREADABLE = (OSError, EOFError, zlib.error)  # BadGzipFile is an OSError
 
 
@@ -47,20 +56,48 @@ def numbered_lines(path: Path, encoding: str) -> Iterator[tuple[int, str]]:
         raise DataError(f"{path}: cannot be read to its end ({error}); take another copy") from error
 
 
-def find_encoding(path: Path) -> str:
-    """Return 'utf-8-sig' (UTF-8, its byte order mark dropped) or 'gb18030'; refuse what is not text."""
+def find_encoding(path: Path, notify: Notify = silent) -> str:
+    """Return 'utf-8-sig', 'gb18030', or by its mark 'utf-16' or 'utf-32'; refuse what is not text."""
     try:
-        broken = _first_broken(path, "utf-8-sig")
-        if broken is None:
-            return "utf-8-sig"
-        if _first_broken(path, "gb18030") is None:
-            return "gb18030"
+        wide = _wide_mark(path)
+        encoding = wide or USUAL
+        broken = _first_broken(path, encoding)
+        if broken is not None and wide is None and _first_broken(path, "gb18030") is None:
+            encoding = "gb18030"
+            broken = None
     except UNREADABLE as error:
         raise DataError(f"{path}: cannot be read ({error}); check the file, or take another copy") from error
-    raise DataError(
-        f"{path}: neither UTF-8 nor GB18030 text (UTF-8 breaks near byte {broken}); "
-        f"convert it: iconv -f ENCODING -t UTF-8 {path.name} > text.txt"
-    )
+    if broken is not None and wide is not None:
+        raise DataError(f"{path}: {wide.upper()} by its mark, but it breaks near byte {broken}; take another copy")
+    if broken is not None:
+        problem = f"neither UTF-8 nor GB18030 text (UTF-8 breaks near byte {broken})"
+        what = "convert it from what it is (LATIN1, CP1251, BIG5, SHIFT_JIS …)"
+        raise DataError(f"{path}: {problem}; {what}: {_convert(path, 'LATIN1')}")
+    if encoding == "gb18030":
+        notify(f"{path}: not UTF-8; read as GB18030; if that is wrong: {_convert(path, 'BIG5')}")
+    elif wide is not None:
+        notify(f"{path}: read as {wide.upper()}")
+    return encoding
+
+
+def _wide_mark(path: Path) -> str | None:
+    """Return the encoding that a file's byte order mark stands for, other than UTF-8."""
+    with open_bytes(path) as file:
+        start = file.read(4)
+    return next((name for mark, name in WIDE_MARKS.items() if start.startswith(mark)), None)
+
+
+def _convert(path: Path, encoding: str) -> str:
+    return f"iconv -f {encoding} -t UTF-8 {shlex.quote(str(path))} > text.txt"
+
+
+def _refuse_zero(path: Path, block: bytes, size: int) -> None:
+    """Raise a DataError for a block with a zero byte: UTF-16 without a mark, or no text."""
+    even, odd = block[::2].count(0), block[1::2].count(0)
+    if len(block) > SHORT and min(even, odd) == 0 and max(even, odd) > OFTEN * len(block):
+        kind = "UTF-16BE" if even else "UTF-16LE"
+        raise DataError(f"{path}: {kind} text without a mark; convert it: {_convert(path, kind)}")
+    raise DataError(f"{path}: a binary file (a zero byte at {size + block.index(0)}); give a text file")
 
 
 def _first_broken(path: Path, encoding: str) -> int | None:
@@ -69,11 +106,8 @@ def _first_broken(path: Path, encoding: str) -> int | None:
     with open_bytes(path) as file:
         while True:
             block = file.read(BLOCK)
-            if size == 0 and block[:2] in WIDE_MARKS:
-                wide = WIDE_MARKS[block[:2]]
-                raise DataError(f"{path}: {wide} text; convert it: iconv -f {wide} -t UTF-8 {path.name} > text.txt")
-            if 0 in block:
-                raise DataError(f"{path}: a binary file (a zero byte at {size + block.index(0)}); give a text file")
+            if 0 in block and encoding not in WIDE_MARKS.values():
+                _refuse_zero(path, block, size)
             try:
                 decoder.decode(block, not block)
             except UnicodeDecodeError as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import shlex
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple, TextIO
@@ -28,6 +29,29 @@ def format_of(path: Path) -> str:
     name = path.name.lower().removesuffix(".gz")
     suffix = name.rpartition(".")[2]
     return suffix if suffix in ("jsonl", "csv", "tsv") else "text"
+
+
+def fields_of(path: Path, encoding: str) -> list[str] | None:
+    """Return the fields of a table's first row or of a .jsonl's first object; None for other files."""
+    kind = format_of(path)
+    if kind == "text":
+        return None
+    with open_text(path, encoding) as file:
+        line = next((line for line in file if line.strip()), "")
+    if kind in TABLES:
+        return next(csv.reader([line], delimiter=TABLES[kind]), [])
+    try:
+        row = json.loads(line)
+    except ValueError:  # whoever reads it names the line
+        return None
+    return list(row) if isinstance(row, dict) else None
+
+
+def check_field(path: Path, encoding: str, field: str) -> None:
+    """Raise a DataError for a table, or a .jsonl, without the field that holds the text."""
+    fields = fields_of(path, encoding)
+    if fields is not None and field not in fields:
+        raise _missing(path, 1, field, fields)
 
 
 def read_chunks(path: Path, encoding: str, field: str) -> Iterator[Chunk]:
@@ -89,9 +113,9 @@ def _json_rows(file: TextIO, path: Path, field: str) -> Iterator[str]:
 
 
 def _missing(path: Path, number: int, field: str, there: Iterable[str]) -> DataError:
-    names = ", ".join(there) or "none"
-    advice = "choose one with --set field=NAME"
-    return DataError(f"{path}, line {number}: no field {field!r}; there are: {names}; {advice}")
+    names = list(there)
+    advice = f"; choose one, as in --set field={shlex.quote(names[0])}" if names else ""
+    return DataError(f"{path}, line {number}: no field {field!r}; there are: {', '.join(names) or 'none'}{advice}")
 
 
 def _table_rows(file: TextIO, path: Path, field: str, delimiter: str) -> Iterator[str]:
@@ -100,7 +124,7 @@ def _table_rows(file: TextIO, path: Path, field: str, delimiter: str) -> Iterato
     try:
         header = next(rows, [])
         if field not in header:
-            raise _missing(path, rows.line_num + 1, field, header)
+            raise _missing(path, 1, field, header)
         column = header.index(field)
         for row in rows:
             if not row:

@@ -21,7 +21,7 @@ from recollect.data.error import DataError, Notify, did_you_mean, silent
 from recollect.data.names import in_short, split_names
 from recollect.data.synthetic.builtin import BUILTINS, builtin_documents, is_builtin, settle_builtin
 from recollect.data.text.encoding import BLOCK, find_encoding
-from recollect.data.text.formats import Chunk, read_chunks
+from recollect.data.text.formats import Chunk, check_field, read_chunks
 
 __all__ = ["Chunk", "DataError", "TextSource", "open_source", "read_text"]
 
@@ -91,7 +91,9 @@ def open_source(
     names = split_names(name)
     if len(names) > 1:
         found = dict.fromkeys(path for one in names for path in _find_among(one))
-        return TextSource(in_short(name), files=_readable(in_short(name), list(found), False, notify), field=field)
+        return TextSource(
+            in_short(name), files=_readable(in_short(name), list(found), field, False, notify), field=field
+        )
     if name == "-":
         return _from_stdin(stdin or sys.stdin.buffer, field, notify)
     if isinstance(data, str) and is_builtin(name):
@@ -99,7 +101,7 @@ def open_source(
             notify(f"{name} is the built-in text; write ./{name} for the file or folder of that name")
         return TextSource(name, builtin=settle_builtin(name, notify), field=field)
     paths, alone = _find(Path(name), name)
-    return TextSource(name, files=_readable(name, paths, alone, notify), field=field)
+    return TextSource(name, files=_readable(name, paths, field, alone, notify), field=field)
 
 
 def find_text(data: str) -> None:
@@ -140,20 +142,23 @@ def _find(path: Path, name: str) -> tuple[list[Path], bool]:
     raise DataError(f"{name}: no such file, folder or built-in{near}; built-ins are: {', '.join(BUILTINS)}")
 
 
-def _readable(name: str, paths: list[Path], alone: bool, notify: Notify) -> tuple[TextFile, ...]:
-    """Find every file's encoding. A single file must be text; of many, others are left out with a notice."""
+def _readable(name: str, paths: list[Path], field: str, alone: bool, notify: Notify) -> tuple[TextFile, ...]:
+    """Find every file's encoding. A single file must be text; of many, others are left out with a notice.
+
+    So are tables without the column that holds the text.
+    """
     files = []
     for path in paths:
         try:
-            encoding = find_encoding(path)
+            file = TextFile(path, find_encoding(path, notify))
+            if not alone:
+                check_field(path, file.encoding, field)
         except DataError as error:
             if alone:
                 raise
             notify(f"left out: {error}")
             continue
-        if encoding == "gb18030":
-            notify(f"{path}: not UTF-8; read as GB18030")
-        files.append(TextFile(path, encoding))
+        files.append(file)
     if not files:
         raise DataError(f"{name}: none of the {len(paths)} files in it is text; give a text file")
     return tuple(files)
@@ -166,7 +171,7 @@ def _from_stdin(stdin: BinaryIO, field: str, notify: Notify) -> TextSource:
     try:
         with path.open("wb") as file:
             shutil.copyfileobj(stdin, file, BLOCK)
-        return TextSource("-", files=_readable("-", [path], True, notify), field=field, spool=folder)
+        return TextSource("-", files=_readable("-", [path], field, True, notify), field=field, spool=folder)
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
