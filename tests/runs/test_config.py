@@ -184,7 +184,7 @@ def test_a_hard_alignment_is_trained_hard(tmp_path):
 
 def test_every_setting_of_every_config_is_known_or_derived():
     derived = {"family", "vocab_size", "source_vocab", "target_vocab", "shared", "frames"}
-    derived |= {"height", "breadth", "channels"}
+    derived |= {"height", "breadth", "channels", "body"}
     for module in (language, translation, captioning):
         config = next(kind for name, kind in vars(module).items() if name.endswith("Config"))
         assert {f.name for f in fields(config)} - derived == set(module.USED_BY)
