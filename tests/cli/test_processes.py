@@ -51,7 +51,7 @@ def test_a_training_whose_output_is_no_longer_read_stops_and_can_be_resumed(more
     with begun(*more, budget="1000000steps") as process:
         process.stdout.close()  # as `| head -1` does
         said = process.stderr.read()
-        assert process.wait() == 130
+        assert process.wait(120) == 130
     assert "stopped, everything is saved. Resume with: recollect resume run" in said
     assert "cannot be written" not in said
     assert "Traceback" not in said
@@ -77,7 +77,7 @@ def interrupted(words: list[str], seconds: float = 0.0, until: str = "") -> str:
             sleep(0.01)
         sleep(seconds)
         process.send_signal(signal.SIGINT)
-        said = process.communicate()[1]
+        said = process.communicate(timeout=120)[1]
     assert process.returncode in (130, -signal.SIGINT)  # the shell shows 130 for both
     assert "Traceback" not in said
     return said
