@@ -1,6 +1,6 @@
 """Load: many streams from a server with continuous batching, beside the same server that continues one row at a time.
 
-    python benchmarks/serving.py [--models lstm transformer] [--seconds 60] [--streams 200]
+    python benchmarks/serving_load.py [--models lstm transformer] [--seconds 60] [--streams 200]
 
 For each model two servers run (`recollect serve`, batches of 64 and of 1), and the same clients ask one after the
 other: half of the time batch 1, the whole time batch 64, half of the time batch 1. The machine has other work, so
