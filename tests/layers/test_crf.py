@@ -78,3 +78,45 @@ def test_unknown_tags_are_summed_over():
     torch.testing.assert_close(found, expected)
     found.backward()
     assert torch.isfinite(scores.grad).all()
+
+
+def direct_partition(crf, scores, valid=None):
+    """Return log Z by the forward algorithm with a logsumexp over pairs of tags at every step."""
+    reached = crf.start + scores[:, 0]
+    for t in range(1, scores.shape[1]):
+        after = (reached[:, :, None] + crf.transitions).logsumexp(1) + scores[:, t]
+        reached = after if valid is None else torch.where(valid[:, t, None], after, reached)
+    return (reached + crf.end).logsumexp(1)
+
+
+@pytest.mark.parametrize("spread", [1.0, 60.0, 1e4])
+def test_the_partition_is_exact_whatever_the_transitions_are(spread):
+    crf = rc.CRF(40)
+    torch.manual_seed(0)
+    for p in crf.parameters():
+        torch.nn.init.uniform_(p, -spread, 0)
+    scores = (10 * torch.randn(3, 12, 40)).requires_grad_()
+    found, expected = crf.log_partition(scores), direct_partition(crf, scores)
+    torch.testing.assert_close(found, expected, rtol=2e-6, atol=1e-5)
+    given = [scores, *crf.parameters()]
+    for one, other in zip(
+        torch.autograd.grad(found.sum(), given), torch.autograd.grad(expected.sum(), given), strict=True
+    ):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=2e-5)
+
+
+def test_transitions_that_a_user_forbids_are_never_chosen():
+    crf, scores = drawn(3, 5)
+    with torch.no_grad():
+        crf.transitions[0, 1] = -torch.inf
+    tags = torch.tensor([[2, 0, 1, 0, 2]])
+    assert crf.log_probability(scores[None], tags).item() == -torch.inf
+    torch.testing.assert_close(crf.log_partition(scores[None]), direct_partition(crf, scores[None]))
+    assert not any((a, b) == (0, 1) for a, b in pairwise(crf.decode(scores[None])[0][0].tolist()))
+
+
+def test_tags_that_are_all_known_are_those_of_no_mask():
+    crf, scores = drawn(3, 4)
+    tags, valid = torch.tensor([[2, 0, 1, 0]]), torch.tensor([[True, True, True, False]])
+    whole = crf.log_probability(scores[None], tags, valid)
+    torch.testing.assert_close(crf.log_probability(scores[None], tags, valid, known=valid), whole)

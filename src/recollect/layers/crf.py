@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
+
+from recollect.core.validate import may_look_at
 
 
 class CRF(nn.Module):
@@ -35,11 +40,26 @@ class CRF(nn.Module):
         if allowed is not None:
             scores = scores.masked_fill(~allowed, -torch.inf)
         reached = self.start + scores[:, 0]  # (B, K)
+        move = self._move(scores)
         for t in range(1, scores.shape[1]):
-            after = (reached[:, :, None] + self.transitions).logsumexp(1) + scores[:, t]
+            after = move(reached) + scores[:, t]
             reached = after if valid is None else torch.where(valid[:, t, None], after, reached)
         total = (reached + self.end).logsumexp(1)
         return total if valid is None else torch.where(valid.any(1), total, 0.0)
+
+    def _move(self, scores: Tensor) -> Callable[[Tensor], Tensor]:
+        """Return the map of log α (B, K) to log Σ_i exp(log α_i + A_ij) (B, K): on a CPU as a matrix product.
+
+        exp(A − its columns' maxima) is computed once. The sum is then at least exp(−spread) of the largest term of α,
+        so that nothing that matters is rounded to 0 while the spread of a column is below log(eps / tiny).
+        """
+        number = torch.finfo(scores.dtype)
+        if may_look_at(scores) and number.bits >= 32:
+            top = self.transitions.detach().amax(0)  # (K,)
+            spread = float((top - self.transitions.detach().amin(0)).max())
+            if spread < math.log(number.eps / number.tiny):
+                return _by_products((self.transitions - top).exp(), top)
+        return lambda reached: (reached[:, :, None] + self.transitions).logsumexp(1)
 
     def score(self, scores: Tensor, tags: Tensor, valid: Tensor | None = None) -> Tensor:
         """Return s(y) (B,) of tag sequences (B, T)."""
@@ -56,7 +76,8 @@ class CRF(nn.Module):
         self, scores: Tensor, tags: Tensor, valid: Tensor | None = None, known: Tensor | None = None
     ) -> Tensor:
         """Return log p(y | e) (B,); where `known` (B, T) is False any tag counts: log of the sum over all of them."""
-        if known is None:
+        real = known if valid is None or known is None else known | ~valid
+        if real is None or (may_look_at(real) and bool(real.all())):
             return self.score(scores, tags, valid) - self.log_partition(scores, valid)
         every = torch.arange(self.tags, device=tags.device)
         allowed = (tags[..., None] == every) | ~known[..., None]  # (B, T, K)
@@ -88,3 +109,15 @@ class CRF(nn.Module):
             found.append(torch.where(real[:, t], earlier, found[-1]))
         tags = torch.stack(found[::-1], dim=1).masked_fill(~real, 0)
         return tags, self.log_probability(scores, tags, valid)
+
+
+def _by_products(factors: Tensor, top: Tensor) -> Callable[[Tensor], Tensor]:
+    """Return the map of log α to log(α · factors) + top, with α scaled to a largest value of 1."""
+
+    def move(reached: Tensor) -> Tensor:
+        largest = reached.detach().amax(1, keepdim=True)
+        with torch.autocast(reached.device.type, enabled=False):
+            total = (reached - largest).exp() @ factors
+        return total.log() + largest + top
+
+    return move
