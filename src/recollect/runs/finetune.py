@@ -23,6 +23,7 @@ from recollect.models.masked import BOTH_WAYS
 from recollect.models.own import load_name
 from recollect.runs.budget import parse_budget
 from recollect.runs.config import RunConfig
+from recollect.runs.interrupts import remembered
 from recollect.runs.parent import Parent, open_parent
 from recollect.runs.run import Run
 from recollect.runs.together import create, is_restarted, taking_part
@@ -154,7 +155,7 @@ def begin_from(
     """Train a new run from a parent; return whether its budget was spent."""
     task: Any = config.make_task()
     device = choose_device(config.training.device)
-    with taking_part(config, run, device, is_new=True) as workers:
+    with taking_part(config, run, device, is_new=True) as workers, remembered():
         dataset = workers.in_turn(lambda: task.open_with(config.data, inherited_tokenizer(type(task), parent)))
         torch.manual_seed(config.training.seed)
         model_config = task.config_from(parent.model, config.family, dataset, config.settings)

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import shlex
-import signal
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable
+from contextlib import closing
 from dataclasses import asdict, replace
 from functools import partial
 from importlib import import_module
@@ -31,6 +29,7 @@ from recollect.models.parameters import count_apart
 from recollect.runs.budget import parse_budget
 from recollect.runs.card import write_card
 from recollect.runs.config import RunConfig
+from recollect.runs.interrupts import asked_to_stop, remembered
 from recollect.runs.log import RunLog, check_tensorboard, open_tensorboard
 from recollect.runs.run import Run
 from recollect.runs.together import check_model, create, is_restarted, taking_part
@@ -127,7 +126,7 @@ def begin(config: RunConfig, run: Run, report: Report, notice: Callable[[str], N
     device = choose_device(config.training.device)
     if config.training.tensorboard:
         check_tensorboard()
-    with taking_part(config, run, device, is_new=True) as workers:
+    with taking_part(config, run, device, is_new=True) as workers, remembered():
         task = config.make_task()
         dataset = workers.in_turn(lambda: task.open(config.data))
         torch.manual_seed(config.training.seed)
@@ -155,7 +154,7 @@ def resume(
     """
     config = run.config()
     target = choose_device(device or config.training.device)
-    with taking_part(config, run, target, is_new=False) as workers:
+    with taking_part(config, run, target, is_new=False) as workers, remembered():
         notice = notice if workers.is_first else silent
         if budget is not None:
             if workers.is_first:
@@ -240,7 +239,7 @@ def learn(config: RunConfig, run: Run, state: TrainingState, dataset: Dataset, r
         plan = replace(plan, capture=False)  # which weights are trained changes
     validate = partial(task.measure, dataset=dataset, split="valid")
     if not state.workers.is_first:
-        with _asked_to_stop() as is_stopped:
+        with asked_to_stop() as is_stopped:
             run.is_spent = run_loop(state, plan, validate, run.checkpoints, is_stopped=is_stopped)
         return run.is_spent
     scalars = open_tensorboard(run.folder, state.progress.step) if config.training.tensorboard else None
@@ -252,7 +251,7 @@ def learn(config: RunConfig, run: Run, state: TrainingState, dataset: Dataset, r
         carried = None if state.memory is None else state.memory.nbytes * state.workers.size
         log.add(row, state.result, share=plan.budget.spent(done), best=done.best, memory_bytes=carried)
 
-    with closing(log), _asked_to_stop() as is_stopped:
+    with closing(log), asked_to_stop() as is_stopped:
         try:
             is_spent = run_loop(state, plan, validate, run.checkpoints, note, lambda: is_stopped() or not log.is_heard)
             keep_best(state, run)
@@ -288,17 +287,3 @@ def keep_best(state: TrainingState, run: Run) -> None:
         first = "no evaluation was better than that before the first update: the result is the model as it began"
         run.notice(f"{first}. Train it further with: {run.command('resume')} --budget 5m")
     run.finish(run.read_result(run.checkpoints / f"step-{state.progress.best_step:08d}"))
-
-
-@contextmanager
-def _asked_to_stop() -> Iterator[Callable[[], bool]]:
-    """Yield a function that returns whether Ctrl-C was pressed: training stops between two updates."""
-    asked: list[int] = []
-    if threading.current_thread() is not threading.main_thread():
-        yield lambda: False  # only the main thread receives signals
-        return
-    before = signal.signal(signal.SIGINT, lambda number, frame: asked.append(number))
-    try:
-        yield lambda: bool(asked)
-    finally:
-        signal.signal(signal.SIGINT, before)
