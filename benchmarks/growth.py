@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from common import ROOT, earlier, save_result
-from power_law import exponent, fit, upper_half
+from recollect.bench.power_law import exponent, fit, upper_half
 from recollect.bench.timing import BOTH, FORWARD, Clock, Work, clock_of, interleave, one_pass, summary
 from recollect.core.compose import Stack
 from recollect.core.layer import SequenceLayer

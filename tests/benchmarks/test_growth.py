@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
-import sys
-from pathlib import Path
-
 import pytest
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
-power_law = importlib.import_module("power_law")
+from recollect.bench import power_law
 
 SIZES = [64, 128, 256, 512, 1024, 2048, 4096]
 

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,7 @@ from recollect.cli.main import app
 from recollect.comparison import cell
 from recollect.comparison.compare import cells_of, file_of, locked
 from recollect.comparison.entrants import Entrant
+from recollect.comparison.outcome import assemble
 from recollect.comparison.plan import Cell, Plan, keep_plan, parse_compared, read_plan, short_name
 from recollect.comparison.processes import (
     Progress,
@@ -103,6 +105,8 @@ def test_a_comparison_has_everything(compared, tmp_path):
     sizes = {name: [row["bytes"] for row in by_name[name].contexts] for name in ("gru", "transformer")}
     assert len(set(sizes["gru"])) == 1
     assert sizes["transformer"] == sorted(set(sizes["transformer"]))
+    assert gru.slopes["bytes"] == 0
+    assert by_name["transformer"].slopes["bytes"] == pytest.approx(1, abs=0.01)
     assert len(gru.by_position) > 5
     assert len(gru.curve) == 2
     saved = json.loads((tmp_path / "c" / "compare.json").read_text(encoding="utf-8"))
@@ -142,6 +146,27 @@ def test_a_head_start_is_left_out(compared, tmp_path):
     assert problem == "gru-seed1: a head start: the log begins with update 2"
     assert problem in again.verdict[-1].en
     assert len(next(row.values for row in again.rows if row.name == "gru")) == 1
+
+
+def test_results_do_not_depend_on_the_order_of_models(in_process, finished, tmp_path):
+    turned = rc.compare(DATA, ["transformer", "gru"], out=tmp_path / "c", **SAME)
+    assert figures(tmp_path / "c") == figures(finished.folder)
+    assert turned.verdict[0] == finished.verdict[0]
+    assert dict(turned.judged.chances) == dict(finished.judged.chances)
+
+
+def test_seconds_on_another_machine_are_said(compared, tmp_path):
+    folder, plan = tmp_path / "c", replace(compared.plan, limits={"max_seconds": 60})
+    path = folder / "cells" / "gru-seed1.json"
+    cell_elsewhere = {**json.loads(path.read_text(encoding="utf-8")), "machine": "another"}
+    path.write_text(json.dumps(cell_elsewhere), encoding="utf-8")
+    entrants = [Entrant("gru")]
+    cells = {"gru": cells_of(compared.plan, entrants[0], None)}
+    found = assemble(compared.plan, folder, entrants, cells, [])
+    assert found.machine.endswith("; another")
+    assert not any("Equal seconds" in sentence.en for sentence in found.verdict)
+    found = assemble(plan, folder, entrants, cells, [])
+    assert any(sentence.en.startswith("Equal seconds were not equal") for sentence in found.verdict)
 
 
 def test_what_cannot_take_part_is_said_and_the_rest_goes_on(in_process, tmp_path):
@@ -297,7 +322,7 @@ def test_a_killed_process_is_a_lost_cell(tmp_path):
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
         process.kill()
         assert ended(tmp_path, Slot(process=process, name="gru-seed0")) == "killed"
-    assert read_cell(tmp_path, "gru-seed0")["problem"] == "killed by signal 9"
+    assert read_cell(tmp_path, "gru-seed0")["problem"] == "by SIGKILL"
     assert forget_unfinished(tmp_path, ["gru-seed0"]) == ["gru-seed0"]
     assert read_cell(tmp_path, "gru-seed0") == {}
 
@@ -339,11 +364,17 @@ def cells_running(parent: int) -> list[int]:
     return [int(word) for word in listed.read_text().split()] if listed.exists() else []
 
 
-@pytest.mark.slow
-def test_kills_change_nothing(tmp_path):
-    undisturbed = tmp_path / "undisturbed"
-    with start(undisturbed, *COMPARED, *SET) as process:
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    """Return the figures of a comparison whose cells ran in processes of their own."""
+    folder = tmp_path_factory.mktemp("undisturbed") / "c"
+    with start(folder, *COMPARED, *SET) as process:
         assert process.wait() == 0, process.stderr.read().decode()
+    return figures(folder)
+
+
+@pytest.mark.slow
+def test_kills_change_nothing(undisturbed, tmp_path):
     disturbed, rng, kills = tmp_path / "disturbed", random.Random(0), 0
     while True:
         with start(disturbed, *COMPARED, *SET) as process:
@@ -358,7 +389,15 @@ def test_kills_change_nothing(tmp_path):
                 process.kill()
         time.sleep(0.1)
     assert kills
-    assert figures(disturbed) == figures(undisturbed)
+    assert figures(disturbed) == undisturbed
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(find_spec("ray") is None and "CI" not in os.environ, reason="ray is not installed")
+def test_a_ray_cluster_gives_the_same_cells(undisturbed, tmp_path):
+    with start(tmp_path / "c", *COMPARED, *SET, "--ray") as process:
+        assert process.wait() == 0, process.stderr.read().decode()
+    assert figures(tmp_path / "c") == undisturbed
 
 
 @pytest.mark.slow

@@ -79,13 +79,13 @@ class LiveCells:
             table.add_column(column, justify="left" if column == "model" else "right", no_wrap=column != "memory")
         for row in found.rows:
             if not row.values:
-                table.add_row(row.name, row.problems[0] if row.problems else "–")
+                table.add_row(row.name, "left out", style="dim")  # a sentence below tells why
                 continue
             figures = row.figures
             held = row.bytes_typical
             table.add_row(
                 f"[bold]{row.name}[/bold]" if row.name == found.judged.winner else row.name,
-                in_words(row),
+                in_words(row) + (f" ({len(row.values)} of {row.cells})" if row.problems else ""),
                 f"{figures['parameters']:,.0f}",
                 f"{figures['speed']:,.0f}" if "speed" in figures else "",
                 bytes_in_words(int(figures["peak_bytes"])),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -20,6 +21,7 @@ from recollect.cli.app import (
     app,
     console,
     notice,
+    refuse,
     settings_of,
 )
 
@@ -40,6 +42,7 @@ def compare(
     out: Annotated[str, typer.Option(help="The folder of the comparison.")] = "comparison",
     jobs: Annotated[int | None, typer.Option(help="Trainings at once; by default one for each core or GPU.")] = None,
     device: Device = "auto",
+    ray: Annotated[bool, typer.Option("--ray", help="Train on the machines of a Ray cluster.")] = False,
     settings: SetOptions = None,
     as_json: AsJson = False,
 ) -> None:
@@ -47,6 +50,8 @@ def compare(
     from recollect.cli.early import check_comparison, check_numbers
 
     check_numbers(seeds=seeds, jobs=jobs)
+    if ray and find_spec("ray") is None:
+        refuse("--ray: ray is not installed", "pip install 'recollect[cluster]'")
     given: dict[str, Any] = settings_of(settings)
     check_comparison(data, models, task=task, size=size, device=device, settings=given)
     tried = _rates(rates)
@@ -58,7 +63,7 @@ def compare(
     try:
         with LiveCells(console, is_quiet=as_json) as live:
             found = run_comparison(
-                data, models.split(","), **options, device=device, out=out, jobs=jobs, look=live.look, **given
+                data, models.split(","), **options, device=device, out=out, jobs=jobs, ray=ray, look=live.look, **given
             )
     except KeyboardInterrupt:
         notice(f"stopped, everything is saved. Continue with: {again}")

@@ -35,6 +35,7 @@ EXTRAS = {  # a library: its use, and the extra that installs it
     "matplotlib": ("pictures of the benchmarks", "plots"),
     "tensorboard": ("curves in TensorBoard", "tensorboard"),
     "transformers": ("a peer in recollect bench", "peers"),
+    "ray": ("comparisons on a cluster", "cluster"),
 }
 
 

@@ -23,7 +23,7 @@ from recollect.comparison.costs import measure_costs
 from recollect.comparison.entrants import cell_config
 from recollect.comparison.items import items_of
 from recollect.comparison.plan import read_plan
-from recollect.core.machine import choose_device, forget_peak, peak_memory
+from recollect.core.machine import choose_device, describe, forget_peak, peak_memory
 from recollect.core.serialize import FileError, write_file
 from recollect.core.types import JsonMapping, JsonObject
 from recollect.models.parameters import count_apart
@@ -118,7 +118,7 @@ def measure(run: Run, told: JsonMapping) -> JsonObject:
     found |= {"by_position": list(items.by_position), "value": items.value}
     found |= {"parameters": parameters.total, "body_parameters": parameters.body}
     found |= {"memory_bytes": {str(read): count for read, count in about.memory.items()}}
-    found |= {"sample": [given, answer], **of_log(run.metrics())}
+    found |= {"sample": [given, answer], "machine": describe(device), **of_log(run.metrics())}
     return found
 
 

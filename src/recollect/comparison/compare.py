@@ -20,10 +20,11 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+from recollect.comparison.cluster import cluster
 from recollect.comparison.entrants import Entrant, cell_config, enter
 from recollect.comparison.outcome import Comparison, assemble
 from recollect.comparison.plan import Cell, Plan, check_models, keep_plan, parse_compared
-from recollect.comparison.processes import Progress, forget_unfinished, read_cell, run_cells, slots_for
+from recollect.comparison.processes import Progress, Slot, forget_unfinished, read_cell, run_cells, slots_for
 from recollect.comparison.report import write_report
 from recollect.core.errors import nearest
 from recollect.core.serialize import FileError, write_file
@@ -50,6 +51,7 @@ def compare(
     device: str = "auto",
     out: str | Path = "comparison",
     jobs: int | None = None,
+    ray: bool = False,
     look: Look = lambda progress: None,
     **settings: Any,
 ) -> Comparison:
@@ -58,7 +60,8 @@ def compare(
     models: names, or layers of one's own: classes that a Python file defines, or path/to/file.py:Name. budget: 60s,
     1e6tok, steps=2000, params=1M, or one with params, as in "60s,params=1M". rates: learning rates that are tried for
     every model with the first seed; the best on the validation part is used. settings: as those of `train`, for every
-    model that uses them. A comparison that was stopped is continued by the same call.
+    model that uses them. ray: trainings run on the machines of a Ray cluster. A comparison that was stopped is
+    continued by the same call.
 
     >>> import tempfile
     >>> found = rc.compare("recall:count=200", ["markov"], out=tempfile.mkdtemp() + "/compared")
@@ -76,7 +79,7 @@ def compare(
     names = check_models([model if isinstance(model, str) else file_of(model) for model in models])
     of_task = task if isinstance(task, str) else file_of(task) if task else guess_task(named)
     plan = Plan(named, of_task, names, size, limits, parameters, seeds, tuple(rates), dict(settings), device)
-    return run_plan(plan, Path(out), jobs, look)
+    return run_plan(plan, Path(out), jobs, look, ray)
 
 
 def file_of(made: Any) -> str:
@@ -92,7 +95,7 @@ def file_of(made: Any) -> str:
     return f"{path}:{made.__qualname__}"
 
 
-def run_plan(plan: Plan, folder: Path, jobs: int | None, look: Look) -> Comparison:
+def run_plan(plan: Plan, folder: Path, jobs: int | None, look: Look, ray: bool = False) -> Comparison:
     """Run or continue a comparison in its folder."""
     folder.mkdir(parents=True, exist_ok=True)
     with locked(folder):
@@ -101,10 +104,11 @@ def run_plan(plan: Plan, folder: Path, jobs: int | None, look: Look) -> Comparis
         (folder / "cells").mkdir(exist_ok=True)
         references = [name for name in getattr(kind, "reference_models", ()) if name not in plan.models]
         entrants = [enter(plan, model, dataset) for model in (*plan.models, *references)]
-        rates = _search(plan, entrants, folder, jobs, look)
-        cells = {entrant.model: cells_of(plan, entrant, rates.get(entrant.model)) for entrant in entrants}
-        _run(plan, entrants, [cell for some in cells.values() for cell in some], folder, jobs, look)
-        _measure_costs(cells, folder, plan, look)
+        with cluster(plan, folder, jobs) if ray else here(plan, jobs) as slots:
+            rates = _search(plan, entrants, folder, slots, look)
+            cells = {entrant.model: cells_of(plan, entrant, rates.get(entrant.model)) for entrant in entrants}
+            _run(entrants, [cell for some in cells.values() for cell in some], folder, slots, look)
+            _measure_costs(cells, folder, slots, look)
         baselines = cell_config(plan, _first(entrants), 0, {}).make_task().baselines(dataset)
         outcome = assemble(plan, folder, entrants, cells, baselines)
         write_file(
@@ -112,6 +116,12 @@ def run_plan(plan: Plan, folder: Path, jobs: int | None, look: Look) -> Comparis
         )
         write_report(outcome, folder / "report.html")
     return outcome
+
+
+@contextmanager
+def here(plan: Plan, jobs: int | None) -> Iterator[list[Slot]]:
+    """Yield the places of this machine."""
+    yield slots_for(plan.device, jobs, plan.is_by_seconds)
 
 
 @contextmanager
@@ -156,12 +166,12 @@ def cells_of(plan: Plan, entrant: Entrant, rate: float | None) -> list[Cell]:
 
 
 def _search(
-    plan: Plan, entrants: Sequence[Entrant], folder: Path, jobs: int | None, look: Look
+    plan: Plan, entrants: Sequence[Entrant], folder: Path, slots: Sequence[Slot], look: Look
 ) -> dict[str, float | None]:
     """Train every model that learns once with each rate, and return the rate of the best validation figure."""
     learners = [one for one in entrants if not one.problem and not one.counts]
     trials = [Cell(one.model, 0, rate) for one in learners for rate in plan.rates]
-    _run(plan, entrants, trials, folder, jobs, look)
+    _run(entrants, trials, folder, slots, look)
     chosen: dict[str, float | None] = {}
     for one in learners if plan.rates else []:
         found = [(cell.rate, read_cell(folder, cell.name)) for cell in trials if cell.model == one.model]
@@ -175,9 +185,7 @@ def _best(cell: JsonObject, sign: int) -> float:
     return float(min(sign * row[3] for row in cell["curve"]))
 
 
-def _run(
-    plan: Plan, entrants: Sequence[Entrant], cells: Sequence[Cell], folder: Path, jobs: int | None, look: Look
-) -> None:
+def _run(entrants: Sequence[Entrant], cells: Sequence[Cell], folder: Path, slots: Sequence[Slot], look: Look) -> None:
     """Run those of the cells that have no result yet."""
     settings = {one.model: one.settings for one in entrants}
     for cell in cells:
@@ -186,14 +194,14 @@ def _run(
         write_file(path, json.dumps(told, ensure_ascii=False).encode() + b"\n")
     due = forget_unfinished(folder, [cell.name for cell in cells])
     if due:
-        run_cells(folder, due, slots_for(plan.device, jobs, plan.is_by_seconds), look)
+        run_cells(folder, due, slots, look)
 
 
-def _measure_costs(cells: dict[str, list[Cell]], folder: Path, plan: Plan, look: Look) -> None:
+def _measure_costs(cells: dict[str, list[Cell]], folder: Path, slots: Sequence[Slot], look: Look) -> None:
     """Measure what each model costs to use, one at a time: nothing else runs beside it."""
     firsts = [
         next((c for c in some if read_cell(folder, c.name).get("status") == "done"), None) for some in cells.values()
     ]
     due = [one.name for one in firsts if one and not (folder / "cells" / f"{one.name}.costs.json").is_file()]
     if due:
-        run_cells(folder, due, slots_for(plan.device, 1, plan.is_by_seconds), look, "costs")
+        run_cells(folder, due, slots[:1], look, "costs")

@@ -8,19 +8,24 @@ from __future__ import annotations
 
 import statistics
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 
+from recollect.bench.power_law import LEAST, exponent, upper_half
 from recollect.comparison.items import items_of
 from recollect.core.errors import ContractError
 from recollect.core.layer import SequenceLayer
-from recollect.core.types import JsonObject
+from recollect.core.types import JsonMapping, JsonObject
+from recollect.generation.sampling import stream
+from recollect.generation.settings import Settings
 from recollect.runs.run import Run
 
 CONTEXTS = (128, 256, 512, 1024, 2048, 4096, 8192, 16_384)
 CHUNK = 1024  # symbols read at once
-STEPS = 16  # single steps that are timed at each context
+STEPS = 24  # symbols that are generated at each context
+FIRST = 4  # of these are not counted
 ENOUGH = 8.0  # seconds of reading after which no longer context is tried
 TIMES = 3  # readings of the test part
 
@@ -35,7 +40,7 @@ def measure_costs(run: Run) -> JsonObject:
         passed.append(time.perf_counter() - begun)
     symbols = max(sum(items.denominators), 1.0)
     found: JsonObject = {"read_seconds": statistics.median(passed) / symbols}
-    return found | (_by_context(model) if _reads_ids(model) else {"contexts": []})
+    return found | {"contexts": read_contexts(model) if _reads_ids(model) else []}
 
 
 def _reads_ids(model: Any) -> bool:
@@ -50,37 +55,44 @@ def _reads_ids(model: Any) -> bool:
 
 
 @torch.no_grad()
-def _by_context(model: Any) -> JsonObject:
-    """Return rows of context, seconds of a step and bytes."""
-    vocabulary = int(model.vocab_size)
+def read_contexts(model: Any, contexts: Sequence[int] = CONTEXTS, patience: float = ENOUGH) -> list[JsonObject]:
+    """Return rows of context, seconds of a generated symbol and bytes remembered."""
     longest = getattr(getattr(model, "config", None), "max_length", None)  # of a table of positions
     source = torch.Generator().manual_seed(0)
     device = next((t.device for t in (*model.parameters(), *model.buffers())), torch.device("cpu"))
-    ids = torch.randint(vocabulary, (1, CONTEXTS[-1] + STEPS), generator=source).to(device)
-    memory, done, rows = model.initial_memory(1), 0, []
+    ids = torch.randint(int(model.vocab_size), (1, contexts[-1]), generator=source).to(device)
+    memory, done = model.initial_memory(1), 0
+    rows: list[JsonObject] = []
     begun = time.perf_counter()
-    for context in CONTEXTS:
-        if time.perf_counter() - begun > ENOUGH or (longest is not None and context + STEPS > longest):
+    for context in contexts:
+        if time.perf_counter() - begun > patience or (longest is not None and context + STEPS > longest):
             break
+        logits = torch.empty(0)
         while done < context:
             size = min(CHUNK, context - done)
-            memory = model(ids[:, done : done + size], memory)[1]
+            logits, memory = model(ids[:, done : done + size], memory)
             done += size
         rows.append(
-            {"context": context, "seconds": _step_seconds(model, ids[:, context:], memory), "bytes": memory.nbytes}
+            {"context": context, "seconds": _step_seconds(model, memory, logits[:, -1]), "bytes": memory.nbytes}
         )
-    return {"contexts": rows}
+    return rows
 
 
-def _step_seconds(model: Any, ids: torch.Tensor, memory: Any) -> float:
-    """Return the median time of a single step, each from the same memory."""
+def _step_seconds(model: Any, memory: Any, logits: torch.Tensor) -> float:
+    """Return the median time of a symbol as `generate` produces it; the first few prepare what the others use."""
     passed = []
-    for step in range(STEPS):
-        if ids.is_cuda:
-            torch.cuda.synchronize()
+    generated = stream(model, [[]], Settings(tokens=STEPS, greedy=True), memory, logits=logits)
+    for _ in range(STEPS):
         begun = time.perf_counter()
-        model(ids[:, step : step + 1], memory)
-        if ids.is_cuda:
-            torch.cuda.synchronize()
+        next(generated)  # the id is on the CPU: nothing is still being computed
         passed.append(time.perf_counter() - begun)
-    return statistics.median(passed)
+    return statistics.median(passed[FIRST:])
+
+
+def growth_of(rows: Sequence[JsonMapping], name: str) -> float | None:
+    """Return b of figure = a · context^b over the upper half of the contexts; None for fewer than three."""
+    if len(rows) < LEAST or min(float(row[name]) for row in rows) <= 0:
+        return None
+    sizes, values = [float(row["context"]) for row in rows], [float(row[name]) for row in rows]
+    start = upper_half(sizes)
+    return exponent(sizes[start:], values[start:])

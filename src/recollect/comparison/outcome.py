@@ -12,12 +12,13 @@ from typing import Any
 import torch
 
 from recollect.comparison.audit import audit
+from recollect.comparison.costs import growth_of
 from recollect.comparison.entrants import Entrant
 from recollect.comparison.plan import Cell, Plan, short_name
 from recollect.comparison.processes import read_cell
 from recollect.comparison.significance import Measured
 from recollect.comparison.verdict import MEMORY, TIME, Conditions, Judged, judge, sentences
-from recollect.core.machine import choose_device, describe
+from recollect.core.machine import describe
 from recollect.core.serialize import FileError
 from recollect.core.task import Baseline, ItemScores
 from recollect.core.types import JsonMapping, JsonObject
@@ -43,11 +44,14 @@ class Row:
     counts: bool
     rate: float | None
     problems: list[str]  # of cells that are left out, with the reason
+    cells: int = 1  # trainings, those that are left out among them
     memory_bytes: Mapping[str, int] = field(default_factory=dict)
     contexts: list[JsonObject] = field(default_factory=list)
+    slopes: Mapping[str, float | None] = field(default_factory=dict)  # exponents of seconds and bytes by context
     by_position: list[float] = field(default_factory=list)
     curve: list[list[float]] = field(default_factory=list)  # step, symbols, seconds, validation figure
     sample: tuple[str, str] = ("", "")
+    machines: list[str] = field(default_factory=list)  # on which its trainings ran
 
     @property
     def bytes_typical(self) -> float | None:
@@ -143,10 +147,13 @@ def assemble(
         rows = [_with_interval(row, judged) for row in rows]
     sign = 1.0 if lower else -1.0
     rows.sort(key=lambda row: (not row.values, sign * row.mean if row.values else 0.0, row.name))
-    device = choose_device(plan.device) if plan.device != "meta" else torch.device("cpu")
-    return Comparison(
-        folder, plan, rows, list(baselines), judged, _verdict(plan, rows, judged, measure), measure, describe(device)
-    )
+    verdict = _verdict(plan, rows, judged, measure)
+    return Comparison(folder, plan, rows, list(baselines), judged, verdict, measure, "; ".join(_machines(rows)))
+
+
+def _machines(rows: Sequence[Row]) -> list[str]:
+    """Return the machines on which trainings ran, or this one if none did."""
+    return sorted({one for row in rows for one in row.machines}) or [describe(torch.device("cpu"))]
 
 
 def _row(
@@ -167,6 +174,7 @@ def _row(
     own = Measured(short_name(entrant.model), items, entrant.counts)
     figures = {name: _mean([one[name] for one in kept]) for name in FIGURES if kept and kept[0].get(name) is not None}
     costs = _costs(folder, cells)
+    contexts = costs.get("contexts", [])
     figures |= {"read_seconds": costs["read_seconds"]} if "read_seconds" in costs else {}
     first: JsonMapping = kept[0] if kept else {}
     row = Row(
@@ -180,11 +188,14 @@ def _row(
         counts=entrant.counts,
         rate=first.get("rate"),
         problems=problems,
+        cells=len(cells),
         memory_bytes=first.get("memory_bytes", {}),
-        contexts=costs.get("contexts", []),
+        contexts=contexts,
+        slopes={name: growth_of(contexts, name) for name in ("seconds", "bytes")} if contexts else {},
         by_position=list(map(_mean, zip(*(one["by_position"] for one in kept), strict=False))),
         curve=first.get("curve", []),
         sample=tuple(first.get("sample", ("", ""))),
+        machines=sorted({one["machine"] for _, one in found if "machine" in one}),
     )
     return row, items, first
 
@@ -193,7 +204,8 @@ def _problem(plan: Plan, folder: Path, entrant: Entrant, cell: Cell, found: Json
     """Return why a cell is left out; empty where it counts."""
     status = found.get("status", "not run")
     if status != "done":
-        return f"{status}: {found['problem']}" if found.get("problem") else status
+        reason = found.get("problem", "")
+        return f"{status} {reason}" if status == "killed" else f"{status}: {reason}" if reason else status
     if not math.isfinite(found["value"]):
         return f"the {found['measure']} is {found['value']}"
     if entrant.counts:
@@ -236,6 +248,13 @@ def _verdict(plan: Plan, rows: Sequence[Row], judged: Judged, measure: JsonMappi
         MEMORY: {row.name: row.bytes_typical for row in rows if row.bytes_typical is not None and row.values},
     }
     found = sentences(judged, said, costs)
+    if plan.is_by_seconds and len(machines := _machines(rows)) > 1:
+        found.append(
+            Bilingual(
+                f"Equal seconds were not equal: trainings ran on different machines ({'; '.join(machines)}).",
+                f"秒数相同但条件不同：训练在不同的机器上进行（{'；'.join(machines)}）。",
+            )
+        )
     left = [problem for row in rows for problem in row.problems]
     if left:
         found.append(Bilingual(f"Left out: {'; '.join(left)}.", f"未计入：{'；'.join(left)}。"))

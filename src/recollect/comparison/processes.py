@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import IO, Literal, Protocol, TypeAlias
 
 from recollect.core.serialize import write_file
 from recollect.core.threads import separate_cores
@@ -21,14 +22,44 @@ FINAL = ("done", "diverged", "out of memory")  # what is not run again when a co
 LOOK = 0.05  # seconds between two looks at the processes
 
 
+class Started(Protocol):
+    """A cell that was started: a process here, or on another machine."""
+
+    @property
+    def stdin(self) -> IO[bytes] | None:
+        """What the cell reads: it ends when this is closed."""
+
+    def poll(self) -> int | None:
+        """Return the exit code; None while it runs."""
+
+    def wait(self) -> int:
+        """Return the exit code when it has ended."""
+
+    def kill(self) -> None:
+        """End it now."""
+
+
 @dataclass
 class Slot:
     """Where a cell may run: a core of its own, or a device."""
 
     core: int | None = None
     device: str | None = None
-    process: subprocess.Popen[bytes] | None = None
+    process: Started | None = None
     name: str = ""
+    is_lost: bool = False  # with its machine
+
+    def start(self, folder: Path, name: str, extra: str) -> None:
+        """Start the process of a cell."""
+        words = [sys.executable, "-m", "recollect.comparison.cell", str(folder), name, *([extra] if extra else [])]
+        with (folder / "cells" / f"{name}.err").open("wb") as errors:
+            # The cell reads its standard input, and ends when this process is gone.
+            process = subprocess.Popen(
+                words, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=errors, env=cell_environment(self)
+            )
+        self.process, self.name = process, name
+        if self.core is not None:
+            os.sched_setaffinity(process.pid, {self.core})
 
 
 @dataclass
@@ -78,12 +109,12 @@ def run_cells(
     progress = Progress(folder, dict.fromkeys(names, "waiting"))
     waiting = list(names)
     try:
-        while waiting or any(slot.process for slot in slots):
+        while any(slot.process or (waiting and not slot.is_lost) for slot in slots):
             for slot in slots:
                 if slot.process is not None and slot.process.poll() is not None:
                     progress.states[slot.name] = ended(folder, slot, extra)
-                if slot.process is None and waiting:
-                    _start(folder, slot, waiting.pop(0), extra)
+                if slot.process is None and waiting and not slot.is_lost:
+                    slot.start(folder, waiting.pop(0), extra)
                     progress.states[slot.name] = "running"
             look(progress)
             time.sleep(LOOK)
@@ -92,18 +123,6 @@ def run_cells(
             _stop(slot)
     look(progress)
     return progress
-
-
-def _start(folder: Path, slot: Slot, name: str, extra: str) -> None:
-    words = [sys.executable, "-m", "recollect.comparison.cell", str(folder), name, *([extra] if extra else [])]
-    with (folder / "cells" / f"{name}.err").open("wb") as errors:
-        # The cell reads its standard input, and ends when this process is gone.
-        slot.process = subprocess.Popen(
-            words, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=errors, env=cell_environment(slot)
-        )
-    slot.name = name
-    if slot.core is not None:
-        os.sched_setaffinity(slot.process.pid, {slot.core})
 
 
 def cell_environment(slot: Slot) -> dict[str, str]:
@@ -138,9 +157,17 @@ def ended(folder: Path, slot: Slot, extra: str = "") -> State:
         return "done" if path.is_file() else "failed"
     if not path.is_file():
         status: State = "killed" if code < 0 else "failed"
-        problem = f"killed by signal {-code}" if code < 0 else (errors.splitlines() or [f"exit code {code}"])[-1]
+        problem = f"by {signal_named(-code)}" if code < 0 else (errors.splitlines() or [f"exit code {code}"])[-1]
         write_file(path, json.dumps({"status": status, "problem": problem}).encode() + b"\n")
     return state_of(read_cell(folder, slot.name))
+
+
+def signal_named(number: int) -> str:
+    """Return the name of a signal."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
 
 
 def read_cell(folder: Path, name: str) -> JsonObject:

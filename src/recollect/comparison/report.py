@@ -34,6 +34,7 @@ def write_report(found: Comparison, path: Path) -> None:
         pareto=_paretos(found),
         curves=_curves(found),
         contexts=_contexts(found),
+        growths=_growths(found),
         samples=[row for row in found.rows if row.sample[1]],
         left=[problem for row in found.rows for problem in row.problems],
     )
@@ -180,3 +181,29 @@ def _contexts(found: Comparison) -> list[Markup]:
         lines = [line for line in lines if len(line.points) >= FEWEST]
         drawn += _lines(title, lines, context, title, is_log=True)
     return drawn
+
+
+def _growths(found: Comparison) -> Markup | None:
+    """Return the table of the shortest and the longest context, with the fitted exponents."""
+    shown = [row for row in found.rows if len(row.contexts) >= FEWEST]
+    if not shown:
+        return None
+    columns: list[Words] = [
+        Bilingual("model", "模型"),
+        Bilingual("symbols read before", "此前已读的符号数"),
+        Bilingual("µs for one more", "再读一个的微秒数"),
+        Bilingual("grows with the power", "增长指数"),
+        Bilingual("bytes remembered", "记忆字节数"),
+        Bilingual("grows with the power", "增长指数"),
+    ]
+    return table(columns, [("", _growth_of(row)) for row in shown])
+
+
+def _growth_of(row: Row) -> list[Words]:
+    first, last = row.contexts[0], row.contexts[-1]
+    cells: list[Words] = [row.name, f"{first['context']:,} – {last['context']:,}"]
+    for name, times in (("seconds", 1e6), ("bytes", 1.0)):
+        slope = row.slopes.get(name)
+        cells.append(f"{times * first[name]:,.0f} – {times * last[name]:,.0f}")
+        cells.append("" if slope is None else f"{round(slope, 2) + 0.0:.2f}")
+    return cells
