@@ -77,7 +77,7 @@ class CRF(nn.Module):
     ) -> Tensor:
         """Return log p(y | e) (B,); where `known` (B, T) is False any tag counts: log of the sum over all of them."""
         real = known if valid is None or known is None else known | ~valid
-        if real is None or (may_look_at(real) and bool(real.all())):
+        if real is None or known is None or (may_look_at(real) and bool(real.all())):
             return self.score(scores, tags, valid) - self.log_partition(scores, valid)
         every = torch.arange(self.tags, device=tags.device)
         allowed = (tags[..., None] == every) | ~known[..., None]  # (B, T, K)
