@@ -1,8 +1,8 @@
 """Ctrl-C while a run is made: an exception before the training loop, and a request to stop between two updates in it.
 
 An exception that comes while modules are imported may be caught there, or dropped by Python in the callback of a weak
-reference, and torch imports much when the first optimizer is made: of twelve trainings one continued. What was asked for
-before the loop is therefore remembered too.
+reference, and torch imports much when the first optimizer is made: of twelve trainings one continued. What was asked
+for before the loop is therefore remembered too.
 """
 
 from __future__ import annotations
