@@ -76,9 +76,11 @@ class CRF(nn.Module):
         self, scores: Tensor, tags: Tensor, valid: Tensor | None = None, known: Tensor | None = None
     ) -> Tensor:
         """Return log p(y | e) (B,); where `known` (B, T) is False any tag counts: log of the sum over all of them."""
-        real = known if valid is None or known is None else known | ~valid
-        if real is None or known is None or (may_look_at(real) and bool(real.all())):
+        if known is None:
             return self.score(scores, tags, valid) - self.log_partition(scores, valid)
+        fixed = known if valid is None else known | ~valid
+        if may_look_at(fixed) and bool(fixed.all()):  # one sum over sequences, not two
+            return self.log_probability(scores, tags, valid)
         every = torch.arange(self.tags, device=tags.device)
         allowed = (tags[..., None] == every) | ~known[..., None]  # (B, T, K)
         return self.log_partition(scores, valid, allowed) - self.log_partition(scores, valid)
