@@ -29,6 +29,7 @@ import series_blocks
 import speed_blocks
 import summary_blocks
 import tables
+import transfer_blocks
 from tables import Result, Say, at_most, join, table
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -49,6 +50,7 @@ OPTIONAL = (
     "series-classics",
     "series-parity",
     "series-streaming",
+    "transfer-minilm",
 )  # not every machine can measure them
 
 MEMORY_NOTE = "One sequence, {dtype}, width {width}, {heads} heads where there are heads."
@@ -142,7 +144,7 @@ def block_of(name: str, say: Say) -> str:
     file, block = BLOCKS[name]
     if file not in OPTIONAL:
         return block(load(file), say)
-    parts = (speed_blocks, line_blocks, gpu_blocks, series_blocks, summary_blocks)
+    parts = (speed_blocks, line_blocks, gpu_blocks, series_blocks, summary_blocks, transfer_blocks)
     leads = reduce(or_, (part.LEADS for part in parts))
     return f"{say(leads[name])}\n\n{block(load(file), say)}" if path_of(file).exists() else ""
 
@@ -183,6 +185,7 @@ def chinese(words: str) -> str:
         gpu_blocks,
         series_blocks,
         summary_blocks,
+        transfer_blocks,
         pretrained_blocks,
     )
     return reduce(or_, (part.CHINESE for part in parts), CHINESE)[words]
@@ -308,6 +311,7 @@ BLOCKS: dict[str, tuple[str, Callable[[Result, Say], str]]] = {
     "best_line": ("multi30k", summary_blocks.best_line_block),
     "best_speed": ("recurrent", summary_blocks.best_speed_block),
     **label_blocks.BLOCKS,
+    **transfer_blocks.BLOCKS,
 }
 
 

@@ -28,6 +28,7 @@ NEED_DATA = (
     "threads",
     "series-ett",
     "series-classics",
+    "transfer-minilm",
 )
 CHOICE = re.compile(r" --(quick|(only|size|at-once|axis) .*?)(?= --|$)")  # of some rows among all
 CHINESE = {
