@@ -3,12 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import signal
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 import tokenizers
@@ -16,7 +11,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import recollect as rc
-from command_line import ask, run
+from command_line import ask, check_killed_and_resumed
 from recollect.runs.parent import digest_of
 
 TEXT = "the cat sat on the mat .\nthe dog ran to the cat .\na bird saw the dog .\n" * 60
@@ -212,19 +207,7 @@ def test_killed_and_resumed_it_ends_bit_equal(verb, own, parents, book, tmp_path
         "4",
         *(w for one in (*own, "evaluate_every=4") for w in ("--set", one)),
     ]
-    whole, killed = str(tmp_path / "whole"), str(tmp_path / "killed")
-    run(verb[0], *place, *options, "--out", whole)
-    command = [sys.executable, "-m", "recollect", verb[0], *place, *options, "--out", killed, "--json"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        for line in process.stdout:
-            if json.loads(line)["step"] >= 13:
-                os.kill(process.pid, signal.SIGKILL)
-                break
-    run("resume", killed)
-    for name in ("model.safetensors", "checkpoints/step-00000040/model.safetensors"):
-        ours, theirs = (load_file(Path(folder) / name) for folder in (whole, killed))
-        assert ours.keys() == theirs.keys()
-        assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+    check_killed_and_resumed(verb[0], *place, *options, folder=tmp_path)
 
 
 def test_stopped_and_resumed_with_stages_it_is_bit_equal(parents, tmp_path):

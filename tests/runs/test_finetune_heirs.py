@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import tokenizers
 import torch
-from safetensors.torch import load_file
 
 import recollect as rc
-from command_line import ask, run
+from command_line import ask, check_killed_and_resumed
 from recollect.layers.recurrent.recurrence import Hidden
 from recollect.models.encoders import InheritedEncoder
 from recollect.models.inherited import body_of
@@ -168,17 +163,7 @@ def test_killed_and_resumed_it_ends_bit_equal(family, data, own, folder, parent_
     parent = str(foreign if family == "foreign" else parent_of(family))
     name = str(folder / data) if "." in data else data
     words = ["finetune", parent, name, *own, "--budget", "40steps", "--set", "evaluate_every=4"]
-    whole, killed = tmp_path / "whole", tmp_path / "killed"
-    run(*words, "--out", str(whole))
-    command = [sys.executable, "-m", "recollect", *words, "--out", str(killed), "--json"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        for line in process.stdout:
-            if json.loads(line)["step"] >= 13:
-                os.kill(process.pid, signal.SIGKILL)
-                break
-    run("resume", str(killed))
-    ours, theirs = (load_file(one / "model.safetensors") for one in (whole, killed))
-    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+    check_killed_and_resumed(*words, folder=tmp_path)
 
 
 def test_without_the_cache_the_pairs_are_read_again_with_the_parents_tokenizer(

@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import load_file
 
 import recollect as rc
-from command_line import ask, run
+from command_line import ask, check_killed_and_resumed, run
 from recollect.models.classification import CLASSIFIERS
 from recollect.models.tagging import TaggerConfig
 from recollect.runs.plan import forecast
@@ -140,23 +135,12 @@ def test_a_plan_is_made(tmp_path):
     ],
 )
 def test_killed_and_resumed_it_ends_bit_equal_and_predicts(data, model, own, text, tmp_path):
-    whole, killed = str(tmp_path / "whole"), str(tmp_path / "killed")
     if data.endswith(("csv", "conll")):
         data = write(tmp_path / data, CSV if data.endswith("csv") else CONLL)
     settings = ("evaluate_every=4", "dropout=0.2", "word_dropout=0.1", "width=16", *own)
     options = ["-m", model, "--budget", "40steps", *(word for one in settings for word in ("--set", one))]
     options += ["--task", "classify"] if data.endswith("csv") else []
-    run("train", data, *options, "--out", whole)
-    command = [sys.executable, "-m", "recollect", "train", data, *options, "--out", killed, "--json"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        for line in process.stdout:
-            if json.loads(line)["step"] >= 13:
-                os.kill(process.pid, signal.SIGKILL)
-                break
-    run("resume", killed)
-    for name in ("model.safetensors", "checkpoints/step-00000040/model.safetensors"):
-        ours, theirs = (load_file(Path(folder) / name) for folder in (whole, killed))
-        assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+    whole, killed = check_killed_and_resumed("train", data, *options, folder=tmp_path)
     typed = json.loads(run("predict", killed, text, "--json").stdout)
     found = rc.load(whole).predict(text)[0]
     assert typed["targets"][0]["text"] == found.targets[0].text

@@ -4,20 +4,15 @@ from __future__ import annotations
 
 import json
 import math
-import os
-import signal
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file
 
 import recollect as rc
-from command_line import ask, run
+from command_line import ask, check_killed_and_resumed
 from recollect.data.error import DataError
 from recollect.data.labels.labelled import Vocabulary
 from recollect.data.matches.match_files import Columns, read_questions
@@ -259,20 +254,9 @@ def test_every_family_trains_and_loads(family, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize(("data", "model"), [("stories:count=60", "bigru"), ("answers:count=60", "gru")])
 def test_killed_and_resumed_it_ends_bit_equal(data, model, tmp_path):
-    whole, killed = str(tmp_path / "whole"), str(tmp_path / "killed")
     settings = ("evaluate_every=8", "dropout=0.2", "width=8", "word_dropout=0.1")
     options = ["-m", model, "--budget", "40steps", *(word for one in settings for word in ("--set", one))]
-    run("train", data, *options, "--out", whole)
-    command = [sys.executable, "-m", "recollect", "train", data, *options, "--out", killed, "--json"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        for line in process.stdout:
-            if json.loads(line)["step"] >= 13:
-                os.kill(process.pid, signal.SIGKILL)
-                break
-    run("resume", killed)
-    for name in ("model.safetensors", "checkpoints/step-00000040/model.safetensors"):
-        ours, theirs = (load_file(Path(folder) / name) for folder in (whole, killed))
-        assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+    check_killed_and_resumed("train", data, *options, folder=tmp_path)
 
 
 # ---- the story's examples ------------------------------------------------------------------------

@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import os
-import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-import torch
-from safetensors.torch import load_file
 from sum_task import SumTask
 
 import recollect as rc
-from command_line import ask, run
+from command_line import ask, check_equal_weights, killed_at, run
 from recollect.core.task import Task
 from recollect.runs.plan import forecast
 from recollect.runs.train import configure
@@ -56,15 +49,9 @@ def test_the_command_line_trains_it_is_killed_and_resumes_bit_equal(tmp_path):
     trained = run("train", "any", *options, "--out", whole)
     assert f"recollect predict {whole}" in trained.stderr
     assert f"--task {FILE}" in trained.stderr
-    command = [sys.executable, "-m", "recollect", "train", "any", *options, "--out", killed, "--json"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        for line in process.stdout:
-            if json.loads(line)["step"] >= 13:
-                os.kill(process.pid, signal.SIGKILL)
-                break
+    killed_at(13, "train", "any", *options, "--out", killed)
     ask("resume", killed, "--task", FILE)
-    ours, theirs = (load_file(Path(folder) / "model.safetensors") for folder in (whole, killed))
-    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+    check_equal_weights(whole, killed)
     assert "error" in ask("evaluate", whole, "--task", FILE).stdout
     assert ask("predict", whole, "0.1 0.2", "--task", FILE).stdout.startswith("0.1 0.2\t")
 

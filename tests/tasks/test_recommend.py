@@ -3,18 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
-import torch
-from safetensors.torch import load_file
 
 import recollect as rc
-from command_line import ask
+from command_line import ask, check_equal_weights, killed_at
 
 SMALL = "tastes:users=40,films=30,each=15"
 OPTIONS = ["--budget", "60steps", "--batch", "32", "--set", "evaluate_every=30", "--set", "width=2"]
@@ -79,12 +72,6 @@ def test_an_unknown_user_is_refused(run):
 @pytest.mark.slow
 def test_a_killed_run_resumes_bit_equal(run, tmp_path):
     folder = str(tmp_path / "killed")
-    command = [sys.executable, "-m", "recollect", "train", SMALL, *OPTIONS, "--out", folder, "--json"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        for line in process.stdout:
-            if json.loads(line)["step"] >= 40:
-                os.kill(process.pid, signal.SIGKILL)
-                break
+    killed_at(40, "train", SMALL, *OPTIONS, "--out", folder)
     ask("resume", folder)
-    ours, theirs = (load_file(Path(name) / "model.safetensors") for name in (run, folder))
-    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+    check_equal_weights(run, folder)

@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
-import sys
 import wave
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file
 
 import recollect as rc
-from command_line import ask, run
+from command_line import ask, check_killed_and_resumed, run
 from recollect.data.synthetic.tones import RATE, generated_tones
 from recollect.models.classification import CLASSIFIERS
 from recollect.models.translation import FAMILIES, TranslationConfig
@@ -108,20 +102,9 @@ def test_a_string_of_digits_is_spelled_and_the_alignment_moves_to_the_right(tmp_
 @pytest.mark.slow
 @pytest.mark.parametrize(("data", "model"), [("tones:count=100", "bigru"), ("tone-strings:count=100", "luong")])
 def test_killed_and_resumed_it_ends_bit_equal(data, model, tmp_path):
-    whole, killed = str(tmp_path / "whole"), str(tmp_path / "killed")
     settings = ("evaluate_every=4", "dropout=0.2", "width=16", "average=0.9")
     options = ["-m", model, "--budget", "40steps", *(word for one in settings for word in ("--set", one))]
-    run("train", data, *options, "--out", whole)
-    command = [sys.executable, "-m", "recollect", "train", data, *options, "--out", killed, "--json"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        for line in process.stdout:
-            if json.loads(line)["step"] >= 13:
-                os.kill(process.pid, signal.SIGKILL)
-                break
-    run("resume", killed)
-    for name in ("model.safetensors", "checkpoints/step-00000040/model.safetensors"):
-        ours, theirs = (load_file(Path(folder) / name) for folder in (whole, killed))
-        assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+    whole, killed = check_killed_and_resumed("train", data, *options, folder=tmp_path)
     name = f"{data.partition(':')[0]}:count=1,seed=3"
     typed = json.loads(run("predict", killed, name, "--json").stdout)
     assert typed["targets"][0]["text"] == rc.load(whole).predict(name)[0].targets[0].text
