@@ -19,7 +19,7 @@ import torch
 
 from common import SMOKE, save_result
 from recollect.bench.power_law import exponent, fit, upper_half
-from recollect.comparison.costs import CONTEXTS, read_contexts
+from recollect.comparison.contexts import CONTEXTS, read_contexts
 from recollect.models.language import FAMILIES, LanguageConfig, LanguageModel
 
 COUNTED = ("markov",)  # its context is its order

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from browser import check_page, needs_browser
 from recollect.cli.main import app
 from recollect.comparison import cell
 from recollect.comparison.compare import cells_of, file_of, locked
+from recollect.comparison.contexts import growth_of, read_contexts
 from recollect.comparison.entrants import Entrant
 from recollect.comparison.outcome import assemble
 from recollect.comparison.plan import Cell, Plan, keep_plan, parse_compared, read_plan, short_name
@@ -70,7 +72,7 @@ def in_process(tmp_path_factory):
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
         patch.setattr(cell, "watch_parent", lambda: None)
         patch.setattr("recollect.comparison.compare.run_cells", run_here)
-        patch.setattr("recollect.comparison.costs.CONTEXTS", (128, 256, 512))
+        patch.setattr("recollect.comparison.costs.read_contexts", partial(read_contexts, contexts=(128, 256, 512)))
         yield
 
 
@@ -121,6 +123,24 @@ def test_the_page_is_whole(compared, tmp_path):
     assert compared.verdict[0].zh in page.replace("&lt;", "<").replace("&#39;", "'").replace("&#34;", '"')
     figures = 3 + 3 + 2  # quality against time, reading and memory; learning and positions; contexts
     check_page(tmp_path / "c" / "report.html", tmp_path, (), LIGHT_PAPER, figures)
+
+
+@pytest.mark.slow
+@needs_browser
+@pytest.mark.parametrize(
+    ("data", "models", "drawn"),
+    [
+        ("reversed:count=300", ["cho", "transformer"], 3 + 3 + 2),
+        ("kindness", ["bag-of-words", "lstm"], 3 + 2 + 2),
+        ("verbs", ["lstm", "bilstm"], 3 + 2 + 2),
+        ("seasons", ["linear", "gru"], 3 + 3 + 2),
+    ],
+)
+def test_the_page_of_every_kind_is_whole(in_process, tmp_path, data, models, drawn):
+    given = {"budget": "steps=4", "seeds": 2, "evaluate_every": 2, "width": 16}
+    found = rc.compare(data, models, out=tmp_path / "c", **given)
+    assert found.is_whole, found.verdict[-1].en
+    check_page(tmp_path / "c" / "report.html", tmp_path, (), LIGHT_PAPER, drawn)
 
 
 def test_the_same_call_continues_and_another_is_refused(compared, tmp_path):
@@ -291,6 +311,26 @@ def test_code_that_no_other_process_can_load_is_refused():
         file_of(Inner)
     assert file_of(Cell).endswith("plan.py:Cell")
     assert short_name("a/b.py:Mine") == "Mine"
+
+
+@pytest.mark.parametrize("family", ["gru", "transformer"])
+@pytest.mark.parametrize("kind", ["language", "translate", "forecast", "tag"])
+def test_every_kind_of_model_is_measured_by_context(kind, family):
+    models = {
+        "language": lambda: rc.LanguageModel(family, vocab_size=9, width=8, heads=2),
+        "translate": lambda: rc.Translator("cho" if family == "gru" else family, 9, 9, width=8, heads=2),
+        "forecast": lambda: rc.Forecaster(family, channels=2, lookback=16, horizon=4, width=8, heads=2),
+        "tag": lambda: rc.Tagger(family, vocab_size=9, labels=3, width=8, heads=2),
+    }
+    rows = read_contexts(models[kind]().eval(), contexts=(64, 128, 256))
+    assert [row["context"] for row in rows] == [64, 128, 256]
+    assert all(row["seconds"] > 0 for row in rows)
+    assert growth_of(rows, "bytes") == pytest.approx(0 if family == "gru" else 1, abs=0.05)
+    assert growth_of(rows[:2], "bytes") is None
+
+
+def test_models_that_see_all_at_once_have_no_contexts():
+    assert read_contexts(rc.Tagger("bilstm", vocab_size=9, labels=3, width=8)) == []
 
 
 def test_models_that_count_have_one_cell():

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from recollect.comparison.audit import audit
-from recollect.comparison.costs import growth_of
+from recollect.comparison.contexts import growth_of
 from recollect.comparison.entrants import Entrant
 from recollect.comparison.plan import Cell, Plan, short_name
 from recollect.comparison.processes import read_cell
