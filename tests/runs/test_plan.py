@@ -11,8 +11,10 @@ import torch
 
 from command_line import ask, run
 from recollect.core.machine import available_memory, choose_device, container_limit, describe, forget_peak, peak_memory
+from recollect.core.settings import SettingError
 from recollect.runs.config import RunConfig
 from recollect.runs.plan import forecast, updates_until_spent
+from recollect.runs.scaling import ETHERNET, INFINIBAND, LINKS, update_seconds
 from recollect.training.state import Budget
 
 CPU = torch.device("cpu")
@@ -143,3 +145,59 @@ def test_devices_there_are_not_are_refused(name):
 
 def test_auto_takes_what_there_is():
     assert choose_device("auto").type == ("cuda" if torch.cuda.is_available() else "cpu")
+
+
+# ---- several devices -------------------------------------------------------------------------------------
+
+
+def test_a_plan_for_several_devices_tries_the_rows_of_one(text):
+    config = small(text, "transformer", batch_size=8)
+    facts = forecast(config, seconds=0.1, devices=4)
+    shared = facts["shared"]
+    assert shared["rows_of_each"] == 2
+    assert shared["divided_bytes"] == facts["state_bytes"] / 4
+    assert facts["next"] == f"torchrun --nproc-per-node 4 -m recollect train {config.typed()}"
+    for links in LINKS:
+        found = shared[links.name]
+        each = update_seconds(facts["seconds_per_update"], 4 * facts["parameters"], 4, links)
+        assert found["seconds_per_update"] == pytest.approx(each)
+        assert found["tokens_per_second"] == pytest.approx(8 * 16 / each, rel=0.01)
+        assert 0 < found["computing"] < 1
+        assert found["updates"] == 500
+
+
+def test_rows_that_no_number_of_devices_shares_are_refused(text):
+    with pytest.raises(SettingError, match="--batch: got 4 rows for 3 processes, expected a multiple of 3; try: 3 or"):
+        forecast(small(text), devices=3)
+    with pytest.raises(SettingError, match="--devices: got 2, but markov is fitted by counting"):
+        forecast(small(text, "markov"), devices=2)
+
+
+def test_a_plan_for_several_devices_is_typed_and_printed(text):
+    done = run("plan", text, "-m", "gru", "--batch", "4", "--steps", "16", "--budget", "100steps", "--devices", "2")
+    assert "2 devices" in done.stdout
+    assert "NVLink, InfiniBand" in done.stdout
+    assert "Next: torchrun --nproc-per-node 2 -m recollect train" in done.stderr
+    refused = run("plan", text, "--batch", "4", "--devices", "3", code=2)
+    assert "--batch: got 4 rows for 3 processes" in refused.stderr
+
+
+def test_the_model_of_communication_has_its_limits():
+    alone = update_seconds(0.1, 4e9, 1, INFINIBAND)
+    assert alone == 0.1
+    assert update_seconds(0.1, 0.0, 8, INFINIBAND) == pytest.approx(0.1, rel=1e-3)
+    for is_sharded in (False, True):
+        times = [update_seconds(0.1, 4e9, n, ETHERNET, is_sharded=is_sharded) for n in (1, 2, 8, 16, 1000)]
+        assert times == sorted(times)
+    inside = INFINIBAND.gathering(8e9, 8)
+    assert inside == pytest.approx(7 / 8 * 8e9 / (0.8 * 450e9), rel=1e-2)
+    assert INFINIBAND.gathering(8e9, 1000) < 2 * 8e9 / (0.8 * 8 * 50e9) + inside  # it does not grow with N
+
+
+def test_as_much_as_computing_hides_costs_nothing():
+    size, links = 4e8, INFINIBAND
+    sent = 2 * links.gathering(size, 8)
+    long = update_seconds(100 * sent, size, 8, links)
+    short = update_seconds(sent / 100, size, 8, links)
+    assert long == pytest.approx(100 * sent + sent / 16)  # the last of 16 buckets
+    assert short == pytest.approx(sent * (1 + 1 / 100 - 2 / 300))

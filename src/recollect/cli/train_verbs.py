@@ -107,6 +107,7 @@ def plan(
     batch: Batch = None,
     steps: Steps = None,
     device: Device = "auto",
+    devices: Annotated[int, typer.Option(min=1, help="How many like this one train together, by torchrun.")] = 1,
     settings: SetOptions = None,
     as_json: AsJson = False,
 ) -> None:
@@ -120,7 +121,7 @@ def plan(
     from recollect.runs.train import configure
 
     given = flags | settings_of(settings, seed=seed, **kept, batch_size=batch, steps=steps)
-    facts = forecast(configure(data, **given))
+    facts = forecast(configure(data, **given), devices=devices)
     if as_json:
         typer.echo(json.dumps(facts, ensure_ascii=False))
         return

@@ -1,16 +1,21 @@
-"""The forecast of `recollect plan`: memory and time of a training on this machine, from two seconds of training."""
+"""The forecast of `recollect plan`: memory and time of a training on this machine, from two seconds of training.
+
+For several devices like this one, one device's share of the rows is tried; the rest is the model of `scaling`.
+"""
 
 from __future__ import annotations
 
 import math
 import time
 from dataclasses import asdict, replace
+from typing import Any
 
 import torch
 from rich.table import Table
 from torch import nn
 
 from recollect.core.machine import available_memory, choose_device, describe, forget_peak, peak_memory
+from recollect.core.settings import SettingError
 from recollect.core.task import Dataset, Task
 from recollect.core.threads import fitting_threads
 from recollect.core.types import JsonObject
@@ -18,6 +23,8 @@ from recollect.data.names import in_short
 from recollect.models.parameters import Parameters, count_apart
 from recollect.runs.config import RunConfig
 from recollect.runs.progress import bytes_in_words, time_in_words
+from recollect.runs.scaling import LINKS, update_seconds
+from recollect.runs.together import check_shared
 from recollect.runs.train import counts, start
 from recollect.training.checkpoint import Progress, optimizer_tensors
 from recollect.training.loop import update
@@ -29,8 +36,10 @@ PART = 200_000  # symbols that a counting model is timed on
 MEASURED = 4096  # symbols, or examples, that an evaluation is timed on
 
 
-def forecast(config: RunConfig, seconds: float = 2.0) -> JsonObject:
+def forecast(config: RunConfig, seconds: float = 2.0, devices: int = 1) -> JsonObject:
     """Train a new model on the data for some seconds, and return an estimate for the training; nothing is saved."""
+    if devices > 1:
+        return forecast_shared(config, seconds, devices)
     device = choose_device(config.training.device)
     task = config.make_task()
     dataset = task.open(config.data)
@@ -57,6 +66,38 @@ def forecast(config: RunConfig, seconds: float = 2.0) -> JsonObject:
         if "allocate" not in str(error) and not isinstance(error, torch.OutOfMemoryError):
             raise
         return _refused(facts, config, str(error).splitlines()[0])
+
+
+def forecast_shared(config: RunConfig, seconds: float, devices: int) -> JsonObject:
+    """Return the estimate for one device's rows, and from it those for a training on several devices."""
+    check_shared(config, devices)
+    options: Any = config.options
+    own = replace(config, options=replace(options, batch_size=options.batch_size // devices))
+    facts = forecast(own, seconds)
+    if facts["parameters"] == 0:
+        raise SettingError(f"--devices: got {devices}, but {config.family} is fitted by counting, on one")
+    started = f"torchrun --nproc-per-node {devices} -m recollect train {config.typed()}"
+    size = 4 * facts["parameters"]  # float32
+    divided = facts.get("state_bytes", 4 * size) / devices  # AdamW: weights, gradients, two moments
+    shared: JsonObject = {"devices": devices, "rows_of_each": own.options.batch_size, "divided_bytes": divided}
+    facts |= {"shared": shared, "next": started}
+    if "updates" not in facts:
+        return facts | {"reason": f"{facts['reason']}; with --set shard=true {bytes_in_words(divided)} on each device"}
+    budget = config.training.plan(round(facts["tokens"] / facts["epochs"])).budget
+    computing = facts["seconds_per_update"]
+    read = facts["tokens_per_second"] * computing * devices
+    how: dict[str, Any] = {"is_sharded": config.training.shard, "batches": config.training.accumulate}
+    for links in LINKS:
+        each = update_seconds(computing, size, devices, links, **how)
+        updates = updates_until_spent(budget, read, each)
+        shared[links.name] = {
+            "seconds_per_update": each,
+            "tokens_per_second": read / each,
+            "computing": computing / each,
+            "updates": updates,
+            "learning_seconds": updates * each,
+        }
+    return facts
 
 
 def _refused(facts: JsonObject, config: RunConfig, reason: str) -> JsonObject:
@@ -154,9 +195,26 @@ def as_table(facts: JsonObject) -> Table:
     table.add_row("fits", f"{answer}: {bytes_in_words(facts['peak_bytes'])} at most while measuring, {available}")
     held = "weights, gradients, optimiser" if "updates" in facts else f"counts of {facts['tried_tokens']:,} tokens"
     table.add_row(held, bytes_in_words(facts["state_bytes"]))
-    for name, value in _times(facts).items():
+    for name, value in (_shared(facts) if "shared" in facts else _times(facts)).items():
         table.add_row(name, value)
     return table
+
+
+def _shared(facts: JsonObject) -> dict[str, str]:
+    """Return the rows of a forecast for several devices."""
+    shared = facts["shared"]
+    one = f"{facts['seconds_per_update'] * 1000:.1f} ms an update for {shared['rows_of_each']} rows on one, measured"
+    rows = {f"{shared['devices']} devices": one}
+    for links in LINKS:
+        found = shared[links.name]
+        rows[links.name] = (
+            f"{found['tokens_per_second']:,.0f} tokens/s, {found['seconds_per_update'] * 1000:.1f} ms an update "
+            f"({found['computing']:.0%} of it computing), {found['updates']:,} updates in "
+            f"{time_in_words(found['learning_seconds'])}; estimated"
+        )
+    held = f"{bytes_in_words(shared['divided_bytes'])} of weights, gradients, optimiser on each"
+    rows["with --set shard=true"] = held
+    return rows
 
 
 def _times(facts: JsonObject) -> dict[str, str]:
