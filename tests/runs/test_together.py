@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from safetensors.torch import load_file
 
 import recollect as rc
@@ -20,6 +21,7 @@ from recollect.core.settings import SettingError
 from recollect.runs.config import RunConfig
 from recollect.runs.together import check_shared
 from recollect.training.checkpoint import newest_checkpoint
+from recollect.training.shard_files import read_shards, saved_in
 from torchrun import ranks_of, started, torchrun
 
 TEXT = "".join(np.random.default_rng(0).choice(list("abcdefgh \n"), 3000))
@@ -39,7 +41,14 @@ def state_of(folder: Path) -> dict[str, np.ndarray]:
     last, notices = newest_checkpoint(folder / "checkpoints")
     assert not notices
     files = [path for path in sorted(last.glob("*.safetensors")) if path.stem != "random"]
-    return {f"{path.stem} {name}": t.numpy() for path in files for name, t in load_file(path).items()}
+    found = {f"{path.stem} {name}": t.numpy() for path in files for name, t in load_file(path).items()}
+    shards = last / "shards"
+    if shards.is_dir():
+        whole = {name: torch.zeros_like(t, device="cpu") for name, t in saved_in(shards).items()}
+        read_shards(shards, whole)
+        kinds = {name: "optimizer" if name[0].isdigit() else "model" for name in whole}
+        found |= {f"{kinds[name]} {name}": t.numpy() for name, t in whole.items()}
+    return found
 
 
 def losses(folder: Path) -> list[float]:
@@ -71,6 +80,8 @@ CASES = {
     "lstm": {"model": "lstm", **SHAPE},
     "gru": {"model": "gru", **SHAPE, "accumulate": 2, "average": 0.9},
     "transformer": {"model": "transformer", **SHAPE},
+    "lstm, sharded": {"model": "lstm", **SHAPE, "shard": True},
+    "transformer, sharded": {"model": "transformer", **SHAPE, "shard": True},
 }
 
 
@@ -92,7 +103,7 @@ def trained(text, tmp_path_factory) -> dict[int, Path]:
 def test_200_updates_are_those_of_one_process(trained, size, name):
     alone, together = (state_of(trained[n] / name) for n in (1, size))
     assert alone.keys() == together.keys()
-    assert any(key.startswith("memory") for key in alone) == (name != "transformer")
+    assert any(key.startswith("memory") for key in alone) == (not name.startswith("transformer"))
     for key, expected in alone.items():
         np.testing.assert_allclose(together[key], expected, rtol=0, atol=1e-8, err_msg=key)
     assert {t.dtype for key, t in alone.items() if key.startswith("model")} == {np.dtype(np.float64)}
@@ -149,6 +160,32 @@ def is_at(folder: Path, update: int, since: int) -> bool:
     if not path.exists() or path.stat().st_mtime_ns < since:
         return False
     return any(row["step"] >= update for row in rows_of(folder)[-1:])
+
+
+@pytest.mark.slow
+def test_a_rank_of_a_sharded_training_that_is_killed_costs_nothing(text, tmp_path):
+    """Three kills -9; each process writes its own shards of a checkpoint, which is complete or is not there."""
+    shape = ["-m", "transformer", "--batch", "8", "--steps", "16", "--width", "16", "--shard", "true"]
+    typed = ["-m", "recollect", "train", str(text), *shape, "--evaluate-every", "4", "--budget", "60steps"]
+    torchrun(2, *typed, "--out", str(tmp_path / "calm"))
+    draw = np.random.default_rng(1)
+    with started(2, *typed, "--out", str(tmp_path / "killed"), restarts=3) as agent:
+        killed: set[int] = set()
+        for moment in np.sort(draw.choice(np.arange(1, 40), 3, replace=False)).tolist():
+            ranks = wait_for(agent, partial(fresh, agent, killed))
+            wait_for(agent, partial(is_at, tmp_path / "killed", moment, time.time_ns()))
+            time.sleep(draw.uniform(0, 0.1))
+            killed |= set(ranks.values())
+            os.kill(ranks[int(draw.integers(2))], signal.SIGKILL)
+        _, errors = agent.communicate(timeout=240)
+    assert agent.returncode == 0, errors
+    calm, again = state_of(tmp_path / "calm"), state_of(tmp_path / "killed")
+    assert calm.keys() == again.keys()
+    assert all(np.array_equal(calm[key], again[key]) for key in calm)
+    assert losses(tmp_path / "killed") == losses(tmp_path / "calm")
+    run("generate", str(tmp_path / "killed"), "a", "--tokens", "5")  # the result is an ordinary one
+    done = run("resume", str(tmp_path / "killed"), "--budget", "4steps")  # in one process
+    assert "step     64" in done.stdout
 
 
 @pytest.fixture(scope="module")
@@ -209,6 +246,7 @@ def test_one_process_writes_and_prints(text, tmp_path):
     [
         (3, [], "--batch: got 8 rows for 3 processes, expected a multiple of 3; try: 6 or 9"),
         (2, ["-m", "markov"], "model: markov is fitted by counting, in one process; train it without torchrun"),
+        (2, ["-m", "ttt-linear", "--shard", "true"], "shard: got true, but memories of this LanguageModel begin from"),
     ],
 )
 def test_what_cannot_be_shared_is_told_once(text, tmp_path, size, changes, told):

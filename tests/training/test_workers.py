@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -187,6 +188,25 @@ def test_each_start_has_a_name_of_its_own_in_one_store():
             names.append({one.result() for one in found})
     assert [len(name) for name in names] == [1] * 6
     assert len(set.union(*names)) == 6
+
+
+def test_a_port_in_use_is_named_with_another(environment):
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = str(other.getsockname()[1])
+        for name, value in {**STARTED, "RANK": "0", "MASTER_PORT": port, "RECOLLECT_RENDEZVOUS": "5"}.items():
+            environment.setenv(name, value)
+        with pytest.raises(SettingError, match=f"^MASTER_PORT: got {port}, on which another program listens; expected"):
+            join(torch.device("cpu"), seed=0)
+
+
+@pytest.mark.parametrize("word", ["soon", "0", "-3", "inf"])
+def test_seconds_to_wait_that_are_none_are_refused(environment, word):
+    for name, value in {**STARTED, "RECOLLECT_RENDEZVOUS": word}.items():
+        environment.setenv(name, value)
+    with pytest.raises(
+        SettingError, match=f"^RECOLLECT_RENDEZVOUS: got '{word}', expected a number of seconds above 0"
+    ):
+        join(torch.device("cpu"), seed=0)
 
 
 def test_a_lost_rendezvous_is_named_with_what_to_type(environment):

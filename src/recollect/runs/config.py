@@ -79,6 +79,9 @@ class TrainingOptions(CheckedSettings):
     precision: str = setting("fp32", choices=PRECISIONS, help="bf16: matmuls in bfloat16")
     compile: bool = setting(False, help="torch.compile model and loss for updates")
     capture: bool = setting(True, help="on a GPU: replay CUDA graphs where batches have equal shapes")
+    shard: bool = setting(
+        False, help="of several processes: each keeps its part of weights, gradients and optimiser (FSDP)"
+    )
     seed: int = setting(0, least=0, most=2**63 - 1, help="of weights and of the order of the data")
     evaluate_every: int = setting(200, least=1, help="updates between two evaluations")
     device: str = setting("auto", help="cpu, cuda, cuda:1 …; auto: a GPU where there is one")

@@ -5,6 +5,7 @@ Every machine must see the run's folder: each process reads the config and the c
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
@@ -22,6 +23,7 @@ from recollect.data.error import silent
 from recollect.data.names import split_names
 from recollect.runs.config import RunConfig
 from recollect.runs.run import Run
+from recollect.training.sharding import check_divisible
 from recollect.training.workers import Alone, is_lost_peer, join
 
 PATIENT = 30.0  # seconds until a file that the first process wrote is seen by the others, on another machine
@@ -54,7 +56,12 @@ def taking_part(config: RunConfig, run: Run, device: torch.device, *, is_new: bo
 
 
 def check_shared(config: RunConfig, size: int) -> None:
-    """Raise a `SettingError` for what several processes cannot share: standard input, an indivisible batch."""
+    """Raise a `SettingError` for what several processes cannot share: standard input, an indivisible batch.
+
+    And for settings that a sharded model does not have, in any number of processes: it may resume in several.
+    """
+    if config.training.shard:
+        check_sharded(config)
     if size == 1:
         return
     if "-" in split_names(config.data):
@@ -65,8 +72,22 @@ def check_shared(config: RunConfig, size: int) -> None:
         raise SettingError(f"--batch: got {rows} rows for {size} processes, expected a multiple of {size}; try: {near}")
 
 
-def check_model(task: Task, model: JsonMapping, workers: Alone) -> None:
-    """Raise a `SettingError` for a model that several processes cannot train."""
+def check_sharded(config: RunConfig) -> None:
+    """Raise a `SettingError` for what needs the whole model in each process."""
+    training = config.training
+    for name, is_given in {"average": training.average > 0, "compile": training.compile}.items():
+        if is_given:
+            got = json.dumps(getattr(training, name))
+            raise SettingError(f"{name}: got {got} with shard=true, which it does not work with; leave one of them out")
+    if config.transfer is not None:
+        raise SettingError(
+            "shard: got true, but fine-tuning begins from a whole model in each process; leave it out: several "
+            "processes fine-tune copies of one model"
+        )
+
+
+def check_model(task: Task, model: JsonMapping, workers: Alone, *, is_sharded: bool) -> None:
+    """Raise a `SettingError` for a model that several processes cannot train, before a run is made."""
     if workers.size == 1:
         return
     with torch.device("meta"):
@@ -74,6 +95,8 @@ def check_model(task: Task, model: JsonMapping, workers: Alone) -> None:
     if not any(True for _ in planned.parameters()):
         family = model.get("family", "the model")
         raise SettingError(f"model: {family} is fitted by counting, in one process; train it without torchrun")
+    if is_sharded:
+        check_divisible(planned)
 
 
 def create(run: Run, workers: Alone, *contents: Any) -> None:

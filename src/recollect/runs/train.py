@@ -31,12 +31,14 @@ from recollect.runs.card import write_card
 from recollect.runs.config import RunConfig
 from recollect.runs.interrupts import asked_to_stop, remembered
 from recollect.runs.log import RunLog, check_tensorboard, open_tensorboard
+from recollect.runs.progress import is_evaluation
 from recollect.runs.run import Run
 from recollect.runs.together import check_model, create, is_restarted, taking_part
 from recollect.tasks.register import guess_task, register_task, task_named
 from recollect.training.average import average_of
 from recollect.training.checkpoint import newest_checkpoint, what_is_left
 from recollect.training.loop import restore, train as run_loop
+from recollect.training.sharding import in_lockstep, shard
 from recollect.training.state import Diverged, TrainingState
 from recollect.training.transfer import Transfer
 from recollect.training.workers import ALONE, Alone
@@ -131,7 +133,7 @@ def begin(config: RunConfig, run: Run, report: Report, notice: Callable[[str], N
         dataset = workers.in_turn(lambda: task.open(config.data))
         torch.manual_seed(config.training.seed)
         model_config = task.config(config.family, config.size, dataset, config.settings)
-        check_model(task, asdict(model_config), workers)
+        check_model(task, asdict(model_config), workers, is_sharded=config.training.shard)
         create(run, workers, config, model_config, task.assets(dataset), dataset.name)
         try:
             model = run.build().to(device)
@@ -211,8 +213,20 @@ def start(config: RunConfig, task: Task, model: nn.Module, dataset: Dataset, wor
     compiled = torch.compile(task.loss.__call__) if config.training.compile else None  # the model is traced with it
     average = average_of(model) if config.training.average else None
     groups = None if config.transfer is None else config.transfer.groups(model)
+    is_sharded = config.training.shard and workers.size > 1
+    network = shard(model, workers.size) if is_sharded else None  # before the optimizer, which is sharded with it
     optimizer = config.training.optimizer().build(model, groups)
-    return TrainingState(model, batches, optimizer, task.loss, average=average, compiled=compiled, workers=workers)
+    return TrainingState(
+        model,
+        batches,
+        optimizer,
+        task.loss,
+        average=average,
+        compiled=compiled,
+        workers=workers,
+        network=network,
+        is_sharded=is_sharded,
+    )
 
 
 def _count(run: Run, model: nn.Module, dataset: Dataset, report: Report) -> bool:
@@ -238,12 +252,20 @@ def learn(config: RunConfig, run: Run, state: TrainingState, dataset: Dataset, r
     if config.transfer is not None and config.transfer.is_partial:
         plan = replace(plan, capture=False)  # which weights are trained changes
     validate = partial(task.measure, dataset=dataset, split="valid")
+    sample = partial(task.sample, dataset=dataset)
+    if state.is_sharded:
+        sample = partial(_sample_in_lockstep, state, sample)
     if not state.workers.is_first:
+
+        def follow(row: JsonObject) -> None:
+            if state.is_sharded and is_evaluation(row):
+                sample(model)  # the first process does, and needs all
+
         with asked_to_stop() as is_stopped:
-            run.is_spent = run_loop(state, plan, validate, run.checkpoints, is_stopped=is_stopped)
+            run.is_spent = run_loop(state, plan, validate, run.checkpoints, follow, is_stopped)
         return run.is_spent
     scalars = open_tensorboard(run.folder, state.progress.step) if config.training.tensorboard else None
-    log = RunLog(run, partial(task.sample, dataset=dataset), report, scalars)
+    log = RunLog(run, sample, report, scalars)
 
     def note(row: JsonObject) -> None:
         pace()
@@ -256,7 +278,8 @@ def learn(config: RunConfig, run: Run, state: TrainingState, dataset: Dataset, r
             is_spent = run_loop(state, plan, validate, run.checkpoints, note, lambda: is_stopped() or not log.is_heard)
             keep_best(state, run)
             device = next(model.parameters()).device
-            write_card(run, model, task.about(dataset, model), device, state.progress.best_step or 0)
+            shown = run.model if state.is_sharded else model
+            write_card(run, shown, task.about(dataset, shown), device, state.progress.best_step or 0)
         except Diverged as error:
             intact, _ = newest_checkpoint(run.checkpoints)
             rate = f"rate={config.training.rate / 3:.1g}"
@@ -279,6 +302,12 @@ def learn(config: RunConfig, run: Run, state: TrainingState, dataset: Dataset, r
             raise WriteFailed(text if left in text else f"{text}. {left}") from error
     run.is_spent = is_spent
     return is_spent
+
+
+def _sample_in_lockstep(
+    state: TrainingState, sample: Callable[[nn.Module], tuple[str, str]], model: nn.Module
+) -> tuple[str, str]:
+    return in_lockstep(state.network, sample)
 
 
 def keep_best(state: TrainingState, run: Run) -> None:

@@ -2,7 +2,8 @@
 
 A folder with the weights, their running average where one is kept, the optimizer's tensors, the state of the random
 number generator, the carried memory, and `state.json`, which holds the rest and the checksums of the others. It is
-written under a temporary name and renamed when complete; a run resumes from the newest intact one.
+written under a temporary name and renamed when complete; a run resumes from the newest intact one. Of a sharded model
+the folder `shards` holds weights and optimizer, one file of each process.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ from recollect.core.serialize import (
     write_tensors,
 )
 from recollect.core.types import JsonObject
+from recollect.training import shard_files
+from recollect.training.sharding import divided, is_divided
 
 VERSION = 1
 PREFIX = "step-"
@@ -59,15 +62,22 @@ def save_checkpoint(
     *,
     keep: int = 2,
     average: nn.Module | None = None,
+    shards: Path | None = None,
 ) -> Path:
-    """Write a checkpoint, then delete the oldest beyond `keep`; the best one is kept."""
+    """Write a checkpoint, then delete the oldest beyond `keep`; the best one is kept.
+
+    `shards`: a folder with weights and optimizer, which all processes have written; it becomes part of the checkpoint.
+    """
     final = folder / f"{PREFIX}{progress.step:08d}"
     beside = folder / f"{final.name}.new"
     shutil.rmtree(beside, ignore_errors=True)
     try:
         beside.mkdir(parents=True)
-        save_weights(model, beside / "model.safetensors")
-        write_tensors(optimizer_tensors(optimizer), beside / "optimizer.safetensors", {})
+        if shards is not None:
+            os.replace(shards, beside / shard_files.FOLDER)
+        else:
+            save_weights(model, beside / "model.safetensors")
+            write_tensors(optimizer_tensors(optimizer), beside / "optimizer.safetensors", {})
         write_tensors({"torch": torch.get_rng_state()}, beside / "random.safetensors", {})
         if average is not None:
             save_weights(average, beside / "average.safetensors")
@@ -107,9 +117,9 @@ def load_checkpoint(
 ) -> tuple[Progress, JsonObject, Memory | None]:
     """Restore model, optimiser and random numbers; return the progress, the data's position and the carried memory."""
     state = read_state(path)
-    load_weights(model, path / "model.safetensors")
+    load_trained(path, model)
     if optimizer is not None:
-        load_optimizer(optimizer, read_tensors(path / "optimizer.safetensors")[1])
+        load_optimizer(optimizer, _saved_optimizer(path, optimizer))
         torch.set_rng_state(read_tensors(path / "random.safetensors")[1]["torch"])
     carried = path / "memory.safetensors"
     memory = load_memory(carried) if carried.exists() else None
@@ -120,7 +130,41 @@ def load_result(path: Path, model: nn.Module) -> None:
     """Read the weights that a checkpoint was measured with: their running average where one was kept."""
     read_state(path)
     average = path / "average.safetensors"
-    load_weights(model, average if average.exists() else path / "model.safetensors")
+    if average.exists():
+        load_weights(model, average)
+    else:
+        load_trained(path, model)
+
+
+def load_trained(path: Path, model: nn.Module) -> None:
+    """Read the weights of a checkpoint; either of the two may be sharded."""
+    shards = path / shard_files.FOLDER
+    if shards.is_dir():
+        shard_files.read_shards(shards, model.state_dict())
+    elif any(is_divided(p) for p in model.parameters()):
+        full = read_tensors(path / "model.safetensors")[1]
+        state = model.state_dict()
+        model.load_state_dict({name: divided(t, state[name]) if name in state else t for name, t in full.items()})
+    else:
+        load_weights(model, path / "model.safetensors")
+
+
+def _saved_optimizer(path: Path, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+    """Read an optimizer's tensors, divided as their parameters are."""
+    parameters = [p for group in optimizer.param_groups for p in group["params"]]
+    shards = path / shard_files.FOLDER
+    if not shards.is_dir():
+        full = read_tensors(path / "optimizer.safetensors")[1]
+        return {name: divided(t, parameters[int(name.partition(".")[0])]) for name, t in full.items()}
+    tensors = {}
+    for name, saved in shard_files.saved_in(shards).items():
+        number = name.partition(".")[0]
+        if number.isdigit():  # no weight's name begins with a number
+            like = parameters[int(number)]
+            is_divided_too = saved.shape == like.shape  # not so the count of its steps
+            tensors[name] = torch.zeros_like(like) if is_divided_too else torch.zeros_like(saved, device="cpu")
+    shard_files.read_shards(shards, tensors)
+    return tensors
 
 
 def newest_checkpoint(folder: Path) -> tuple[Path, list[str]]:
@@ -174,8 +218,8 @@ def load_optimizer(optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor])
 
 
 def _checksums(folder: Path) -> dict[str, str]:
-    files = sorted(p for p in folder.iterdir() if p.suffix == ".safetensors")
-    return {p.name: hashlib.sha256(p.read_bytes()).hexdigest() for p in files}
+    files = sorted(folder.rglob("*.safetensors"))
+    return {p.relative_to(folder).as_posix(): hashlib.sha256(p.read_bytes()).hexdigest() for p in files}
 
 
 def _delete_old(folder: Path, keep: int, best_step: int | None) -> None:

@@ -8,6 +8,7 @@ in `TrainingState`, and a checkpoint holds all of it.
 from __future__ import annotations
 
 import math
+import shutil
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -17,8 +18,16 @@ from typing import Any
 from recollect.core.task import Scores
 from recollect.core.types import AnyLayer, JsonObject
 from recollect.training.average import update_average
-from recollect.training.checkpoint import Progress, load_checkpoint, load_result, newest_checkpoint, save_checkpoint
-from recollect.training.replicas import shared_gradients
+from recollect.training.checkpoint import (
+    Progress,
+    load_checkpoint,
+    load_result,
+    newest_checkpoint,
+    optimizer_tensors,
+    save_checkpoint,
+)
+from recollect.training.replicas import seen_by_all, shared_gradients
+from recollect.training.shard_files import FOLDER, write_shards
 from recollect.training.state import Diverged, Plan, TrainingState
 from recollect.training.step import gradients
 
@@ -82,9 +91,9 @@ def update(state: TrainingState, source: Iterator[Any], plan: Plan, share: float
 def evaluate(state: TrainingState, validate: Callable[[AnyLayer], Scores]) -> dict[str, float]:
     """Return the validation figures by name, the deciding one first, and record whether it is the best so far.
 
-    Of several processes the first measures, and the others are told.
+    Of several processes the first measures, and the others are told; a sharded model is measured by all at once.
     """
-    found = state.workers.told(lambda: _measured(state, validate))
+    found = seen_by_all(state, lambda model: _measured(state, validate))
     state.progress = Progress(**found["progress"])
     row: dict[str, float] = found["row"]
     return row
@@ -103,12 +112,26 @@ def _measured(state: TrainingState, validate: Callable[[AnyLayer], Scores]) -> J
 
 
 def save(state: TrainingState, checkpoints: Path, keep: int) -> None:
-    """Write a checkpoint of the training state: the first process, of the rows of all."""
+    """Write a checkpoint of the training state: the first process, of the rows of all, and all of a sharded model."""
     position = state.batches.state()
     memory = state.workers.joined(state.memory)
+    shards = _save_shards(state, checkpoints) if state.is_sharded else None
     if state.workers.is_first:
         parts = (state.model, state.optimizer, memory, state.progress, position)
-        save_checkpoint(checkpoints, *parts, keep=keep, average=state.average)
+        save_checkpoint(checkpoints, *parts, keep=keep, average=state.average, shards=shards)
+
+
+def _save_shards(state: TrainingState, checkpoints: Path) -> Path:
+    """Write each process's shards into one folder; return it once all have done so."""
+    folder = checkpoints / f"{FOLDER}.new"
+    if state.workers.is_first:
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+    state.workers.wait()
+    tensors = {**state.model.state_dict(), **optimizer_tensors(state.optimizer)}
+    write_shards(tensors, folder, state.workers.launch.rank)
+    state.workers.wait()
+    return folder
 
 
 def restore(state: TrainingState, checkpoints: Path) -> list[str]:

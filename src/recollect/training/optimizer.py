@@ -103,4 +103,6 @@ class Optimizer:
         norm = nn.utils.clip_grad_norm_(parameters, math.inf if self.clip_norm is None else self.clip_norm)
         if self.clip_value is not None:
             nn.utils.clip_grad_value_(parameters, self.clip_value)
-        return float(norm)
+        return float(
+            norm.full_tensor() if hasattr(norm, "full_tensor") else norm
+        )  # of a sharded model: each has a part

@@ -7,6 +7,7 @@ each start has names of its own in the store.
 from __future__ import annotations
 
 import atexit
+import math
 import os
 import time
 from datetime import timedelta
@@ -23,6 +24,7 @@ from recollect.core.settings import SettingError
 LONGEST = timedelta(hours=24)  # that a process waits for another: the first one evaluates while the others wait
 VARIABLE = "RECOLLECT_RENDEZVOUS"  # by this variable a user sets …
 PATIENCE = 120.0  # … the seconds in which all processes have to be found
+IN_USE = "address already in use"  # in the message of an error that has no type of its own
 PAUSE = 0.01  # seconds between two looks into the store
 
 
@@ -31,7 +33,7 @@ def meet(launch: Launch, device: torch.device) -> None:
 
     Raises a `SettingError` where the others are not found.
     """
-    limit = float(os.environ.get(VARIABLE) or PATIENCE)
+    limit = _patience()
     backend = "gloo"
     if device.type == "cuda":
         torch.cuda.set_device(device)
@@ -42,6 +44,12 @@ def meet(launch: Launch, device: torch.device) -> None:
         own = PrefixStore(name_of_start(store, rank, size, limit), store)
         dist.init_process_group(backend, store=own, rank=rank, world_size=size, timeout=LONGEST)
     except (RuntimeError, ValueError) as error:
+        if IN_USE in str(error).lower():
+            port = os.environ["MASTER_PORT"]
+            raise SettingError(
+                f"MASTER_PORT: got {port}, on which another program listens; expected a free port: choose another, as "
+                f"in torchrun --master-port {(int(port) + 1) % 2**16}, or let torchrun --standalone choose one"
+            ) from error
         where = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']} within {limit:g} s"
         raise SettingError(
             f"MASTER_ADDR: process {launch.rank} of {launch.size} did not find the others at {where} "
@@ -49,6 +57,17 @@ def meet(launch: Launch, device: torch.device) -> None:
             "--rdzv-endpoint that all of them reach"
         ) from error
     atexit.register(dist.destroy_process_group)
+
+
+def _patience() -> float:
+    word = os.environ.get(VARIABLE) or str(PATIENCE)
+    try:
+        limit = float(word)
+    except ValueError:
+        limit = math.nan
+    if not 0 < limit < math.inf:
+        raise SettingError(f"{VARIABLE}: got {word!r}, expected a number of seconds above 0, as in {PATIENCE:g}")
+    return limit
 
 
 def name_of_start(store: Store, rank: int, size: int, limit: float) -> str:

@@ -4,38 +4,35 @@
 
 DistributedDataParallel averages gradients over the N processes while it still back-propagates. The loss of each is
 divided by the predictions of all, so that rows of unequal length count as in one process. Of several batches to an
-update only the last is synchronised. Updates that are replayed from CUDA graphs are averaged after the replay.
+update only the last is synchronised. Updates that are replayed from CUDA graphs are averaged after the replay. A
+sharded model is read in the same way; FSDP averages its gradient.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils._pytree import tree_map
 
 from recollect.core.errors import is_own
 from recollect.core.memory import Memory
 from recollect.core.task import LossFunction
+from recollect.core.types import JsonObject
+from recollect.training.network import Host
+from recollect.training.sharding import in_lockstep
 from recollect.training.state import Plan, TrainingState
 from recollect.training.step import device_of, gradients, loss_of, may_capture
 
 
-class LossModule(nn.Module):
-    """A model whose `forward` computes a loss: DDP and FSDP see this method alone, and a loss may call any other."""
-
-    def __init__(self, model: nn.Module) -> None:
-        super().__init__()
-        self.model = model
-
-    def forward(self, loss: LossFunction, batch: Any, memory: Memory | None) -> tuple[Tensor, Memory | None]:
-        """Return the summed loss and the memory after the batch."""
-        found = loss(self.model, batch, memory)
-        return found.total, found.memory
+def summed_loss(model: Any, loss: LossFunction, batch: Any, memory: Memory | None) -> tuple[Tensor, Memory | None]:
+    """Return the summed loss and the memory after the batch, in a form that DDP and FSDP look through."""
+    found = loss(model, batch, memory)
+    return found.total, found.memory
 
 
 def shared_gradients(state: TrainingState, batches: Sequence[Any], plan: Plan) -> float:
@@ -76,12 +73,23 @@ def _overlapped(state: TrainingState, batches: Sequence[Any], plan: Plan, count:
         weight = 0.0 if is_idle else state.workers.size / count
         with _synchronised(state.network, is_last=place == len(batches) - 1):
             with torch.autocast(device.type, torch.bfloat16, enabled=plan.precision == "bf16"):
-                summed, memory = state.network(loss, tree_map(lambda t: t.to(device), given), state.memory)
+                summed, memory = state.network(summed_loss, loss, tree_map(lambda t: t.to(device), given), state.memory)
             mean = summed * weight
             total += float(mean.detach())
             mean.backward()
         state.memory = None if memory is None else memory.detach()
     return total
+
+
+def seen_by_all(state: TrainingState, work: Callable[[Any], JsonObject]) -> JsonObject:
+    """Return in every process what some work makes of the model that is measured, in the first one.
+
+    A sharded model is read by all, each doing the same work.
+    """
+    if not state.is_sharded:
+        return state.workers.told(lambda: work(state.result))
+    made = in_lockstep(state.network, work)
+    return state.workers.told(lambda: made)
 
 
 def replicated(state: TrainingState) -> DistributedDataParallel:
@@ -95,14 +103,16 @@ def replicated(state: TrainingState) -> DistributedDataParallel:
     begins_from_weights = state.memory is not None and any(t.requires_grad for t in model.initial_memory(1).leaves())
     is_branching = is_own(getattr(getattr(model, "config", None), "family", "")) or state.compiled is not None
     return DistributedDataParallel(
-        LossModule(model),
+        Host(model),
         find_unused_parameters=is_partly_used or begins_from_weights or is_branching,
         gradient_as_bucket_view=True,
     )
 
 
 def _synchronised(network: Any, *, is_last: bool) -> AbstractContextManager[Any]:
-    if is_last:
-        return nullcontext()
-    waiting: AbstractContextManager[Any] = network.no_sync()
-    return waiting
+    if not isinstance(network, DistributedDataParallel):
+        network.set_requires_gradient_sync(is_last)
+    elif not is_last:
+        waiting: AbstractContextManager[Any] = network.no_sync()
+        return waiting
+    return nullcontext()

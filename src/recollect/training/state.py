@@ -71,7 +71,8 @@ class TrainingState:
     compiled: LossFunction | None = None  # model and loss by torch.compile, for updates only
     progress: Progress = field(default_factory=Progress)
     workers: Alone = ALONE  # the processes that train it together
-    network: Any = None  # model and loss as several processes share them, for updates only
+    network: Any = None  # the model as several processes call it: DDP, for updates only, or FSDP
+    is_sharded: bool = False  # each process has its part of every weight
 
     @property
     def result(self) -> Any:
