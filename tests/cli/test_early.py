@@ -41,10 +41,9 @@ REFUSED = [
     (["generate", ".", "a", "--beam", "0"], "--beam: got 0, expected at least 1"),
     (["generate", ".", "a", "--set", "speed=9"], "--set speed: no such setting of generate"),
 ]
-TASKS = ("language", "translate", "caption", "classify", "tag", "recommend", "forecast", "fill")
 REFUSED += [
     (["train", "nosuch", "--task", task, "--set", *bad], words)
-    for task in TASKS
+    for task in HOMES
     for bad, words in (
         (["rate=-1"], "rate: got -1, expected a number, more than 0"),
         (["ratee=1"], f"ratee: no such setting of the task {task}; did you mean rate"),
