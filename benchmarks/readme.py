@@ -19,6 +19,7 @@ from pathlib import Path
 
 import default_blocks
 import gpu_blocks
+import inspect_blocks
 import label_blocks
 import language_blocks
 import line_blocks
@@ -187,6 +188,7 @@ def chinese(words: str) -> str:
         summary_blocks,
         transfer_blocks,
         pretrained_blocks,
+        inspect_blocks,
     )
     return reduce(or_, (part.CHINESE for part in parts), CHINESE)[words]
 
@@ -312,6 +314,7 @@ BLOCKS: dict[str, tuple[str, Callable[[Result, Say], str]]] = {
     "best_speed": ("recurrent", summary_blocks.best_speed_block),
     **label_blocks.BLOCKS,
     **transfer_blocks.BLOCKS,
+    **inspect_blocks.BLOCKS,
 }
 
 

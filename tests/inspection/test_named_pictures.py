@@ -140,6 +140,23 @@ def test_charts_hold_the_numbers_of_the_trace(find: Find) -> None:
     assert f">{lstm['layers.0.forget_gate'][2].mean():.2f}<" in cell
 
 
+def test_what_a_diagram_leaves_out_is_said(find: Find) -> None:
+    """Ten symbols of a source are too many for a line of nine: the last one, of which c is made, is always drawn."""
+    for name in ("encoder-decoder", "context-at-each-step"):
+        svg = rc.picture(name, find(OF[name])).svg()
+        assert svg.count(">…<") == 1
+        assert ">h8<" in svg
+        assert ">h9<" not in svg
+        assert ">h10<" in svg
+    svg = rc.picture("soft-alignment", find("translate:bahdanau")).svg()
+    kept = np.sort(np.argsort(-find("translate:bahdanau")["alignment"][0])[:9])
+    assert all(f">h{step + 1}<" in svg for step in kept)
+    assert "9 of 10 tokens: those with the largest weights" in svg
+    assert "12 个 token 中权重最大的 8 个" in rc.picture("queries-keys-values", find("transformer"), lang="zh").svg()
+    assert "8 of 10 tokens" in rc.picture("task-model", find("translate:bahdanau")).svg()
+    assert "tokens" not in rc.picture("queries-keys-values", find("transformer"), token=3).svg()
+
+
 def test_the_branches_of_a_tree_are_those_of_the_search(find: Find) -> None:
     found = find("tree")
     assert len(found) == 3

@@ -135,6 +135,7 @@ def test_reach_curves_of_all_models_and_of_the_untrained(at):
 def test_trainings_show_their_curves_and_samples(at):
     page = at("lang=en&view=train")
     assert page.locator("#view-train .series[data-line]").count() == len(FAMILIES) - 1
+    assert page.locator("#view-train h3").all_inner_texts() == list(FAMILIES)  # and nothing behind the names
     last = page.locator('[data-column="lstm"] .written').inner_text()
     page.locator("#view-train .slider input").fill("0")
     assert page.locator('[data-column="lstm"] .written').inner_text() != last
@@ -168,6 +169,8 @@ def test_it_fits_a_phone(at, view):
     assert page.evaluate("document.documentElement.scrollWidth") == 360
     outside = page.evaluate(OUTSIDE)
     assert not outside
+    if view == "read":
+        assert page.locator(".bars .share").first.is_visible()
 
 
 @pytest.mark.parametrize("state", slow_after(1, STATES))

@@ -10,7 +10,7 @@ from recollect.core.types import JsonObject
 from recollect.inspection.cell_diagrams import UNITS, begun
 from recollect.inspection.trace import Trace
 from recollect.inspection.trace_pictures import layer_with
-from recollect.inspection.words import Say
+from recollect.inspection.words import Say, heaviest
 from recollect.layers.attention.score import SCORES
 from recollect.views.picture import Picture
 from recollect.views.plots import visible
@@ -19,15 +19,19 @@ from recollect.views.scene import Scene
 MOST = 8
 
 
-def _row(trace: Trace, layer: str, head: int, token: int) -> tuple[list[str], list[float], list[float]]:
-    """Return names, scores and weights of what one step attends to, at most eight of the largest weights, in order."""
+def _row(trace: Trace, layer: str, head: int, token: int) -> tuple[list[str], list[float], list[float], int]:
+    """Return names, scores and weights of what one step attends to, and how much there is of it.
+
+    At most eight are given, those with the largest weights, in the order of the text.
+    """
     facts: JsonObject = next((one for one in trace.layers if one["name"] == layer), {})
     names = trace.source if facts.get("attends_to") == "source" else trace.tokens
     weights = trace[f"{layer}.weights"][head, token]
     scores = trace[f"{layer}.scores"][head, token] if f"{layer}.scores" in trace else np.log(np.maximum(weights, 1e-9))
     kept = np.sort(np.argsort(-weights, kind="stable")[:MOST])
     kept = kept[np.isfinite(scores[kept])]
-    return [visible(names[i]) for i in kept], scores[kept].tolist(), weights[kept].tolist()
+    count = int(np.isfinite(scores).sum())
+    return [visible(names[i]) for i in kept], scores[kept].tolist(), weights[kept].tolist(), count
 
 
 def task_model(
@@ -36,9 +40,11 @@ def task_model(
     """Return the task model and its attention module: F, K, V, q, e, a, c, with a live row of e and a."""
     trace = traces[0]
     name = layer_with(trace, "weights", layer)
-    names, scores, weights = _row(trace, name, head, token)
+    names, scores, weights, count = _row(trace, name, head, token)
     title = say("Task model and attention module", "任务模型与注意力模块")
     note = say(f"e and a: {name}, head {head}", f"e 与 a：{name}，第 {head} 头")
+    if said := heaviest(len(names), count, say):
+        note += say("; ", "；") + said
     scene = begun(title, 940, 470, note)
     scene.box(232, 78, 500, 366, fill="raised", line="grid", radius=18)
     scene.words(482, 98, say("attention module", "注意力模块"), size=13, colour="soft")
@@ -87,7 +93,7 @@ def queries_keys_values(
     trace = traces[0]
     name = layer_with(trace, "weights", layer)
     t = token % len(trace.tokens)
-    names, scores, weights = _row(trace, name, head, t)
+    names, scores, weights, count = _row(trace, name, head, t)
     title = say(
         f"“{visible(trace.tokens[t])}” attends: query, keys, values",
         f"“{visible(trace.tokens[t])}”的注意力：查询、键、值",
@@ -95,6 +101,8 @@ def queries_keys_values(
     scene = begun(
         title, 190 + 100 * len(names), 520, "e_{ts} = q_t · k_s / √H,   a_t = softmax(e_t),   c_t = Σ_s a_{ts} v_s"
     )
+    if said := heaviest(len(names), count, say):
+        scene.words(40, 506, said, size=13, colour="soft", anchor="start")
     centre = 110 + 50 * len(names)
     scene.circle(60, 238, 26, "q_t", fill="#e3dff5", line="violet", size=15, formula=True)
     scene.words(60, 282, visible(trace.tokens[t]), size=14, bold=True)

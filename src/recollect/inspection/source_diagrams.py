@@ -8,7 +8,7 @@ import numpy as np
 
 from recollect.inspection.cell_diagrams import UNITS, begun
 from recollect.inspection.trace import Array, Trace
-from recollect.inspection.words import Say
+from recollect.inspection.words import Say, heaviest
 from recollect.views.picture import Picture
 from recollect.views.plots import letters, visible
 from recollect.views.scene import Scene
@@ -30,10 +30,16 @@ def _states(trace: Trace, side: str, count: int) -> list[Array | None]:
     return list(trace[names[-1]][:count])
 
 
+def _first_and_last(count: int) -> list[int]:
+    """Return the steps of a side that are drawn: those at the start and the last, of which the context is made."""
+    return list(range(count)) if count <= MOST else [*range(MOST - 1), count - 1]
+
+
 def _chain(
     scene: Scene,
     x: float,
     y: float,
+    steps: Sequence[int],
     tokens: Sequence[str],
     states: Sequence[Array | None],
     colour: str,
@@ -41,18 +47,21 @@ def _chain(
     *,
     linked: bool = True,
 ) -> list[float]:
-    """Draw a chain of states over their tokens, and return their places."""
+    """Draw a chain of some steps' states over their tokens, and return their places."""
     places = []
-    for i, (token, state) in enumerate(zip(tokens, states, strict=False)):
+    for i, step in enumerate(steps):
+        token, state = tokens[step], states[step]
         at = x + 84 * i
         places.append(at)
         scene.box(at - 31, y, 62, 52, fill="raised", line=colour)
-        scene.words(at, y + 15, f"{letter}{i + 1}", size=13, bold=True)
+        scene.words(at, y + 15, f"{letter}{step + 1}", size=13, bold=True)
         if state is not None:
             scene.strip(at - 25, y + 28, 50, 15, state[:UNITS].tolist(), most=1.0)
         scene.words(at, y + 92, visible(token), size=14)
         scene.arrow((at, y + 78), (at, y + 54), colour="blue")
-        if i and linked:
+        if i and linked and step > steps[i - 1] + 1:
+            scene.words(at - 42, y + 31, "…", size=18, colour=colour)
+        elif i and linked:
             scene.arrow((at - 53, y + 26), (at - 32, y + 26), colour=colour)
     return places
 
@@ -61,26 +70,29 @@ def encoder_decoder(traces: Sequence[Trace], say: Say, *, every_step: bool = Fal
     """Return encoder and decoder with their live states; with `every_step` the context enters each step."""
     trace = traces[0]
     _with_source(trace)
-    source, target = trace.source[:MOST], trace.tokens[:MOST]
+    source, target = _first_and_last(len(trace.source)), _first_and_last(len(trace.tokens))
     title = say("Encoder–decoder: the source as one context c", "编码器–解码器：源序列压缩成一个上下文 c")
     if every_step:
         title = say("The context c enters every step of the decoder", "上下文 c 进入解码器的每一步")
     width = max(84 * (len(source) + len(target)) + 250, 560)
     scene = begun(title, width, 330)
-    left = _chain(scene, 70, 170, source, _states(trace, "encoder.", len(source)), "accent", "h")
+    states = _states(trace, "encoder.", len(trace.source))
+    left = _chain(scene, 70, 170, source, trace.source, states, "accent", "h")
     middle = left[-1] + 105
     scene.arrow((left[-1] + 32, 196), (middle - 26, 196), colour="accent", width=2)
     scene.circle(middle, 196, 25, "c", fill="#f6e3d7", line="orange", size=20)
-    right = _chain(scene, middle + 110, 170, target, _states(trace, "", len(target)), "violet", "s")
+    states = _states(trace, "", len(trace.tokens))
+    right = _chain(scene, middle + 110, 170, target, trace.tokens, states, "violet", "s")
     scene.arrow((middle + 26, 196), (right[0] - 32, 196), colour="orange", width=2)
     if every_step:
         for at in right[1:]:
             lift = 60 + (at - middle) / 8
             scene.arc((middle + 8, 172), (at, 168), lift, colour="orange", width=1.8, arrow=True)
         scene.height = 330
-    for at, text in zip(right, trace.outcomes, strict=False):
-        scene.arrow((at, 170), (at, 146), colour="green")
-        scene.words(at, 130, visible(text), size=14, bold=True)
+    for at, step in zip(right, target, strict=True):
+        if step < len(trace.outcomes):
+            scene.arrow((at, 170), (at, 146), colour="green")
+            scene.words(at, 130, visible(trace.outcomes[step]), size=14, bold=True)
     scene.words(left[0] - 30, 306, say("source", "源"), size=13, colour="soft", anchor="start")
     scene.words(
         right[0] - 30,
@@ -118,12 +130,13 @@ def soft_alignment(traces: Sequence[Trace], say: Say, *, outcome: int = 0) -> Pi
         raise ValueError("soft-alignment: this model does not attend to its source; try bahdanau, luong or transformer")
     weights = trace["alignment"][outcome]
     kept = np.sort(np.argsort(-weights, kind="stable")[:MOST])
-    source = [trace.source[i] for i in kept]
     text = visible(trace.outcomes[outcome])
     title = say(f"Soft alignment: what “{text}” looks at", f"软对齐：生成“{text}”时看向哪里")
     states = _states(trace, "encoder.", len(trace.source))
-    scene = begun(title, max(84 * len(source) + 130, 560), 440, "c_t = Σ_s a_{ts} h_s,   a_t = softmax(e_t)")
-    places = _chain(scene, 80, 300, source, [states[i] for i in kept], "accent", "h", linked=False)
+    scene = begun(title, max(84 * len(kept) + 130, 560), 440, "c_t = Σ_s a_{ts} h_s,   a_t = softmax(e_t)")
+    places = _chain(scene, 80, 300, kept.tolist(), trace.source, states, "accent", "h", linked=False)
+    if said := heaviest(len(kept), len(weights), say):
+        scene.words(50, 424, said, size=13, colour="soft", anchor="start")
     centre = (places[0] + places[-1]) / 2
     scene.circle(centre, 176, 24, f"c{outcome + 1}", fill="#f6e3d7", line="orange", size=16)
     for at, weight in zip(places, weights[kept], strict=True):

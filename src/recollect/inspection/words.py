@@ -20,3 +20,12 @@ class Say:
     def __call__(self, english: str, chinese: str) -> str:
         """Return the text in the language asked for."""
         return chinese if self.language == "zh" else english
+
+
+def heaviest(shown: int, total: int, say: Say) -> str:
+    """Return which tokens a diagram shows where it leaves some out, else nothing."""
+    if shown == total:
+        return ""
+    return say(
+        f"{shown} of {total} tokens: those with the largest weights", f"{total} 个 token 中权重最大的 {shown} 个"
+    )

@@ -3,7 +3,7 @@
 const WORDS = {
   title: ["Look inside", "看见记忆"],
   subtitle: ["One sentence runs through the whole line of memories.", "同一句话，流过整条记忆之路。"],
-  read: ["Read", "阅读"], reach: ["Reach", "触及"], write: ["Write", "续写"], train: ["Train", "训练"],
+  read: ["Read", "阅读"], reach: ["Reach", "回溯"], write: ["Write", "续写"], train: ["Train", "训练"],
   views: ["Views", "视图"], lesson: ["Lesson", "课程"], share: ["Copy link", "复制链接"], copied: ["Copied", "已复制"],
   theme: ["Light or dark", "浅色或深色"], help: ["Keys", "快捷键"],
   keys: [
@@ -20,7 +20,7 @@ const WORDS = {
   grows: ["grows with every symbol", "随每个符号增长"], stays: ["the same size for ever", "大小恒定不变"],
   saturates: ["grows, then stays", "先增长，后不变"], none: ["remembers nothing", "不作记忆"],
   next: ["what comes next", "接下来是什么"], after: ["after “{0}”", "在“{0}”之后"], actual: ["what really came", "实际的下一个"],
-  reachField: ["reach: what this prediction depends on", "触及：这次预测依赖什么"],
+  reachField: ["reach: what this prediction depends on", "回溯：这次预测依赖什么"],
   reachFrom: ["reach of “{0}” into later predictions", "“{0}”对后续预测的影响"],
   noReach: ["it counts and has no gradient: shown is what leaving a symbol out changes", "它靠计数，没有梯度：这里显示去掉某个符号带来的变化"],
   map: ["attention map: each column is where one symbol looked", "注意力图：每一列是一个符号看向哪里"],
@@ -46,7 +46,7 @@ const WORDS = {
     "Mean size of the gradient of a prediction with respect to a symbol, by the distance between them. A straight line down is exponential forgetting; what stays level is remembered.",
     "预测对某个符号的梯度大小的均值，按两者距离排列。直线下降意味着指数式遗忘；保持水平的才被记住。",
   ],
-  reachPinned: ["The reach of “{0}”, symbol {1}: how strongly each later prediction still depends on it.", "“{0}”（第 {1} 个符号）的触及：之后每次预测还多依赖它。"],
+  reachPinned: ["The reach of “{0}”, symbol {1}: how strongly each later prediction still depends on it.", "“{0}”（第 {1} 个符号）的影响：之后的每次预测还有多依赖它。"],
   distance: ["distance in symbols", "距离（符号数）"], gradient: ["gradient", "梯度"],
   labTitle: ["The same figure, before any training", "同一张图，训练之前"],
   labText: [
