@@ -9,16 +9,20 @@ from tables import Result, Say, at_most, join, table
 SINE_NOTE = (
     "RMSE against the sine without noise, trained on the first {trained} of {length} values, means of {seeds} seeds; "
     "linear models by least squares, the others by {steps} updates on one-step predictions. Predictions are fed back. "
-    "The noise has the deviation {noise}; the best constant costs {spread:.3f}."
+    "An error below the noise itself is that of a model that filters it; the best constant is the mean."
 )
 ETT_NOTE = (
     "MSE / MAE over all test windows, in deviations of the training part, 12, 4 and 4 months, one seed. Closed: fitted "
     "in closed form, a ridge of 0.001. Trained: linear maps as published (Adam at 0.005, halved every epoch), others "
-    "with instance normalisation, each channel alone, up to {shared[budget]} with early stopping and the settings that "
+    "with instance normalisation, each channel alone, up to {budget} epochs with early stopping and the settings that "
     "were best on the validation part of ETTh1-96 (`series_ett.py choose`; one set for recurrent, one for attention "
     "models): {chosen}. Coverage of the 80 % interval: lowest and highest of the four horizons. Parameters at horizon "
     "96; minutes of all four, beside {jobs} other processes, some on the GPU. Published for horizon 96, look-back 336: "
     "DLinear 0.375, NLinear 0.374."
+)
+WINNERS_NOTE = (
+    "The best of each kind by its MSE, mean of the four horizons, and how it was fitted; the lowest of a row in bold. "
+    "At a single horizon, in the columns below, another may be ahead."
 )
 CLASSICS_NOTE = (
     "Test part with a rolling origin, the settings being the best of nine on the validation part; the interval of the "
@@ -51,13 +55,21 @@ CHINESE = {
     LEADS["series_streaming"]: "读入若干个值之后，从新观测到下一次预测所需的微秒数：",
     SINE_NOTE: "与无噪声正弦比较的 RMSE；用 {length} 个值中的前 {trained} 个训练，取 {seeds} 个随机种子的平均；"
     "线性模型用最小二乘，其余模型做 {steps} 次单步预测更新，预测值回送作为输入。"
-    "噪声标准差 {noise}；最好的常数预测误差为 {spread:.3f}。",
+    "误差低于噪声本身，说明模型滤去了噪声；最好的常数即预测均值。",
+    "best constant": "最好的常数",
+    "the noise itself": "噪声本身",
     ETT_NOTE: "全部测试窗口上的 MSE / MAE，以训练段标准差为单位，按 12、4、4 个月划分，单个随机种子。"
     "闭式解：岭回归，系数 0.001。训练：线性映射按原论文设置（Adam，0.005，每轮减半），"
-    "其余模型使用实例归一化、通道独立，最多 {shared[budget]} 并早停，其设置在 ETTh1-96 的验证段上选出"
+    "其余模型使用实例归一化、通道独立，最多 {budget} 轮并早停，其设置在 ETTh1-96 的验证段上选出"
     "（`series_ett.py choose`；循环模型与注意力模型各一组）：{chosen}。"
     "覆盖率为 80 % 区间在四个预测步数上的最低与最高值。参数量对应预测 96 步；分钟数为四个预测步数之和，"
     "同时有另外 {jobs} 个进程，部分在 GPU 上。预测 96 步、回看 336 步的已发表结果：DLinear 0.375，NLinear 0.374。",
+    WINNERS_NOTE: "每类中最好的模型：四个预测步数的平均 MSE 及拟合方式；每行最低者加粗。"
+    "在单个预测步数上（见下表各列），领先者可能不同。",
+    "linear map": "线性映射",
+    "recurrent": "循环",
+    "attention": "注意力",
+    "test-time training": "测试时训练",
     UNITS_NOTE: "ETTh1 上闭式求解的 NLinear，回看 {lookback} 步。CRPS 只用验证段：用一半的偏移量评估另一半，"
     "取两次的平均，选最低者。随后以选定的单位给出：测试段覆盖率；验证段四个四分之一与测试段的误差（均方根，以该单位计）；"
     "用测试段前一半求得的偏移量评估其后一半的覆盖率；验证段中互不重叠的窗口数。",
@@ -99,6 +111,8 @@ def sine_block(result: Result, say: Say) -> str:
     head = [say("model"), say("noise"), "k = 1", "4", "16", "64", say("free run")]
     columns = ("k1", "k4", "k16", "k64", "free")
     rows = [[row["model"], f"{row['noise']:g}", *(_error(row[name]) for name in columns)] for row in result["rows"]]
+    for name, what in (("spread", "best constant"), ("noise", "the noise itself")):
+        rows.append([say(what), "–", *[_error(result["floor"][name])] * len(columns)])
     seeds = max(row["seeds"] for row in result["rows"])
     note = say(SINE_NOTE).format(
         seeds=seeds, **result["floor"], **{k: result[k] for k in ("trained", "length", "steps")}
@@ -126,10 +140,37 @@ def ett_block(result: Result, say: Say) -> str:
         for name in ("gru", "transformer")
     )
     jobs = sum(result["jobs"].values()) - 1
-    note = say(ETT_NOTE).format(shared=result["shared"], chosen=chosen, jobs=jobs)
-    return join(table(head, rows, texts=4), note, result, say)
+    budget = result["shared"]["budget"].removesuffix("epochs")
+    note = say(ETT_NOTE).format(budget=budget, chosen=chosen, jobs=jobs)
+    first = f"{_winners(lines, len(horizons), say)}\n\n<sub>{say(WINNERS_NOTE)}</sub>"
+    return f"{first}\n\n{join(table(head, rows, texts=4), note, result, say)}"
 
 
+def _winners(lines: dict[tuple[Any, ...], dict[int, dict[str, Any]]], horizons: int, say: Say) -> str:
+    """Return the table of the best model of each kind: the lowest mean over all horizons."""
+    rows = []
+    for data, lookback in sorted({name[:2] for name in lines}):
+        cells = []
+        for families in KINDS.values():
+            found = [
+                (_mean(line), name[2], name[3])
+                for name, line in lines.items()
+                if name[:2] == (data, lookback) and name[2] in families and len(line) == horizons
+            ]
+            error, family, fit = min(found, default=(0.0, "", ""))
+            cells.append(f"{error:.3f} {family}, {say(fit)}" if family else "–")
+        best = min(range(len(cells)), key=lambda i: cells[i] if cells[i] != "–" else "~")
+        cells[best] = f"**{cells[best]}**"
+        rows.append([data, str(-lookback), *cells])
+    return table([say("data"), say("look-back"), *(say(kind) for kind in KINDS)], rows, texts=2)
+
+
+KINDS = {
+    "linear map": ("linear", "nlinear", "dlinear"),
+    "recurrent": ("rnn", "gru", "lstm"),
+    "attention": ("transformer", "linear-attention"),
+    "test-time training": ("ttt-linear",),
+}
 CHOSEN = ("bypass", "segment", "head", "width", "rate")
 
 
