@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recollect.generation.forecasts import Forecast
+from recollect.views.plots import letters
 
 COLOURS = {  # of a light page: a picture that stands alone cannot ask the page's style
     "paper": "#fcfbf8",
@@ -27,7 +28,8 @@ WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 760, 250, 64, 16, 34, 34
 HEAD = 34  # above the panels
 HISTORIES = 3  # horizons of history that are drawn
 MOST = 12  # panels
-LEGEND = (("observed", "观测值", "ink"), ("forecast", "预测", "series-2"), ("80 % interval", "80 % 区间", "series-2"))
+BANDS = ((0, -1, 0.22), (2, -3, 0.3))  # places among nine quantiles, of 80 % and 40 %, and how opaque each is
+LEGEND = (("observed 观测值", "ink"), ("forecast 预测", "series-2"), ("80 % / 40 % interval 区间", ""))
 
 Curve: TypeAlias = NDArray[np.float64]
 Axis: TypeAlias = Callable[[float], float]  # from a value to its place
@@ -66,16 +68,24 @@ def forecast_page(forecasts: Sequence[Forecast], title: str) -> str:
 
 
 def _legend() -> list[str]:
+    """Return lines and bands with their names, flush right; a band lies over a wider one, as in the panels."""
     parts = []
-    for place, (english, chinese, colour) in enumerate(LEGEND):
-        x = WIDTH - RIGHT - 150 * (len(LEGEND) - place)
-        opacity = 0.25 if place == 2 else 1
-        thick = 10 if place == 2 else 2
-        parts.append(
-            f'<line x1="{x}" x2="{x + 18}" y1="18" y2="18" stroke="{COLOURS[colour]}" stroke-width="{thick}" '
-            f'opacity="{opacity}"/><text x="{x + 24}" y="22" fill="{COLOURS["soft"]}">{english} {chinese}</text>'
-        )
+    x = WIDTH - RIGHT - sum(_room(name) for name, _ in LEGEND)
+    for name, colour in LEGEND:
+        marks = [("series-2", 12 - 6 * i, opacity) for i, (_, _, opacity) in enumerate(BANDS)]
+        for line, thick, opacity in marks if not colour else [(colour, 2, 1)]:
+            parts.append(
+                f'<line x1="{x:.1f}" x2="{x + 18:.1f}" y1="18" y2="18" stroke="{COLOURS[line]}" '
+                f'stroke-width="{thick}" opacity="{opacity}"/>'
+            )
+        parts.append(f'<text x="{x + 24:.1f}" y="22" fill="{COLOURS["soft"]}">{name}</text>')
+        x += _room(name)
     return parts
+
+
+def _room(name: str) -> float:
+    """Return the width of an entry of the legend: its mark, its letters, and what is free behind them."""
+    return 24 + 6.8 * letters(name) + 18
 
 
 def _panel(forecast: Forecast, number: int, actual: Curve | None) -> list[str]:
@@ -101,7 +111,7 @@ def _panel(forecast: Forecast, number: int, actual: Curve | None) -> list[str]:
     parts += _grid(ticks, y)
     stamps = [*past.tolist(), *forecast.stamps.tolist()]
     parts += _dates([forecast.frequency.text(stamp) for stamp in stamps], x)
-    for low, high, opacity in ((0, -1, 0.22), (2, -3, 0.3)):
+    for low, high, opacity in BANDS:
         border = [(x(first + h), y(bands[h, high])) for h in range(horizon)]
         border += [(x(first + h), y(bands[h, low])) for h in reversed(range(horizon))]
         parts.append(f'<polygon points="{_points(border)}" fill="{COLOURS["series-2"]}" opacity="{opacity}"/>')
