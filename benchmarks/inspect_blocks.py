@@ -13,7 +13,9 @@ PAGE_NOTE = (
     "The demo's {models} models in one file of {size:.1f} MB, medians of {loads} loads, each in a profile of its own; "
     "seconds from the start of the navigation. One step of the scrubber: {step:.0f} ms. {browser}."
 )
+LEADS = {"page_speed": "How soon the page is there ([guide](guide/page.md)):"}
 CHINESE = {
+    LEADS["page_speed"]: "页面多快出现（[指南](guide/page.zh-CN.md)）：",
     INSPECTING_NOTE: "一段 64 个符号的文本，各族取最小规模，三次中最快的一次：状态、门、权重、"
     "每个预测对每个符号的梯度、逐个去掉符号，并写成 JSON；{threads} 线程。六个模型合计 {total:.1f} 秒。"
     "百万参数的模型只计算 64 × 64 的梯度：{gradients}。",

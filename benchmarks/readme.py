@@ -52,6 +52,7 @@ OPTIONAL = (
     "series-parity",
     "series-streaming",
     "transfer-minilm",
+    "page-speed",
 )  # not every machine can measure them
 
 MEMORY_NOTE = "One sequence, {dtype}, width {width}, {heads} heads where there are heads."
@@ -145,7 +146,8 @@ def block_of(name: str, say: Say) -> str:
     file, block = BLOCKS[name]
     if file not in OPTIONAL:
         return block(load(file), say)
-    parts = (speed_blocks, line_blocks, gpu_blocks, series_blocks, summary_blocks, transfer_blocks)
+    optional = (speed_blocks, line_blocks, gpu_blocks, series_blocks, summary_blocks, transfer_blocks)
+    parts = (*optional, inspect_blocks)
     leads = reduce(or_, (part.LEADS for part in parts))
     return f"{say(leads[name])}\n\n{block(load(file), say)}" if path_of(file).exists() else ""
 
