@@ -26,6 +26,7 @@ HOOKS = {
     "decode_step": "(model, modules, steps, memory, patience): decode steps that are compiled or captured once",
     "decode_loop": "(reader, settings, generators): choose and read ids alternately without returning to Python",
     "decode_refusal": "(model): why a model's decode step cannot be repeated; an empty string where it can",
+    "linear_maps": "(): a context in which linear maps of many rows are faster, without gradients",
     "compiler": "(): the compiler of device code on this machine, tested on a tiny source",
     "reasons": "(): why forms are not used on this machine",
 }

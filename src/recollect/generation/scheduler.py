@@ -18,10 +18,13 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
+from itertools import islice
 
 import torch
 
+from recollect.core.dispatch import ask
 from recollect.core.threads import pace
 from recollect.core.validate import ContractError, check_ids
 from recollect.generation.choice import Choice, Chooser, choose
@@ -31,6 +34,8 @@ from recollect.generation.live_prompts import LivePrompts, Prompt
 from recollect.generation.prefill import Model, check_table, home, undisturbed
 from recollect.generation.request import End, Event, Request, Spelling, Ticket
 from recollect.generation.settings import check_vocabulary
+
+GATHERED = 8  # of so many places one is kept free until prompts for all that are free can be read together
 
 
 class Full(RuntimeError):
@@ -129,7 +134,7 @@ class Scheduler:
         """Admit, read prompts, generate one id in every row; return what happened."""
         pace()
         events: list[Event] = []
-        with undisturbed(self.modules):
+        with undisturbed(self.modules), ask("linear_maps", self.device.type) or nullcontext():
             self._give_up(events)
             self._admit()
             self._read_prompts(events)
@@ -172,9 +177,9 @@ class Scheduler:
 
     def _admit(self) -> None:
         """Let requests leave the queue as long as there are places, and bytes."""
-        if not self.waiting:
-            return
         rows = self._taken()
+        if not self.waiting or self._should_gather(self.most - rows):
+            return
         here = {*self.prompts.tickets(), *(row.ticket for row in self.rows if row is not None)}
         longest = max((ticket.request.steps for ticket in here), default=0)
         with self._lock:
@@ -186,6 +191,16 @@ class Scheduler:
                     return
                 here.add(self.waiting[0])
                 self.prompts.add(self.waiting.popleft())
+
+    def _should_gather(self, free: int) -> bool:
+        """Return whether more places should be free first: prompts that are read together are read faster.
+
+        Only while others are continued, and more rows wait than there are places.
+        """
+        if self.active == 0 or free >= self.most // GATHERED:
+            return False
+        with self._lock:
+            return sum(len(ticket.request.numbers) for ticket in islice(self.waiting, free + 1)) > free
 
     def _fits(self, rows: int, steps: int) -> bool:
         return self.most_bytes is None or self.footprint.bytes_of(rows, steps) <= self.most_bytes

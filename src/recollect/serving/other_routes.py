@@ -129,7 +129,7 @@ def predicted(served: Served, asked: PredictionAsked, settings: dict[str, Any]) 
         if asked.input is None:
             raise ApiError(400, f"input: the task {served.task} reads texts; give a text, or a list of them")
         texts = [asked.input] if isinstance(asked.input, str) else asked.input
-        return [one.as_json() for one in run.predict(texts, **settings)]
+        return [one.as_json() for one in run.predict(texts, **settings)] if texts else []
     if not asked.files:
         raise ApiError(400, f"files: the task {served.task} reads files; give each with its name and content in base64")
     with tempfile.TemporaryDirectory() as folder:

@@ -51,6 +51,7 @@ class FillTask(TaskDefaults):
     families: ClassVar[tuple[str, ...]] = FILLERS
     default_model: ClassVar[str] = "gru"
     shows_names: ClassVar[bool] = False  # a prediction is a table that names its series
+    predicts_files: ClassVar[bool] = True
     options: FillOptions
 
     def __init__(self, options: FillOptions | None = None) -> None:

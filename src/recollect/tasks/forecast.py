@@ -61,6 +61,7 @@ class ForecastTask:
     default_model: ClassVar[str] = "gru"
     takes_layers: ClassVar[bool] = True
     shows_names: ClassVar[bool] = False  # a forecast is a table that names its series
+    predicts_files: ClassVar[bool] = True
 
     def __init__(self, options: ForecastOptions | None = None) -> None:
         self.options = options or ForecastOptions()

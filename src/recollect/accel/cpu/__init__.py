@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from recollect.accel.cpu import attention, compiler, decode as decode, recurrence, time_loop
+from recollect.accel.cpu import attention, compiler, decode as decode, linear_maps, recurrence, time_loop
 from recollect.accel.cpu.decode import compilation
 from recollect.core.dispatch import register
 from recollect.core.types import AnyLayer
@@ -29,5 +29,6 @@ def reasons() -> list[str]:
 
 
 register("layer", "cpu", read_layer)
+register("linear_maps", "cpu", linear_maps.linear_maps)
 register("compiler", "cpu", compiler.examine)
 register("reasons", "cpu", reasons)
