@@ -54,7 +54,7 @@ class RemoteCell:
             return code
         except RayError as error:
             self.slot.is_lost = isinstance(error, NodeDiedError | TaskUnschedulableError)
-            reason = (str(error).strip().splitlines() or [""])[0]
+            reason = str(error).strip().partition("\n")[0].partition(". ")[0]
             self.errors.write_text(f"lost by the cluster: {type(error).__name__}: {reason}", encoding="utf-8")
             return 1
 
