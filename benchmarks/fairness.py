@@ -3,7 +3,7 @@
     python benchmarks/fairness.py
 
 A GRU of width 32 is trained with 20 seeds on the documentation of Python, and one of width 64 with as many. Of these,
-100 comparisons of three seeds against three others are drawn: two copies of the same model, which must have no winner in
+100 comparisons of three seeds against three others are drawn: two copies of one model, which must have no winner in
 at least 95, and the narrow model against the wide one, which must win in at least 90. The rules are those of `compare`.
 """
 

@@ -17,6 +17,7 @@ from itertools import groupby
 from operator import or_
 from pathlib import Path
 
+import comparison_blocks
 import default_blocks
 import gpu_blocks
 import inspect_blocks
@@ -53,6 +54,7 @@ OPTIONAL = (
     "series-streaming",
     "transfer-minilm",
     "page-speed",
+    *(file for file, _ in comparison_blocks.BLOCKS.values()),
 )  # not every machine can measure them
 
 MEMORY_NOTE = "One sequence, {dtype}, width {width}, {heads} heads where there are heads."
@@ -147,7 +149,7 @@ def block_of(name: str, say: Say) -> str:
     if file not in OPTIONAL:
         return block(load(file), say)
     optional = (speed_blocks, line_blocks, gpu_blocks, series_blocks, summary_blocks, transfer_blocks)
-    parts = (*optional, inspect_blocks)
+    parts = (*optional, inspect_blocks, comparison_blocks)
     leads = reduce(or_, (part.LEADS for part in parts))
     return f"{say(leads[name])}\n\n{block(load(file), say)}" if path_of(file).exists() else ""
 
@@ -189,6 +191,7 @@ def chinese(words: str) -> str:
         series_blocks,
         summary_blocks,
         transfer_blocks,
+        comparison_blocks,
         pretrained_blocks,
         inspect_blocks,
     )
@@ -315,6 +318,7 @@ BLOCKS: dict[str, tuple[str, Callable[[Result, Say], str]]] = {
     "best_line": ("multi30k", summary_blocks.best_line_block),
     "best_speed": ("recurrent", summary_blocks.best_speed_block),
     **label_blocks.BLOCKS,
+    **comparison_blocks.BLOCKS,
     **transfer_blocks.BLOCKS,
     **inspect_blocks.BLOCKS,
 }

@@ -448,3 +448,16 @@ def test_a_layer_of_ones_own_by_one_command(tmp_path):
         assert process.wait() == 0, process.stderr.read().decode()
     found = json.loads((tmp_path / "c" / "compare.json").read_text(encoding="utf-8"))
     assert {row["name"] for row in found["rows"]} == {"gru", "MinGRU", "markov"}
+
+
+@pytest.mark.slow
+def test_a_task_of_ones_own_by_one_command(tmp_path):
+    task = f"{ROOT / 'tests' / 'tasks' / 'sum_task.py'}:SumTask"
+    with start(
+        tmp_path / "c", "digits", "--task", task, "-m", "gru", "--budget", "steps=20", "--seeds", "2"
+    ) as process:
+        assert process.wait() == 0, process.stderr.read().decode()
+    found = json.loads((tmp_path / "c" / "compare.json").read_text(encoding="utf-8"))
+    (row,) = found["rows"]
+    assert len(row["values"]) == 2
+    assert (tmp_path / "c" / "report.html").stat().st_size > 10_000
