@@ -434,9 +434,13 @@ def test_kills_change_nothing(undisturbed, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.skipif(find_spec("ray") is None and "CI" not in os.environ, reason="ray is not installed")
-def test_a_ray_cluster_gives_the_same_cells(undisturbed, tmp_path):
+def test_a_ray_cluster_gives_the_same_cells(undisturbed, tmp_path, monkeypatch):
+    monkeypatch.setenv("RAY_ADDRESS", "local")  # one of its own, also where another runs or has just ended
     with start(tmp_path / "c", *COMPARED, *SET, "--ray") as process:
-        assert process.wait() == 0, process.stderr.read().decode()
+        try:
+            assert process.wait(300) == 0, process.stderr.read().decode()
+        finally:
+            process.kill()
     assert figures(tmp_path / "c") == undisturbed
 
 
