@@ -136,6 +136,7 @@ def test_charts_hold_the_numbers_of_the_trace(find: Find) -> None:
     lstm = find("lstm")
     points = rc.picture("spectrum", lstm).plotly()["data"]
     assert [len(one["x"]) for one in points] == [16] * 4
+    assert "遗忘门: ρ = " in rc.picture("spectrum", lstm, lang="zh").svg()
     cell = rc.picture("lstm-cell", lstm, token=2).svg()
     assert f">{lstm['layers.0.forget_gate'][2].mean():.2f}<" in cell
 
@@ -152,7 +153,7 @@ def test_what_a_diagram_leaves_out_is_said(find: Find) -> None:
     kept = np.sort(np.argsort(-find("translate:bahdanau")["alignment"][0])[:9])
     assert all(f">h{step + 1}<" in svg for step in kept)
     assert "9 of 10 tokens: those with the largest weights" in svg
-    assert "12 个 token 中权重最大的 8 个" in rc.picture("queries-keys-values", find("transformer"), lang="zh").svg()
+    assert "12 个词元中权重最大的 8 个" in rc.picture("queries-keys-values", find("transformer"), lang="zh").svg()
     assert "8 of 10 tokens" in rc.picture("task-model", find("translate:bahdanau")).svg()
     assert "tokens" not in rc.picture("queries-keys-values", find("transformer"), token=3).svg()
 

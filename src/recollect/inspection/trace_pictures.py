@@ -20,6 +20,15 @@ GATE_NAMES = {
     "reset_gate": ("reset gate r", "重置门 r"),
     "update_gate": ("update gate z", "更新门 z"),
 }
+BLOCK_NAMES = {  # of W_hh
+    "hidden": "隐藏状态",
+    "input": "输入门",
+    "forget": "遗忘门",
+    "candidate": "候选",
+    "output": "输出门",
+    "update": "更新门",
+    "reset": "重置门",
+}
 
 
 def layer_with(trace: Trace, value: str, layer: str | None = None) -> str:
@@ -206,7 +215,7 @@ def spectrum(traces: Sequence[Trace], say: Say, *, layer: str | None = None) -> 
     facts: JsonObject = next((one for one in trace.layers if one["name"] == name), {})
     blocks = facts.get("gates") or [str(g) for g in range(len(trace[f"{name}.spectrum"]))]
     groups = [
-        (f"{block}: ρ = {rho:.2f}, σ = {sigma:.2f}", points)
+        (f"{say(block, BLOCK_NAMES.get(block, block))}: ρ = {rho:.2f}, σ = {sigma:.2f}", points)
         for block, points, rho, sigma in zip(
             blocks, trace[f"{name}.spectrum"], trace[f"{name}.radius"], trace[f"{name}.largest"], strict=True
         )

@@ -26,6 +26,4 @@ def heaviest(shown: int, total: int, say: Say) -> str:
     """Return which tokens a diagram shows where it leaves some out, else nothing."""
     if shown == total:
         return ""
-    return say(
-        f"{shown} of {total} tokens: those with the largest weights", f"{total} 个 token 中权重最大的 {shown} 个"
-    )
+    return say(f"{shown} of {total} tokens: those with the largest weights", f"{total} 个词元中权重最大的 {shown} 个")
