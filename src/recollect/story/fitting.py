@@ -14,9 +14,15 @@ WARM_UP = 20  # updates
 Pairs = tuple[Tensor, Tensor]  # sources (B, S) and targets (B, T)
 
 
-def fit(model: nn.Module, loss: Callable[[], Tensor], updates: int, rate: float = 5e-3) -> None:
-    """Minimise a loss that is drawn at each update: Adam, its rate warmed up and then lowered linearly to 0."""
+def fit(
+    model: nn.Module, loss: Callable[[], Tensor], updates: int, rate: float = 5e-3, enough: float | None = None
+) -> None:
+    """Minimise a loss that is drawn at each update: Adam, its rate warmed up and then lowered linearly to 0.
+
+    `enough` ends the training early, once the mean of the latest losses (about ten) is below it.
+    """
     optimizer = torch.optim.Adam(model.parameters(), rate)
+    recent: float | None = None
     for update in range(updates):
         share = min((update + 1) / WARM_UP, 1.0) * (1 - update / updates)
         for group in optimizer.param_groups:
@@ -26,16 +32,27 @@ def fit(model: nn.Module, loss: Callable[[], Tensor], updates: int, rate: float 
         value.backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
+        if enough is not None:
+            recent = float(value.detach()) if recent is None else 0.9 * recent + 0.1 * float(value.detach())
+            if recent < enough:
+                return
 
 
-def teach(model: Translator, draw: Callable[[], Pairs], updates: int, begin: int = 0, rate: float = 5e-3) -> None:
+def teach(
+    model: Translator,
+    draw: Callable[[], Pairs],
+    updates: int,
+    begin: int = 0,
+    rate: float = 5e-3,
+    enough: float | None = None,
+) -> None:
     """Train a translator on drawn pairs; `begin` is read before each target."""
 
     def loss() -> Tensor:
         source, target = draw()
         return F.cross_entropy(logits_of(model, source, target, begin).flatten(0, 1), target.flatten())
 
-    fit(model, loss, updates, rate)
+    fit(model, loss, updates, rate, enough)
 
 
 def logits_of(model: Translator, source: Tensor, target: Tensor, begin: int = 0) -> Tensor:
