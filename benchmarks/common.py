@@ -25,7 +25,7 @@ from recollect.training.state import Plan, TrainingState
 ROOT = Path(__file__).resolve().parent.parent
 SMOKE = os.environ.get("RECOLLECT_SMOKE") == "1"  # a few updates a training: does a benchmark run to its end?
 RESULTS = Path(tempfile.gettempdir()) / "recollect-smoke" if SMOKE else ROOT / "benchmarks" / "results"
-GENERATED = ["benchmarks/results", "docs/*.svg", "docs/figures*.md", "docs/speed*.md", "README*.md"]
+GENERATED = ["benchmarks/results", "docs/*.svg", "docs/figures*.md", "docs/speed*.md", "docs/scale*.md", "README*.md"]
 
 
 def save_result(name: str, rows: list[dict[str, Any]], **extra: Any) -> Path:

@@ -1,4 +1,4 @@
-"""Write the figures of the READMEs, docs/figures and docs/speed from benchmarks/results: none is typed by hand.
+"""Write the figures of the READMEs, docs/figures, speed and scale from benchmarks/results: none is typed by hand.
 
 The tables stand between the lines <!-- NAME:begin --> and <!-- NAME:end -->, NAME being one of BLOCKS, each in one page
 of a language. One whose result is OPTIONAL is empty until there is one. `--check` changes nothing and exits 1 where a
@@ -27,6 +27,7 @@ import line_blocks
 import pair_blocks
 import pretrained_blocks
 import rating_blocks
+import scale_blocks
 import series_blocks
 import speed_blocks
 import summary_blocks
@@ -35,7 +36,8 @@ import transfer_blocks
 from tables import Result, Say, at_most, join, table
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = tuple(f"{page}{end}.md" for page in ("README", "docs/figures", "docs/speed") for end in ("", ".zh-CN"))
+NAMES = ("README", "docs/figures", "docs/speed", "docs/scale")
+PAGES = tuple(f"{page}{end}.md" for page in NAMES for end in ("", ".zh-CN"))
 OPTIONAL = (
     "multi30k",
     "decoding",
@@ -55,6 +57,7 @@ OPTIONAL = (
     "transfer-minilm",
     "page-speed",
     *(file for file, _ in comparison_blocks.BLOCKS.values()),
+    "scale-check",
 )  # not every machine can measure them
 
 MEMORY_NOTE = "One sequence, {dtype}, width {width}, {heads} heads where there are heads."
@@ -149,7 +152,7 @@ def block_of(name: str, say: Say) -> str:
     if file not in OPTIONAL:
         return block(load(file), say)
     optional = (speed_blocks, line_blocks, gpu_blocks, series_blocks, summary_blocks, transfer_blocks)
-    parts = (*optional, inspect_blocks, comparison_blocks)
+    parts = (*optional, inspect_blocks, comparison_blocks, scale_blocks)
     leads = reduce(or_, (part.LEADS for part in parts))
     return f"{say(leads[name])}\n\n{block(load(file), say)}" if path_of(file).exists() else ""
 
@@ -194,6 +197,7 @@ def chinese(words: str) -> str:
         comparison_blocks,
         pretrained_blocks,
         inspect_blocks,
+        scale_blocks,
     )
     return reduce(or_, (part.CHINESE for part in parts), CHINESE)[words]
 
@@ -319,6 +323,7 @@ BLOCKS: dict[str, tuple[str, Callable[[Result, Say], str]]] = {
     "best_speed": ("recurrent", summary_blocks.best_speed_block),
     **label_blocks.BLOCKS,
     **comparison_blocks.BLOCKS,
+    **scale_blocks.BLOCKS,
     **transfer_blocks.BLOCKS,
     **inspect_blocks.BLOCKS,
 }

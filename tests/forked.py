@@ -16,7 +16,7 @@ import torch.distributed as dist
 from recollect.core.launch import Launch
 from recollect.training.workers import Group
 
-LIMIT = 60.0  # seconds until all are ended
+LIMIT = 120.0  # seconds until all are ended
 
 
 def forked(folder: Path, size: int, work: Callable[[Group], Any]) -> list[Any]:

@@ -22,13 +22,14 @@ ROOT = Path(__file__).resolve().parents[2]
 ENGLISH, CHINESE = ROOT / "README.md", ROOT / "README.zh-CN.md"
 FIGURES = ROOT / "docs" / "figures.md", ROOT / "docs" / "figures.zh-CN.md"
 SPEED = ROOT / "docs" / "speed.md", ROOT / "docs" / "speed.zh-CN.md"
-TABLES = (ENGLISH, CHINESE), FIGURES, SPEED  # pages with figures
+SCALE = ROOT / "docs" / "scale.md", ROOT / "docs" / "scale.zh-CN.md"
+TABLES = (ENGLISH, CHINESE), FIGURES, SPEED, SCALE  # pages with figures
 GUIDE = tuple(
     (page.with_name(page.name.replace(".zh-CN", "")), page) for page in sorted((ROOT / "docs/guide").glob("*.zh-CN.md"))
 )
 SIBLINGS = (*TABLES, *GUIDE)
 BOTH = pytest.mark.parametrize("path", [ENGLISH, CHINESE], ids=["en", "zh"])
-PAGES = pytest.mark.parametrize("path", [ENGLISH, CHINESE, *FIGURES, *SPEED], ids=lambda path: path.name)
+PAGES = pytest.mark.parametrize("path", [ENGLISH, CHINESE, *FIGURES, *SPEED, *SCALE], ids=lambda path: path.name)
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 SHELLS = {"sh", "bash", "shell", "console"}
 

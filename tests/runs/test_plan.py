@@ -201,3 +201,5 @@ def test_as_much_as_computing_hides_costs_nothing():
     short = update_seconds(sent / 100, size, 8, links)
     assert long == pytest.approx(100 * sent + sent / 16)  # the last of 16 buckets
     assert short == pytest.approx(sent * (1 + 1 / 100 - 2 / 300))
+    assert update_seconds(1.0, size, 8, links, is_captured=True) == pytest.approx(1 + sent)
+    assert update_seconds(1.0, size, 8, links, is_sharded=True, is_captured=True) < 1 + sent

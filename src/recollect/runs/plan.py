@@ -86,7 +86,9 @@ def forecast_shared(config: RunConfig, seconds: float, devices: int) -> JsonObje
     budget = config.training.plan(round(facts["tokens"] / facts["epochs"])).budget
     computing = facts["seconds_per_update"]
     read = facts["tokens_per_second"] * computing * devices
-    how: dict[str, Any] = {"is_sharded": config.training.shard, "batches": config.training.accumulate}
+    training = config.training
+    is_captured = training.capture and training.accumulate == 1 and choose_device(training.device).type == "cuda"
+    how: dict[str, Any] = {"is_sharded": training.shard, "is_captured": is_captured, "batches": training.accumulate}
     for links in LINKS:
         each = update_seconds(computing, size, devices, links, **how)
         updates = updates_until_spent(budget, read, each)

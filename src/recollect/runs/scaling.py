@@ -10,9 +10,10 @@ since the devices of a machine fetch different parts of what other machines have
 time of the shortest message. Gathering gradients' sums (reduce-scatter) takes as long; an all-reduce is both.
 
     copies (DDP):    c + max(2 g(b) − ⅔ c/a, 2 g(b)/k)          b the gradients' bytes in k buckets of at most 25 MiB
+    copies, captured: c + 2 g(b)                                averaged after the replay of a CUDA graph
     sharded (FSDP):  c + max((2a + 1) g(b) − c, (2a + 1) g(b)/k)  gathered before each pass, summed after the last
 
-Communication overlaps with computing, but for its last bucket; that of copies with the last backward pass alone.
+Else communication overlaps with computing, but for its last bucket; that of copies with the last backward pass alone.
 Assumed, not measured here: links reach `SHARE` of their nominal rate, computing is not slowed by the exchange beside
 it, and no device waits for another.
 """
@@ -54,7 +55,14 @@ LINKS = (INFINIBAND, ETHERNET)
 
 
 def update_seconds(
-    computing: float, size: float, count: int, links: Links, *, is_sharded: bool = False, batches: int = 1
+    computing: float,
+    size: float,
+    count: int,
+    links: Links,
+    *,
+    is_sharded: bool = False,
+    is_captured: bool = False,
+    batches: int = 1,
 ) -> float:
     """Return the seconds of an update on `count` devices, each of which computes its rows in `computing` seconds.
 
@@ -62,5 +70,7 @@ def update_seconds(
     """
     sent = (2 * batches + 1 if is_sharded else 2) * links.gathering(size, count)
     hidden = computing if is_sharded else BACKWARD * computing / batches
+    if is_captured and not is_sharded:
+        return computing + sent
     buckets = max(1, math.ceil(size / BUCKET))
     return computing + max(sent - hidden, sent / buckets)
