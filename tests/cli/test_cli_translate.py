@@ -92,7 +92,7 @@ def test_attention_maps_are_weights(family, tmp_path):
 def test_what_looks_at_nothing_has_no_maps(tmp_path):
     folder = Run(tmp_path / "run")
     begin(small("cho", max_steps=1), folder, lambda row: None)
-    assert "try bahdanau" in ask("predict", str(folder.folder), "ab", "--maps", str(tmp_path / "m"), code=2).stderr
+    assert "try bahdanau" in ask("predict", str(folder.folder), "ab", "--maps", str(tmp_path / "m.html"), code=2).stderr
 
 
 @pytest.mark.parametrize(

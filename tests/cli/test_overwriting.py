@@ -51,6 +51,24 @@ def test_the_page_of_inspect_may_be_written_again(place):
     )
 
 
+@pytest.mark.parametrize(
+    ("words", "other"),
+    [
+        (["predict", "run", "a text", "--plot", "a.pdf"], "a.svg"),
+        (["predict", "run", "a text", "--maps", "a.svg"], "a.html"),
+        (["inspect", "run", "a text", "--out", "page"], "page.html"),
+    ],
+    ids=["plot", "maps", "inspect"],
+)
+def test_an_ending_that_would_not_be_what_is_in_the_file_is_refused(words, other, place):
+    (place / "run").mkdir()
+    (place / "run" / "config.json").write_text("{}", encoding="utf-8")
+    done = ask(*words, code=2)
+    assert f"{words[-2]}: got {words[-1]}, expected a name that ends in .{other.rpartition('.')[2]}" in done.stderr
+    assert done.stderr.endswith(f"Try: {shlex.join(['recollect', *words[:-1], other])}\n")
+    assert not (place / words[-1]).exists()
+
+
 @pytest.mark.parametrize("mark", OURS)
 def test_what_was_written_here_may_be_written_again(mark, place):
     (place / "old").write_bytes(b"\n" * 99 + mark)

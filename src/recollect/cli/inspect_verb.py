@@ -42,7 +42,7 @@ def inspect(
     if live:
         serve_page(folders, text, words, port, opens, device, model)
         return
-    check_output("--out", out)
+    check_output("--out", out, ".html")
     write_page(folders, text, Path(out), device, model)
     typer.echo(f"The page: {out}")
     if opens:

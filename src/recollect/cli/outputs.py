@@ -17,11 +17,16 @@ OURS = (  # one of these stands near the beginning of every file that the verbs 
 START = 1 << 16  # bytes that are searched
 
 
-def check_output(flag: str, name: str | None) -> None:
-    """Refuse a place where a file cannot be written, and a file that is there and is not one of ours."""
+def check_output(flag: str, name: str | None, *endings: str) -> None:
+    """Refuse a place where a file cannot be written, a file that is there and is not one of ours, another ending."""
     if name is None:
         return
     path = Path(name)
+    if endings and path.suffix.lower() not in endings:
+        other = str(path.with_suffix(endings[0]))
+        refuse(
+            f"{flag}: got {name}, expected a name that ends in {' or '.join(endings)}", _elsewhere(flag, name, other)
+        )
     folder = path.resolve().parent
     if not folder.is_dir():
         refuse(f"{flag}: got {name}, but there is no such folder", _elsewhere(flag, name, path.name))

@@ -136,8 +136,8 @@ def predict(
 
     check_run(run, device=device)
     check_numbers(beam=beam, nbest=nbest)
-    check_output("--maps", maps)
-    check_output("--plot", plot)
+    check_output("--maps", maps, ".html")
+    check_output("--plot", plot, ".svg", ".html")
     opened = open_run(run, device, model, task)
     if maps is not None and not hasattr(opened.task, "attention"):
         refuse(

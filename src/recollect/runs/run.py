@@ -235,8 +235,10 @@ class Run:
     def plot(self, predictions: Sequence[Prediction], path: str | Path) -> None:
         """Draw predictions as a .svg or .html file, where the task has plots."""
         task: Any = self.task
-        name = f"{self.config().family}, {self.folder.name}"
-        write_file(Path(path), task.plot(predictions, name, is_page=Path(path).suffix != ".svg").encode())
+        name, ending = f"{self.config().family}, {self.folder.name}", Path(path).suffix.lower()
+        if ending not in (".svg", ".html"):
+            raise ValueError(f"{path}: got the ending {ending!r}, expected .svg or .html")
+        write_file(Path(path), task.plot(predictions, name, is_page=ending == ".html").encode())
 
     def attention(self, source: str, target: str) -> JsonObject:
         """Return the attention weights from each symbol of a target to each of a source, where the task has them."""
