@@ -210,6 +210,7 @@ def run_all(asked: argparse.Namespace) -> None:
     data = [name for name in MINILM if name in named or "minilm" in named]
     rows = {name: [row for row in earlier(name) if is_kept(row, asked, families, data)] for name in FILES}
     known = {key_of(row) for some in rows.values() for row in some}
+    dropped = {key_of(row) for name in FILES for row in earlier(name)} - known
     work = str(asked.work)
     foreign = {"cell": "minilm", "work": work, "epochs": asked.epochs, "precision": asked.precision}
     every = [
@@ -248,7 +249,7 @@ def run_all(asked: argparse.Namespace) -> None:
             cell = running.pop(done)
             found = done.result()
             add(rows, found)
-            keep(rows, asked)
+            keep(rows, dropped, asked)
             if cell["cell"] == "pretrain" and found:
                 ready = [one for one in labels if parent_of(one) == parent_of(cell)]
                 running |= {pool.submit(process, one, begun, asked.limit): one for one in ready}
@@ -297,11 +298,13 @@ def process(cell: dict[str, Any], begun: float, limit: float) -> list[dict[str, 
     return rows
 
 
-def keep(rows: dict[str, list[dict[str, Any]]], asked: argparse.Namespace) -> None:
-    """Save the rows."""
+def keep(rows: dict[str, list[dict[str, Any]]], dropped: set[tuple[Any, ...]], asked: argparse.Namespace) -> None:
+    """Save the rows, with those that another process has saved meanwhile."""
     for name, some in rows.items():
-        if some:
-            save_result(name, some, pretrain=asked.pretrain, size=asked.size, jobs=asked.jobs)
+        known = dropped | {key_of(row) for row in some}
+        every = [row for row in earlier(name) if key_of(row) not in known] + some
+        if every:
+            save_result(name, every, pretrain=asked.pretrain, size=asked.size, jobs=asked.jobs)
 
 
 if __name__ == "__main__":
