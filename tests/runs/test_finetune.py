@@ -13,6 +13,7 @@ from safetensors.torch import load_file, save_file
 import recollect as rc
 from command_line import ask, check_killed_and_resumed
 from recollect.runs.parent import digest_of
+from recollect.tasks.classify import ClassifyTask
 
 TEXT = "the cat sat on the mat .\nthe dog ran to the cat .\na bird saw the dog .\n" * 60
 SMALL = {"width": 16, "batch_size": 4, "steps": 16}
@@ -214,6 +215,49 @@ def test_stopped_and_resumed_with_stages_it_is_bit_equal(parents, tmp_path):
     options = {"unfreeze": 0.9, "layer_decay": 0.5, "evaluate_every": 3, "schedule": "constant", "dropout": 0.2}
     whole = rc.finetune(parents / "lstm", "kindness:count=60", budget="10steps", out=tmp_path / "whole", **options)
     part = rc.finetune(parents / "lstm", "kindness:count=60", budget="10steps", out=tmp_path / "part", **options)
+    for path in part.checkpoints.glob("step-0000001*"):
+        shutil.rmtree(path)
+    ask("resume", str(part.folder))
+    ours, theirs = (load_file(one.folder / "model.safetensors") for one in (whole, part))
+    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+
+
+@pytest.mark.parametrize("pooling", ["mean", "last"])
+def test_a_frozen_body_reads_every_text_once_and_the_head_learns_the_same(pooling, parents, tmp_path, monkeypatch):
+    options = {"frozen": True, "evaluate_every": 5, "pooling": pooling, "dropout": 0.0, "budget": "30steps"}
+    read = []
+    pooled = rc.Classifier.pooled
+    monkeypatch.setattr(
+        rc.Classifier, "pooled", lambda self, x, *a, **k: read.append(len(x)) or pooled(self, x, *a, **k)
+    )
+    once = rc.finetune(parents / "bert", "kindness:count=100", out=tmp_path / "once", **options)
+    assert [count for count in read if count > 1] == [80, 10]  # one more text is read for the card
+    monkeypatch.setattr(ClassifyTask, "with_features", lambda self, model, dataset: dataset)
+    again = rc.finetune(parents / "bert", "kindness:count=100", out=tmp_path / "again", **options)
+    assert sum(read) > 800
+    ours, theirs = (load_file(one.folder / "model.safetensors") for one in (once, again))
+    for name in ours:
+        torch.testing.assert_close(ours[name], theirs[name], rtol=1e-4, atol=1e-6)
+    assert once.evaluate().value == again.evaluate().value
+
+
+def test_where_the_vectors_change_in_training_texts_are_read_anew(parents, tmp_path):
+    def has_features(**own):
+        run = rc.finetune(parents / "bert", "kindness:count=60", budget="1steps", frozen=True, **own)
+        dataset = run.dataset()
+        run.prepare(model := run.build())
+        return run.task.with_features(model, dataset).train.features is not None
+
+    assert has_features(out=tmp_path / "mean")
+    assert not has_features(out=tmp_path / "attention", pooling="attention")
+    assert not has_features(out=tmp_path / "hidden", word_dropout=0.1)
+
+
+def test_a_frozen_run_resumes_bit_equal(parents, tmp_path):
+    options = {"frozen": True, "evaluate_every": 3, "schedule": "constant", "dropout": 0.2, "budget": "10steps"}
+    whole, part = (
+        rc.finetune(parents / "bert", "kindness:count=60", out=tmp_path / name, **options) for name in ("whole", "part")
+    )
     for path in part.checkpoints.glob("step-0000001*"):
         shutil.rmtree(path)
     ask("resume", str(part.folder))

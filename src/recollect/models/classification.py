@@ -99,6 +99,13 @@ class Classifier(LabelModel):
         """Whether a sequence may be read in chunks: where the encoder streams and there is no class token."""
         return self.encoder.streams and self.pool is not None
 
+    @property
+    def trains_head_alone(self) -> bool:
+        """Whether all that is trained comes after the pooled vector, which is then the same in every epoch."""
+        below = {id(p) for p in self.parameters()} - {id(p) for p in self.head.parameters()}
+        is_trained = any(p.requires_grad and id(p) in below for p in self.parameters())
+        return not is_trained and not self.word_dropout
+
     def initial_memory(self, batch_size: int, like: Tensor | None = None) -> Layers:
         """Return the initial memories of the encoder and of the pool."""
         encoded = self.encoder.initial_memory(batch_size, like)

@@ -248,6 +248,8 @@ def learn(config: RunConfig, run: Run, state: TrainingState, dataset: Dataset, r
     """
     task = run.task
     model = state.model
+    if config.transfer is not None and config.transfer.frozen:
+        dataset = with_features(config, task, state, dataset)
     plan = config.training.plan(state.batches.predicted)
     if config.transfer is not None and config.transfer.is_partial:
         plan = replace(plan, capture=False)  # which weights are trained changes
@@ -308,6 +310,17 @@ def _sample_in_lockstep(
     state: TrainingState, sample: Callable[[nn.Module], tuple[str, str]], model: nn.Module
 ) -> tuple[str, str]:
     return in_lockstep(state.network, sample)
+
+
+def with_features(config: RunConfig, task: Any, state: TrainingState, dataset: Any) -> Any:
+    """Return the data with what a frozen body makes of them, where the task can compute it once; the batches too."""
+    made = getattr(task, "with_features", None)
+    found = dataset if made is None or state.workers.size > 1 else made(state.model, dataset)
+    if found is not dataset:
+        place = state.batches.state()
+        state.batches = task.batches(found, state.model, config.training.seed)
+        state.batches.load_state(place)
+    return found
 
 
 def keep_best(state: TrainingState, run: Run) -> None:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
+from torch import Tensor
+from torch.utils._pytree import tree_map
 
 from recollect.core.memory import Memory
 from recollect.core.record import record
@@ -52,6 +54,7 @@ from recollect.tasks.labelled_task import (
 )
 
 SHOWN = 3  # labels that a prediction names unless asked for more
+MOST = 2**28  # values of features that are kept
 LARGEST = 12  # labels whose confusion matrix is printed
 Model = Classifier | Majority | BagOfWords
 
@@ -116,7 +119,7 @@ class ClassifyTask(LabelledTask):
 
     def loss(self, model: Any, batch: LabelBatch, memory: Memory | None) -> Loss:
         """Return the cross-entropy of the labels."""
-        scores = model.classify(batch.x, batch.valid).float()
+        scores = _scores(model, batch).float()
         total = F.cross_entropy(scores, batch.y, reduction="sum", label_smoothing=self.options.smoothing)
         return Loss(total, batch.y.shape[0])
 
@@ -128,7 +131,7 @@ class ClassifyTask(LabelledTask):
 
     def measure(self, model: Model, dataset: Labelled, split: str, limit: int | None = None) -> Scores:
         """Return the accuracy on a part, and the loss."""
-        truth, probabilities, loss = self._classified(model, _first(getattr(dataset, split), limit))
+        truth, probabilities, loss = self._classified(model, getattr(dataset, split).first(limit))
         right = float((probabilities.argmax(1) == truth).mean())
         return Scores({"accuracy": ACCURACY, "loss": LOSS}, {"labels": {"accuracy": right, "loss": loss}})
 
@@ -137,6 +140,20 @@ class ClassifyTask(LabelledTask):
         truth, probabilities, _ = self._classified(model, getattr(dataset, split))
         right = (probabilities.argmax(1) == truth).astype(float)
         return ItemScores(right.tolist(), [1.0] * len(right))
+
+    def with_features(self, model: Model, dataset: Labelled) -> Labelled:
+        """Return the data with the vector of each text, computed once where the head alone is trained.
+
+        A word that is hidden, and dropout below the head, would change the vectors: the first is not done, and the
+        second is left out.
+        """
+        count = len(dataset.train) + len(dataset.valid)
+        if not isinstance(model, Classifier) or not model.trains_head_alone or count * model.head.in_features > MOST:
+            return dataset
+        train, valid = (
+            replace(part, features=_features(model, part).numpy()) for part in (dataset.train, dataset.valid)
+        )
+        return replace(dataset, train=train, valid=valid)
 
     def evaluate(self, model: Model, dataset: Labelled, assets: Assets, steps: int | None = None) -> Scores:
         """Return every metric of the test part, the F1 of each label, and the confusion matrix."""
@@ -167,8 +184,7 @@ class ClassifyTask(LabelledTask):
         def work() -> float:
             total = 0.0
             for numbers, batch in in_order(part, ROWS, by_step=False):
-                valid = None if batch.valid is None else batch.valid.to(device)
-                scores = model.classify(batch.x.to(device), valid).double().cpu()
+                scores = _scores(model, tree_map(lambda t: t.to(device), batch)).double().cpu()
                 found[numbers] = scores.softmax(1).numpy()
                 total += log_loss(scores, batch.y)
             return total
@@ -216,9 +232,29 @@ class ClassifyTask(LabelledTask):
 
     def sample(self, model: Model, dataset: Labelled) -> tuple[str, str]:
         """Return the first text of the validation part, and its label."""
-        found = next(self._predicted(model, _first(dataset.valid, 1), dataset.labels.names))
+        found = next(self._predicted(model, dataset.valid.first(1), dataset.labels.names))
         best = found.targets[0]
         return found.source, f" → {best.text} {best.score:.2f}"
+
+
+def _scores(model: Any, batch: LabelBatch) -> Tensor:
+    """Return the scores of the labels of a batch (B, C); of features that are known only the head is computed."""
+    return model.classify(batch.x, batch.valid) if batch.features is None else model.score(batch.features)
+
+
+def _features(model: Classifier, part: LabelPart) -> Tensor:
+    """Return the input of the head for each text of a part (N, D), in batches that are always the same."""
+    found = torch.zeros(len(part), model.head.in_features)
+    device = device_of(model)
+
+    def work() -> None:
+        for numbers, batch in in_order(part, ROWS, by_step=False):
+            valid = None if batch.valid is None else batch.valid.to(device)
+            x = model.enter(batch.x.to(device), valid)
+            found[torch.from_numpy(numbers)] = model.pooled(x, valid=valid)[0].float().cpu()
+
+    evaluating(model, work)
+    return found
 
 
 def naive_bayes(train: LabelPart, test: LabelPart, vocab_size: int, labels: int) -> NDArray[np.int64]:
@@ -257,7 +293,3 @@ def _unlabelled(inputs: str | Sequence[str], assets: Assets) -> LabelPart:
 
 def _words(ids: NDArray[np.int64]) -> NDArray[np.int64]:
     return ids if ids.ndim == 1 else ids[:, 0]
-
-
-def _first(part: LabelPart, limit: int | None) -> LabelPart:
-    return part if limit is None else LabelPart(part.ids[:limit], part.targets[:limit], part.texts[:limit])

@@ -105,8 +105,7 @@ class TagTask(LabelledTask):
     def measure(self, model: Tagger | Majority, dataset: Labelled, split: str, limit: int | None = None) -> Scores:
         """Return the F1 of spans where tags are those of spans, and the share of right tags."""
         part: LabelPart = getattr(dataset, split)
-        if limit is not None:
-            part = LabelPart(part.ids[:limit], part.targets[:limit], part.texts[:limit])
+        part = part.first(limit)
         row = scores_of(self._tagged(model, part)[0], part.targets, dataset.labels)
         return Scores({name: MEASURES[name] for name in row}, {"tags": row})
 

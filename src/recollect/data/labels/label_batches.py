@@ -22,6 +22,7 @@ class LabelBatch:
     x: Tensor  # ids (B, T), or (B, T, 1 + L) with letters; frames (B, T, D)
     valid: Tensor | None  # (B, T); None: all are real
     y: Tensor  # (B,) or (B, T); −1 where there is none
+    features: Tensor | None = None  # (B, D): the inputs of the head, where they are known; then x has no steps
     shapes_vary: ClassVar[bool] = True
 
     @property
@@ -58,6 +59,9 @@ class LabelBatches(Rounds[LabelBatch]):
 
 def gather_labels(part: LabelPart, numbers: Numbers, *, by_step: bool) -> LabelBatch:
     """Return the examples of these numbers as a batch, padded with zeros."""
+    if part.features is not None:
+        y = torch.from_numpy(np.concatenate([part.targets[i] for i in numbers]))
+        return LabelBatch(torch.zeros(len(numbers), 0), None, y, torch.from_numpy(part.features[numbers]))
     rows = [part.ids[i] for i in numbers]
     lengths = torch.tensor([len(row) for row in rows])
     longest = int(lengths.max()) if rows else 0

@@ -78,9 +78,15 @@ class LabelPart:
     ids: Sequence[NDArray[Any]]  # (T,), (T, 1 + L), or frames (T, D) each
     targets: Sequence[Ids]  # one for each text, or for each word; −1: none
     texts: Sequence[str]
+    features: NDArray[np.float32] | None = None  # (N, D): what a body that is not trained makes of each text
 
     def __len__(self) -> int:
         return len(self.ids)
+
+    def first(self, limit: int | None) -> LabelPart:
+        """Return the first examples, None: all."""
+        features = None if self.features is None else self.features[:limit]
+        return LabelPart(self.ids[:limit], self.targets[:limit], self.texts[:limit], features)
 
     @property
     def predicted(self) -> int:
