@@ -315,7 +315,8 @@ def _sample_in_lockstep(
 def with_features(config: RunConfig, task: Any, state: TrainingState, dataset: Any) -> Any:
     """Return the data with what a frozen body makes of them, where the task can compute it once; the batches too."""
     made = getattr(task, "with_features", None)
-    found = dataset if made is None or state.workers.size > 1 else made(state.model, dataset)
+    is_alone = state.workers.size == 1 and not state.is_sharded
+    found = made(state.model, dataset) if made is not None and is_alone else dataset
     if found is not dataset:
         place = state.batches.state()
         state.batches = task.batches(found, state.model, config.training.seed)
