@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from typer.testing import CliRunner
 import recollect as rc
 from recollect.cli.main import app
 from recollect.comparison.cluster import check_machines, look_around, places
+from recollect.comparison.digests import digests_of
 from recollect.comparison.plan import Plan, keep_plan
 from recollect.core.serialize import FileError
 from recollect.core.settings import SettingError
@@ -26,7 +28,7 @@ def node(name="one", cpus=4, gpus=0):
 def machine(tmp_path, plan=STEPS, **told):
     keep_plan(plan, tmp_path)
     saved = (tmp_path / "plan.json").read_text(encoding="utf-8")
-    return {**look_around(str(tmp_path), saved), "cores": [0, 2, 4], **told}
+    return {**look_around(os.getcwd(), str(tmp_path), saved, dict(plan.digests)), "cores": [0, 2, 4], **told}
 
 
 def test_every_core_is_given_once(tmp_path):
@@ -58,21 +60,31 @@ def test_gpus_are_used_where_there_are_some(tmp_path):
 
 def test_machines_that_cannot_take_part_are_refused(tmp_path):
     one = machine(tmp_path)
-    check_machines([node()], [one], tmp_path, STEPS)
+    check_machines([node()], [one], STEPS)
     with pytest.raises(SettingError, match="expected at least one"):
-        check_machines([], [], tmp_path, STEPS)
-    elsewhere = look_around(str(tmp_path / "elsewhere"), "plan")
-    with pytest.raises(FileError, match="is not seen by far"):
-        check_machines([node("far")], [elsewhere], tmp_path, STEPS)
+        check_machines([], [], STEPS)
+    book, saved = tmp_path / "book.txt", (tmp_path / "plan.json").read_text(encoding="utf-8")
+    book.write_text("words", encoding="utf-8")
+    before = digests_of([str(book)])
+    asked = [
+        (os.getcwd(), tmp_path / "elsewhere", saved, {}, "elsewhere"),
+        (tmp_path / "nowhere", tmp_path, saved, {}, "nowhere"),
+        (os.getcwd(), tmp_path, saved, {str(book): "another"}, "book.txt"),
+    ]
+    for here, folder, plan, digests, unseen in asked:
+        found = look_around(str(here), str(folder), plan, digests)
+        with pytest.raises(FileError, match=f"{unseen}: is not on far as it is here"):
+            check_machines([node("far")], [found], STEPS)
+    assert look_around(os.getcwd(), str(tmp_path), saved, before)["unseen"] == ""
     with pytest.raises(SettingError, match="old: has recollect"):
-        check_machines([node("old")], [{**one, "version": "0.0"}], tmp_path, STEPS)
+        check_machines([node("old")], [{**one, "version": "0.0"}], STEPS)
 
 
 def test_equal_seconds_need_equal_machines(tmp_path):
     both = [machine(tmp_path, processor="slow"), machine(tmp_path, processor="fast")]
-    check_machines([node(), node()], both, tmp_path, STEPS)
+    check_machines([node(), node()], both, STEPS)
     with pytest.raises(SettingError, match=r"seconds on machines that differ \(fast, slow\)"):
-        check_machines([node(), node()], both, tmp_path, SECONDS)
+        check_machines([node(), node()], both, SECONDS)
 
 
 def test_without_ray_the_extra_is_named(monkeypatch, tmp_path):

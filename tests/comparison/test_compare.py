@@ -24,6 +24,7 @@ from recollect.cli.main import app
 from recollect.comparison import cell
 from recollect.comparison.compare import cells_of, file_of, locked
 from recollect.comparison.contexts import growth_of, read_contexts
+from recollect.comparison.digests import changed, digests_of
 from recollect.comparison.entrants import Entrant
 from recollect.comparison.outcome import assemble
 from recollect.comparison.plan import Cell, Plan, keep_plan, parse_compared, read_plan, short_name
@@ -53,6 +54,14 @@ from recollect import GRU
 class Small(GRU):
     def __init__(self, width):
         super().__init__(width, width)
+"""
+
+
+CRASHES = """
+import os, signal
+class Crashing(Small):
+    def read(self, x, memory, valid):
+        os.kill(os.getpid(), signal.SIGSEGV)
 """
 
 
@@ -223,6 +232,48 @@ def test_equal_parameters(in_process, tmp_path):
     assert all(abs(size / 20_000 - 1) < 0.05 for size in sizes.values()), sizes
 
 
+@pytest.mark.slow
+def test_changed_data_and_code_are_not_mixed_with_what_was_measured(in_process, tmp_path):
+    book, own = tmp_path / "book.txt", tmp_path / "own.py"
+    book.write_text("the cat sat on the mat. " * 40, encoding="utf-8")
+    own.write_text(OWN, encoding="utf-8")
+    given = {"budget": "steps=1", "seeds": 1, "out": tmp_path / "c", **SMALL}
+    rc.compare(book, [f"{own}:Small"], **given)
+    rc.compare(book, [f"{own}:Small"], **given)
+    own.write_text(OWN + "# changed\n", encoding="utf-8")
+    with pytest.raises(FileError, match=r"own\.py:Small has changed since the comparison in it began"):
+        rc.compare(book, [f"{own}:Small"], **given)
+    own.write_text(OWN, encoding="utf-8")
+    book.write_text("the cat sat on the hat. " * 40, encoding="utf-8")
+    with pytest.raises(FileError, match=r"book\.txt has changed since"):
+        rc.compare(book, [f"{own}:Small"], **given)
+
+
+def test_digests_are_those_of_contents(tmp_path):
+    (tmp_path / "data").mkdir()
+    for name in ("a.txt", "b.txt"):
+        (tmp_path / "data" / name).write_text(name, encoding="utf-8")
+    names = [str(tmp_path / "data"), str(tmp_path / "data" / "*.txt"), "python-docs", "recall:count=200", "x" * 5000]
+    before = digests_of(names)
+    assert list(before) == names[:2]
+    (tmp_path / "data" / "a.txt").touch()
+    assert digests_of(names) == before
+    (tmp_path / "data" / "a.txt").write_text("A.txt", encoding="utf-8")
+    assert changed(before, digests_of(names)) == names[0]
+
+
+@pytest.mark.slow
+def test_own_code_that_crashes_takes_only_itself_along(in_process, tmp_path):
+    (tmp_path / "own.py").write_text(OWN + CRASHES, encoding="utf-8")
+    own = [f"{tmp_path / 'own.py'}:{name}" for name in ("Small", "Crashing")]
+    found = rc.compare(DATA, own, budget="steps=1", seeds=1, out=tmp_path / "c", **SMALL)
+    problems = {row.name: row.problems for row in found.rows}
+    assert problems["Crashing"] == ["Crashing: crashes when it is tried, by SIGSEGV"]
+    assert not problems["Small"]
+    with pytest.raises(SettingError, match="crashes when it is tried"):
+        rc.compare(DATA, own[1:], budget="steps=1", seeds=1, out=tmp_path / "d", **SMALL)
+
+
 def test_rates_are_searched_on_the_validation_part(in_process, tmp_path):
     found = rc.compare(DATA, ["gru"], budget="steps=4", seeds=2, rates=[1e-6, 1e-2], out=tmp_path / "c", **SMALL)
     gru = next(row for row in found.rows if row.name == "gru")
@@ -277,6 +328,10 @@ def test_folders_are_not_taken_from_others(tmp_path):
     plan = Plan("recall", "language", ("gru",))
     keep_plan(plan, tmp_path)
     assert read_plan(tmp_path) == plan
+    with pytest.raises(FileError, match="holds another comparison"):
+        keep_plan(replace(plan, seeds=4), tmp_path)
+    with pytest.raises(FileError, match=r"book\.txt has changed since"):
+        keep_plan(replace(plan, digests={"book.txt": "another"}), tmp_path)
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "book.txt").touch()
     with pytest.raises(FileError, match=r"'book\.txt' and is no comparison"):

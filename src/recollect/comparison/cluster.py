@@ -9,10 +9,11 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from recollect.comparison.digests import changed, digests_of
 from recollect.comparison.plan import Plan
 from recollect.comparison.processes import Slot
 from recollect.core.machine import cpu_model
@@ -76,27 +77,30 @@ class RemoteSlot(Slot):
         """Start a cell on the machine; where its core need not be its own, on any other if that one is gone."""
         options = {"num_cpus": 1, "num_gpus": 0 if self.device is None else 1, "max_retries": 0}
         task = on_node(run_cell, self.node, is_soft=self.core is None, **options)
-        words = (str(folder.resolve()), name, extra, self.core, self.device)
+        words = (os.getcwd(), str(folder.resolve()), name, extra, self.core, self.device)
         self.process = RemoteCell(task.remote(*words), self, folder / "cells" / f"{name}.err")
         self.name = name
 
 
-def run_cell(folder: str, name: str, extra: str, core: int | None, device: str | None) -> int:
-    """Run a cell on this machine; return the exit code of its process."""
+def run_cell(here: str, folder: str, name: str, extra: str, core: int | None, device: str | None) -> int:
+    """Run a cell on this machine, in the driver's directory; return the exit code of its process."""
+    os.chdir(here)
     slot = Slot(core, device)
     slot.start(Path(folder), name, extra)
     assert slot.process is not None
     return slot.process.wait()
 
 
-def look_around(folder: str, saved: str) -> Machine:
-    """Return what a machine has, and whether it sees the folder of the comparison."""
-    try:
-        sees = (Path(folder) / "plan.json").read_text(encoding="utf-8") == saved
-    except OSError:
-        sees = False
+def look_around(here: str, folder: str, saved: str, digests: dict[str, str]) -> Machine:
+    """Return what a machine has, and what of the comparison it does not see as the driver does; empty for nothing."""
+    unseen = here
+    with suppress(OSError):
+        os.chdir(here)
+        unseen = folder
+        if (Path(folder) / "plan.json").read_text(encoding="utf-8") == saved:
+            unseen = changed(digests, digests_of(digests)) or ""
     own = BOOT.read_text(encoding="utf-8") if BOOT.exists() else platform.node()
-    return {"sees": sees, "own": own, "cores": separate_cores(), "processor": cpu_model(), "version": __version__}
+    return {"unseen": unseen, "own": own, "cores": separate_cores(), "processor": cpu_model(), "version": __version__}
 
 
 def on_node(function: Any, node: str, is_soft: bool = False, **options: float) -> Any:
@@ -125,9 +129,9 @@ def cluster(plan: Plan, folder: Path, jobs: int | None) -> Iterator[list[Slot]]:
     try:
         nodes = [node for node in _nodes() if node["Alive"] and node["Resources"].get("CPU", 0) >= 1]
         saved = (folder / "plan.json").read_text(encoding="utf-8")
-        asked = [on_node(look_around, one["NodeID"], num_cpus=0).remote(str(folder.resolve()), saved) for one in nodes]
-        machines = ray.get(asked)
-        check_machines(nodes, machines, folder, plan)
+        told = (os.getcwd(), str(folder.resolve()), saved, dict(plan.digests))
+        machines = ray.get([on_node(look_around, one["NodeID"], num_cpus=0).remote(*told) for one in nodes])
+        check_machines(nodes, machines, plan)
         yield places(nodes, machines, plan)[:jobs]
     finally:
         if is_ours:
@@ -156,15 +160,16 @@ def _without_statistics() -> Iterator[None]:
             os.environ[STATISTICS] = before
 
 
-def check_machines(nodes: Sequence[Node], machines: Sequence[Machine], folder: Path, plan: Plan) -> None:
+def check_machines(nodes: Sequence[Node], machines: Sequence[Machine], plan: Plan) -> None:
     """Raise where there is none, one has other files or another version, or they differ under a budget of seconds."""
     if not nodes:
         raise SettingError("--ray: got a cluster without a machine that has a CPU to give, expected at least one")
     for node, machine in zip(nodes, machines, strict=True):
         name = node["NodeManagerHostname"]
-        if not machine["sees"]:
+        if machine["unseen"]:
             raise FileError(
-                f"{folder}: is not seen by {name}; choose a folder with --out that all machines of the cluster share"
+                f"{machine['unseen']}: is not on {name} as it is here; put data, own code and --out where all machines "
+                "of the cluster see them"
             )
         if machine["version"] != __version__:
             raise SettingError(f"{name}: has recollect {machine['version']}, expected {__version__} as here")

@@ -14,26 +14,28 @@ from __future__ import annotations
 import fcntl
 import inspect
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 from recollect.comparison.cluster import cluster
+from recollect.comparison.digests import digests_of
 from recollect.comparison.entrants import Entrant, cell_config, enter
 from recollect.comparison.outcome import Comparison, assemble
 from recollect.comparison.plan import Cell, Plan, check_models, keep_plan, parse_compared
 from recollect.comparison.processes import Progress, Slot, forget_unfinished, read_cell, run_cells, slots_for
 from recollect.comparison.report import write_report
+from recollect.comparison.trial import crashes
 from recollect.core.errors import nearest
 from recollect.core.serialize import FileError, write_file
 from recollect.core.settings import SettingError
 from recollect.core.task import Task
 from recollect.core.types import JsonObject
-from recollect.data.names import Named, join_names
+from recollect.data.names import Named, join_names, split_names
 from recollect.models.own import MakeLayer
-from recollect.runs.config import list_settings
+from recollect.runs.config import RunConfig, list_settings
 from recollect.tasks.register import guess_task, task_named
 
 Look = Callable[[Progress], None]
@@ -78,7 +80,9 @@ def compare(
         raise SettingError(f"--seeds: got {seeds}, expected at least 1")
     names = check_models([model if isinstance(model, str) else file_of(model) for model in models])
     of_task = task if isinstance(task, str) else file_of(task) if task else guess_task(named)
-    plan = Plan(named, of_task, names, size, limits, parameters, seeds, tuple(rates), dict(settings), device)
+    read = [*split_names(named), of_task, *names, *(value for value in settings.values() if isinstance(value, str))]
+    given = (seeds, tuple(rates), dict(settings), device)
+    plan = Plan(named, of_task, names, size, limits, parameters, *given, digests=digests_of(read))
     return run_plan(plan, Path(out), jobs, look, ray)
 
 
@@ -99,11 +103,13 @@ def run_plan(plan: Plan, folder: Path, jobs: int | None, look: Look, ray: bool =
     """Run or continue a comparison in its folder."""
     folder.mkdir(parents=True, exist_ok=True)
     with locked(folder):
-        kind, dataset = open_data(plan)
+        crashed = crashes(plan, folder)
+        kind, dataset = open_data(plan, crashed)
         keep_plan(plan, folder)
         (folder / "cells").mkdir(exist_ok=True)
         references = [name for name in getattr(kind, "reference_models", ()) if name not in plan.models]
-        entrants = [enter(plan, model, dataset) for model in (*plan.models, *references)]
+        entrants = [Entrant(model, problem=problem) for model, problem in crashed.items()]
+        entrants += [enter(plan, model, dataset) for model in (*plan.models, *references) if model not in crashed]
         with cluster(plan, folder, jobs) if ray else here(plan, jobs) as slots:
             rates = _search(plan, entrants, folder, slots, look)
             cells = {entrant.model: cells_of(plan, entrant, rates.get(entrant.model)) for entrant in entrants}
@@ -135,10 +141,11 @@ def locked(folder: Path) -> Iterator[None]:
         yield
 
 
-def open_data(plan: Plan) -> tuple[type[Task], Any]:
+def open_data(plan: Plan, crashed: Mapping[str, str]) -> tuple[type[Task], Any]:
     """Return the task and the data; raise what is wrong with either, or with every model."""
-    configs, problems = [], []
-    for model in plan.models:
+    configs: list[RunConfig] = []
+    problems: list[Exception] = [SettingError(problem) for problem in crashed.values()]
+    for model in (one for one in plan.models if one not in crashed):
         try:
             configs.append(cell_config(plan, model, 0, {}))
         except (ValueError, AssertionError) as error:

@@ -9,9 +9,10 @@ import json
 import re
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
+from recollect.comparison.digests import changed
 from recollect.core.errors import is_own
 from recollect.core.serialize import FileError, write_file
 from recollect.core.settings import SettingError
@@ -46,6 +47,7 @@ class Plan:
     rates: tuple[float, ...] = ()  # tried for every model that learns; none: the task's own
     settings: JsonMapping = field(default_factory=dict)
     device: str = "auto"
+    digests: Mapping[str, str] = field(default_factory=dict)  # of the files that are read
 
     @property
     def is_by_seconds(self) -> bool:
@@ -147,9 +149,14 @@ def keep_plan(plan: Plan, folder: Path) -> None:
     """Write the plan into a new folder; raise a FileError where the folder holds something else."""
     path = folder / "plan.json"
     if path.is_file():
-        if read_plan(folder) != plan:
-            raise FileError(f"{folder}: holds another comparison; choose another with --out, or remove the folder")
-        return
+        kept = read_plan(folder)
+        if kept == plan:
+            return
+        name = changed(kept.digests, plan.digests)
+        what = "holds another comparison"
+        if replace(kept, digests=plan.digests) == plan:
+            what = f"{name} has changed since the comparison in it began"
+        raise FileError(f"{folder}: {what}; choose another with --out, or remove the folder")
     foreign = sorted(one.name for one in folder.glob("*") if one.name != ".lock")
     if foreign:
         raise FileError(f"{folder}: holds {foreign[0]!r} and is no comparison; choose another folder with --out")
