@@ -164,6 +164,9 @@ def test_a_plan_for_several_devices_tries_the_rows_of_one(text):
         assert found["tokens_per_second"] == pytest.approx(8 * 16 / each, rel=0.01)
         assert 0 < found["computing"] < 1
         assert found["updates"] == 500
+        assert found["tokens"] == pytest.approx(500 * 8 * 16, rel=0.01)
+        assert found["seconds"] == pytest.approx(500 * each + 4 * facts["evaluation_seconds"])
+    assert "updates" not in facts
 
 
 def test_rows_that_no_number_of_devices_shares_are_refused(text):

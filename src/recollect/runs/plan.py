@@ -33,6 +33,7 @@ from recollect.training.state import Budget, TrainingState
 WARM = 2  # updates before the clock starts: the first ones allocate
 LEAST = 3  # updates that are timed, at least
 PART = 200_000  # symbols that a counting model is timed on
+OF_ONE = ("updates", "tokens", "epochs", "evaluations", "learning_seconds", "seconds", "tokens_per_second")
 MEASURED = 4096  # symbols, or examples, that an evaluation is timed on
 
 
@@ -83,21 +84,27 @@ def forecast_shared(config: RunConfig, seconds: float, devices: int) -> JsonObje
     facts |= {"shared": shared, "next": started}
     if "updates" not in facts:
         return facts | {"reason": f"{facts['reason']}; with --set shard=true {bytes_in_words(divided)} on each device"}
-    budget = config.training.plan(round(facts["tokens"] / facts["epochs"])).budget
-    computing = facts["seconds_per_update"]
-    read = facts["tokens_per_second"] * computing * devices
+    of_one = {name: facts.pop(name) for name in OF_ONE}  # that device's budget is not that of the training
+    epoch = round(of_one["tokens"] / of_one["epochs"])
     training = config.training
+    plan = training.plan(epoch)
+    computing = facts["seconds_per_update"]
+    read = of_one["tokens_per_second"] * computing * devices
     is_captured = training.capture and training.accumulate == 1 and choose_device(training.device).type == "cuda"
     how: dict[str, Any] = {"is_sharded": training.shard, "is_captured": is_captured, "batches": training.accumulate}
     for links in LINKS:
         each = update_seconds(computing, size, devices, links, **how)
-        updates = updates_until_spent(budget, read, each)
+        updates = updates_until_spent(plan.budget, read, each)
+        evaluating = (math.ceil(updates / plan.evaluate_every) + 1) * facts["evaluation_seconds"]
         shared[links.name] = {
             "seconds_per_update": each,
             "tokens_per_second": read / each,
             "computing": computing / each,
             "updates": updates,
+            "tokens": round(updates * read),
+            "epochs": updates * read / epoch,
             "learning_seconds": updates * each,
+            "seconds": updates * each + evaluating,
         }
     return facts
 
@@ -195,7 +202,9 @@ def as_table(facts: JsonObject) -> Table:
         return table
     answer = "yes" if facts["fits"] else "no"
     table.add_row("fits", f"{answer}: {bytes_in_words(facts['peak_bytes'])} at most while measuring, {available}")
-    held = "weights, gradients, optimiser" if "updates" in facts else f"counts of {facts['tried_tokens']:,} tokens"
+    held = (
+        "weights, gradients, optimiser" if "tried_updates" in facts else f"counts of {facts['tried_tokens']:,} tokens"
+    )
     table.add_row(held, bytes_in_words(facts["state_bytes"]))
     for name, value in (_shared(facts) if "shared" in facts else _times(facts)).items():
         table.add_row(name, value)
@@ -212,7 +221,7 @@ def _shared(facts: JsonObject) -> dict[str, str]:
         rows[links.name] = (
             f"{found['tokens_per_second']:,.0f} tokens/s, {found['seconds_per_update'] * 1000:.1f} ms an update "
             f"({found['computing']:.0%} of it computing), {found['updates']:,} updates in "
-            f"{time_in_words(found['learning_seconds'])}; estimated"
+            f"{time_in_words(found['seconds'])}, evaluations included; estimated"
         )
     held = f"{bytes_in_words(shared['divided_bytes'])} of weights, gradients, optimiser on each"
     rows["with --set shard=true"] = held

@@ -227,5 +227,6 @@ def _delete_old(folder: Path, keep: int, best_step: int | None) -> None:
     for path in complete[:-keep]:
         if best_step is None or path.name != f"{PREFIX}{best_step:08d}":
             shutil.rmtree(path, ignore_errors=True)
-    for path in (*folder.glob(f"{PREFIX}????????.new"), *folder.glob(f"{PREFIX}????????.old")):
+    incomplete = (f"{PREFIX}????????.new", f"{PREFIX}????????.old", f"{shard_files.FOLDER}.new")
+    for path in (path for pattern in incomplete for path in folder.glob(pattern)):
         shutil.rmtree(path, ignore_errors=True)  # left incomplete by a crash
