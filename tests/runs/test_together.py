@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import time
 from functools import partial
 from pathlib import Path
@@ -263,6 +264,18 @@ def test_variables_without_an_address_are_refused_at_once(text, tmp_path):
     done = run("train", str(text), "--out", str(tmp_path / "run"), code=2, env=environment)
     assert "WORLD_SIZE: got 4 without MASTER_ADDR" in done.stderr
     assert "torchrun --nproc-per-node 4 -m recollect train" in done.stderr
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("rank", "told"), [(0, "on which another program listens"), (1, "did not find the others at")])
+def test_a_port_that_is_not_ours_loses_nothing(text, tmp_path, rank, told):
+    """Another program listens there: the first process cannot, and the others get no answer."""
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(other.getsockname()[1]), "RECOLLECT_RENDEZVOUS": "2"}
+        environment = {**os.environ, "WORLD_SIZE": "2", "RANK": str(rank), "LOCAL_RANK": str(rank), **place}
+        done = run("train", str(text), *TYPED, "--out", str(tmp_path / "run"), code=2, env=environment)
+    assert told in done.stderr
     assert not (tmp_path / "run").exists()
 
 

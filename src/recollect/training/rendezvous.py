@@ -9,8 +9,13 @@ from __future__ import annotations
 import atexit
 import math
 import os
+import threading
 import time
+from collections.abc import Callable
+from concurrent import futures
+from concurrent.futures import Future
 from datetime import timedelta
+from typing import TypeVar
 from uuid import uuid4
 
 import torch
@@ -21,10 +26,13 @@ from torch.distributed.rendezvous import rendezvous
 from recollect.core.launch import Launch
 from recollect.core.settings import SettingError
 
+T = TypeVar("T")
+
 LONGEST = timedelta(hours=24)  # that a process waits for another: the first one evaluates while the others wait
 VARIABLE = "RECOLLECT_RENDEZVOUS"  # by this variable a user sets …
 PATIENCE = 120.0  # … the seconds in which all processes have to be found
 IN_USE = "address already in use"  # in the message of an error that has no type of its own
+GRACE = 1.0  # seconds beyond, in which torch itself reports what is wrong
 PAUSE = 0.01  # seconds between two looks into the store
 
 
@@ -39,7 +47,7 @@ def meet(launch: Launch, device: torch.device) -> None:
         torch.cuda.set_device(device)
         backend = "cpu:gloo,cuda:nccl"
     try:
-        store, rank, size = next(rendezvous("env://", timeout=timedelta(seconds=limit)))
+        store, rank, size = _within(limit + GRACE, lambda: next(rendezvous("env://", timeout=timedelta(seconds=limit))))
         store.set_timeout(timedelta(seconds=limit))
         own = PrefixStore(name_of_start(store, rank, size, limit), store)
         dist.init_process_group(backend, store=own, rank=rank, world_size=size, timeout=LONGEST)
@@ -57,6 +65,23 @@ def meet(launch: Launch, device: torch.device) -> None:
             "--rdzv-endpoint that all of them reach"
         ) from error
     atexit.register(dist.destroy_process_group)
+
+
+def _within(limit: float, work: Callable[[], T]) -> T:
+    """Return what some work makes; raise a RuntimeError after a limit: of a foreign program torch awaits any answer."""
+    made: Future[T] = Future()
+
+    def make() -> None:
+        try:
+            made.set_result(work())
+        except BaseException as error:
+            made.set_exception(error)
+
+    threading.Thread(target=make, daemon=True).start()
+    try:
+        return made.result(limit)
+    except futures.TimeoutError:
+        raise RuntimeError("no answer; another program may listen there") from None
 
 
 def _patience() -> float:
