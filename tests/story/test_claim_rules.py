@@ -12,6 +12,11 @@ from recollect.story.register import claim_named, experiment
 from recollect.story.results import result_of, results_folder
 
 JUDGED = [
+    ("C14", ((0.1, 0.2), (0.3, 0.5)), "holds"),
+    ("C14", ((-0.04, 0.04), (0.3, 0.5)), "holds if"),
+    ("C14", ((-0.2, -0.1), (0.3, 0.5)), "does not hold"),
+    ("C14", ((0.1, 0.2), (-0.3, -0.1)), "does not hold"),
+    ("C14", ((-0.1, 0.1), (0.3, 0.5)), "not shown"),
     ("C17", ([0.0] * 5, (0.4, 0.6), (-0.1, 0.05), (0.4, 0.6)), "holds if"),
     ("C17", ([0.0] * 5, (0.4, 0.6), (0.4, 0.6), (0.4, 0.6)), "holds"),
     ("C17", ([0.2] * 5, (0.4, 0.6), (-0.1, 0.05), (0.4, 0.6)), "does not hold"),
@@ -43,6 +48,11 @@ JUDGED = [
     ("C30", ([False] * 6, [True] * 4, 2.0, 3.0), "holds"),
     ("C30", ([True] * 4 + [False] * 2, [True] * 4, 2.0, 3.0), "does not hold"),
     ("C30", ([False] * 6, [True, False], 2.0, 3.0), "not shown"),
+    ("C34", ((0.4, 0.6), (-0.1, 0.1)), "holds if"),
+    ("C34", ((0.4, 0.6), (0.4, 0.6)), "holds"),
+    ("C34", ((-0.6, -0.4), (-0.1, 0.1)), "does not hold"),
+    ("C34", ((-0.01, 0.01), (-0.1, 0.1)), "does not hold"),
+    ("C34", ((-0.1, 0.6), (-0.1, 0.1)), "not shown"),
     ("C39", (0.92, 0.99), "does not hold"),
     ("C39", (0.1, 0.4), "holds"),
     ("C39", (0.6, 0.95), "not shown"),

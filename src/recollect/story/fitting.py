@@ -15,7 +15,12 @@ Pairs = tuple[Tensor, Tensor]  # sources (B, S) and targets (B, T)
 
 
 def fit(
-    model: nn.Module, loss: Callable[[], Tensor], updates: int, rate: float = 5e-3, enough: float | None = None
+    model: nn.Module,
+    loss: Callable[[], Tensor],
+    updates: int,
+    rate: float = 5e-3,
+    enough: float | None = None,
+    clip_norm: float = 1.0,
 ) -> None:
     """Minimise a loss that is drawn at each update: Adam, its rate warmed up and then lowered linearly to 0.
 
@@ -30,7 +35,7 @@ def fit(
         value = loss()
         optimizer.zero_grad()
         value.backward()
-        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        nn.utils.clip_grad_norm_(model.parameters(), clip_norm)
         optimizer.step()
         if enough is not None:
             recent = float(value.detach()) if recent is None else 0.9 * recent + 0.1 * float(value.detach())
