@@ -113,10 +113,19 @@ JUDGED = [
     ("C70", ((0.995, 1.0), (0.97, 0.99)), "holds"),
     ("C70", ((0.0, 0.2), (0.0, 0.2)), "does not hold"),
     ("C70", ((0.8, 1.0), (0.97, 0.99)), "not shown"),
+    ("C80", (True, False, 0, (0.7, 0.9)), "holds"),
+    ("C80", (True, True, 0, (0.7, 0.9)), "does not hold"),
+    ("C80", (False, False, 0, (0.7, 0.9)), "does not hold"),
+    ("C80", (True, False, 0, (0.1, 0.9)), "not shown"),
+    ("C80", (True, False, 1, (0.7, 0.9)), "not shown"),
     ("C85", ((0.2, 0.3), 0.75), "holds"),
     ("C85", ((0.8, 0.9), 0.75), "does not hold"),
     ("C85", ((0.2, 0.3), 0.5), "not shown"),
     ("C85", ((0.3, 0.4), 0.75), "not shown"),
+    ("C86", ((0.4, 0.6), (0.4, 0.6), (0.95, 1.0)), "holds"),
+    ("C86", ((0.95, 1.0), (0.4, 0.55), (0.95, 1.0)), "holds if"),
+    ("C86", ((0.95, 1.0), (0.95, 1.0), (0.95, 1.0)), "does not hold"),
+    ("C86", ((0.4, 0.6), (0.4, 0.6), (0.4, 0.6)), "not shown"),
 ]
 UNTRAINED = {"C19", "C23", "C24", "C29", "C30"}  # they train nothing
 TRAINED = sorted({name for name, _, _ in JUDGED if claim_named(name).exact is None} - UNTRAINED)
@@ -132,5 +141,7 @@ def test_untrained_models_do_not_have_the_verdict_that_is_kept(name):
     torch.manual_seed(0)
     claim = claim_named(name)
     kept = result_of(claim, results_folder())
+    if kept is None or kept.verdict == "not shown":
+        pytest.skip("nothing was shown that an untrained model could contradict")
     found = experiment(claim)(Budget(seeds=2, is_small=True))
     assert found.verdict != kept.verdict, found.found.en

@@ -1,9 +1,9 @@
 """C47: A decoder generates symbol by symbol, until the end symbol or the greatest length.
 
 中文：解码器逐个生成符号，直到序列末端标记或最大长度为止。
-Seed: 003_d30a3ba1164faeec.txt:182, 004_87792308dac9c34b.txt:37
+Seed: 003_d30a3ba1164faeec.txt:173, 003_d30a3ba1164faeec.txt:179, 003_d30a3ba1164faeec.txt:182, 004_87792308dac9c34b.txt:37
 Budget: seconds
-Expected: greedy is beam search of width 1; its scores are those of one teacher-forced pass; all end at the end symbol or the limit; in the textbook's table greedy finds a string of 0.048 and misses one of 0.054
+Expected: greedy is beam search of width 1; its scores are those of one teacher-forced pass; all end at the end symbol or the limit; in the textbook's table greedy finds a string of 0.048 and misses one of 0.054; encoder and decoder are two calls, c = encoder(x) and y_i = decoder(c, s_1 … s_{i-1}), and the source is read once
 Rule: holds if all errors are at most 1e-9, else does not hold
 Exact: holds
 """
@@ -19,8 +19,9 @@ from recollect.generation.sampling import generate
 from recollect.generation.settings import Search, Settings
 from recollect.layers.ngram.markov import Markov
 from recollect.models.language import LanguageModel
+from recollect.models.translation import Translator
 from recollect.story.claim import Budget, Control, Result
-from recollect.story.judging import identity
+from recollect.story.judging import identity, largest_error
 from recollect.views.bilingual import Bilingual
 
 END, LIMIT = 0, 8
@@ -54,9 +55,24 @@ def run(budget: Budget) -> Result:
         "ends elsewhere": float(sum(not _ends_rightly(h) for h in single)),
         "greedy string - 0.048": abs(likely[tuple(first)] - 0.048),
         "missed string - 0.054": abs(likely[A, C, B, END] - 0.054),
+        **_two_calls(),
     }
     wrong = Control(Bilingual("if greedy found the likelier one", "假如贪心找到了更可能的串"), 0.054 - 0.048)
     return identity(errors, 1e-9, wrong)
+
+
+@torch.no_grad()
+def _two_calls() -> dict[str, float]:
+    """Return how far y_i = decoder(c, s_1 … s_{i-1}) is from one pass over the target, and how often x is read again."""
+    model = Translator("bahdanau", 12, 12, width=8).double().eval()
+    source, target = torch.randint(12, (2, 5)), torch.randint(12, (2, 6))
+    expected = model(target, model.remember(source))[0]
+    reads = []
+    model.encoder.register_forward_hook(lambda *_: reads.append(1))
+    context = model.remember(source)
+    source.zero_()  # gone: all that the decoder has of it is c
+    errors = [largest_error(model(target[:, :i], context)[0][:, -1], expected[:, i - 1]) for i in range(1, 7)]
+    return {"y from c and earlier symbols - one pass": max(errors), "source read again": float(abs(len(reads) - 1))}
 
 
 def _ends_rightly(hypothesis: Hypothesis) -> bool:

@@ -37,7 +37,13 @@ def run(budget: Budget) -> Result:
     verdict: Verdict = "holds" if is_so else "does not hold" if is_refuted else "not shown"
     check = Check(Bilingual("a count: no data", "计数：不涉及数据"), True)
     return Result(
-        verdict, found, growth, (growth, growth), Control(Bilingual("if in proportion", "若成正比"), 2.0), check
+        verdict,
+        found,
+        growth,
+        (growth, growth),
+        Control(Bilingual("if in proportion", "若成正比"), 2.0),
+        check,
+        rows=[{"layer": name, "weights": count} for name, count in parts.items()],
     )
 
 
