@@ -62,6 +62,7 @@ CHINESE = {
     "data": "数据",
     "models and budget": "模型与预算",
     "seconds": "秒",
+    "load before": "开始前的负载",
     "verdict": "结论",
     "victim": "被杀者",
     "kills": "次数",
@@ -98,9 +99,16 @@ def _context_cells(row: Result, shown: list[int]) -> list[str]:
 
 def comparisons_block(result: Result, say: Say) -> str:
     language = "en" if say("data") == "data" else "zh"
-    head = [say("data"), say("models and budget"), say("verdict"), say("seconds")]
+    head = [say("data"), say("models and budget"), say("verdict"), say("load before"), say("seconds")]
     rows = [
-        [row["data"], f"`{row['words']}`", row["verdict"][language], f"{row['seconds']:.0f}"] for row in result["rows"]
+        [
+            row["data"],
+            f"`{row['words']}`",
+            row["verdict"][language],
+            f"{row['load_before']:.1f}",
+            f"{row['seconds']:.0f}",
+        ]
+        for row in result["rows"]
     ]
     return join(table(head, rows, texts=3), say(COMPARISONS_NOTE).format(**result), result, say)
 

@@ -51,6 +51,7 @@ def main() -> int:
 def measure(data: str, out: Path) -> dict[str, Any]:
     """Run one comparison; return its time, its figures and its verdict."""
     words = [data, *shlex.split(COMMANDS[data]), *(["--budget", "steps=2", "--seeds", "1"] if SMOKE else [])]
+    load = os.getloadavg()[0]  # of other programs
     begun = time.perf_counter()
     done = subprocess.run(
         [sys.executable, "-m", "recollect", "compare", *words, "--out", str(out), "--json"],
@@ -66,7 +67,13 @@ def measure(data: str, out: Path) -> dict[str, Any]:
         {name: row[name] for name in ("name", "mean", "spread", "slopes")} | {"updates": row["figures"].get("updates")}
         for row in found["rows"]
     ]
-    row = {"data": data, "task": found["plan"]["task"], "words": COMMANDS[data], "seconds": round(seconds, 1)}
+    row = {
+        "data": data,
+        "task": found["plan"]["task"],
+        "words": COMMANDS[data],
+        "seconds": round(seconds, 1),
+        "load_before": round(load, 1),
+    }
     page = (out / "report.html").stat().st_size
     return row | {"measure": found["measure"]["measure"], "verdict": verdict, "models": models, "page_bytes": page}
 

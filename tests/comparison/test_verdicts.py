@@ -88,11 +88,13 @@ def test_draws_have_the_spread_of_the_items():
 
 
 def test_holm_is_holms():
-    assert holm({"a": 0.01, "b": 0.02, "c": 0.04}) == ["a", "b", "c"]
-    assert holm({"a": 0.01, "b": 0.03, "c": 0.03}) == ["a"]
-    assert holm({"a": 0.02, "b": 0.03}) == ["a", "b"]
-    assert holm({"a": 0.04, "b": 0.03}) == []
-    assert holm({}) == []
+    assert holm({"c": 0.04, "a": 0.01, "b": 0.02}) == pytest.approx({"c": 0.04, "a": 0.03, "b": 0.04})
+    assert holm({"a": 0.01, "b": 0.03, "c": 0.03}) == pytest.approx({"a": 0.03, "b": 0.06, "c": 0.06})
+    assert holm({"a": 0.02, "b": 0.03}) == pytest.approx({"a": 0.04, "b": 0.04})
+    assert holm({"a": 0.04, "b": 0.9}) == pytest.approx({"a": 0.08, "b": 0.9})
+    assert holm({"a": 0.7, "b": 0.8}) == {"a": 1.0, "b": 1.0}
+    assert list(holm({"b": 0.02, "a": 0.01})) == ["b", "a"]
+    assert holm({}) == {}
 
 
 def test_a_best_model_that_is_naive_is_not_recommended():

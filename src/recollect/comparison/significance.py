@@ -113,11 +113,11 @@ def _shift(model: Measured, count: int, seed: int) -> Floats:
     return np.asarray(model.spread / math.sqrt(n) * t)
 
 
-def holm(chances: Mapping[str, float], level: float = LEVEL) -> list[str]:
-    """Return the names whose hypothesis Holm's correction rejects: the k-th smallest p at level / (m − k)."""
-    rejected: list[str] = []
+def holm(chances: Mapping[str, float]) -> dict[str, float]:
+    """Return p corrected for all hypotheses, in their order: the k-th smallest of m times m − k, never decreasing."""
+    corrected: dict[str, float] = {}
+    largest = 0.0
     for place, (name, chance) in enumerate(sorted(chances.items(), key=lambda pair: (pair[1], pair[0]))):
-        if chance > level / (len(chances) - place):
-            break
-        rejected.append(name)
-    return rejected
+        largest = max(largest, min(1.0, chance * (len(chances) - place)))
+        corrected[name] = largest
+    return {name: corrected[name] for name in chances}

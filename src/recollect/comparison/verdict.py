@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from recollect.comparison.significance import Draws, Measured, draw, holm
+from recollect.comparison.significance import LEVEL, Draws, Measured, draw, holm
 from recollect.core.task import Baseline
 from recollect.views.bilingual import Bilingual
 
@@ -25,7 +25,7 @@ class Judged:
     best: str | None  # the best mean; None: nothing was measured
     winner: str | None  # the best, where all others differ significantly
     level: tuple[str, ...]  # those that do not differ from the best, itself included, best first
-    chances: Mapping[str, float]  # p of being equal to the best
+    chances: Mapping[str, float]  # p of being equal to the best, corrected for all of them
     naive: str | None  # a naive row that the best does not surely beat
     draws: Draws | None = None
 
@@ -44,9 +44,8 @@ def judge(models: Sequence[Measured], lower_is_better: bool, naive: Sequence[Bas
     order = sorted(usable, key=lambda m: (sign * m.mean, m.name))
     best = order[0].name
     draws = draw(usable)
-    chances = {m.name: draws.equality(best, m.name) for m in order[1:]}
-    differ = set(holm(chances))
-    level = (best, *(m.name for m in order[1:] if m.name not in differ))
+    chances = holm({m.name: draws.equality(best, m.name) for m in order[1:]})
+    level = (best, *(m.name for m in order[1:] if chances[m.name] > LEVEL))
     winner = best if len(level) == 1 and len(order) > 1 else None
     return Judged(best, winner, level, chances, _unbeaten(order[0], draws, lower_is_better, naive), draws)
 
