@@ -1,0 +1,96 @@
+"""Requests that schemathesis derives from the server's own description: no answer is a fault of the server."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, given, settings
+from hypothesis.errors import Unsatisfiable
+from schemathesis import Case, GenerationMode
+
+from serving.served import KEY, Serving, serving
+
+MODES = (GenerationMode.POSITIVE, GenerationMode.NEGATIVE)
+TEXT = "the cat sat"
+SOME = "/v1/completions"
+
+
+def statuses(server: Serving, routes: str, count: int, change: Callable[[Case], None]) -> dict[str, Counter[int]]:
+    """Send `count` valid and as many invalid requests to each route that begins so; return the answers' statuses."""
+    schema = schemathesis.openapi.from_url(f"{server.url}/openapi.json", headers={"Authorization": f"Bearer {KEY}"})
+    found: dict[str, Counter[int]] = {}
+    for operation in (result.ok() for result in schema.get_all_operations()):
+        if not operation.path.startswith(routes):
+            continue
+        seen = found.setdefault(f"{operation.method.upper()} {operation.path}", Counter())
+        for mode in MODES:
+            with suppress(Unsatisfiable):  # a route without parameters has no invalid request
+                _send(operation.as_strategy(generation_mode=mode), count, change, seen)
+    return found
+
+
+def _send(cases: Any, count: int, change: Any, seen: Counter[int]) -> None:
+    how = {"max_examples": count, "deadline": None, "database": None, "derandomize": True}
+
+    @settings(**how, suppress_health_check=list(HealthCheck))
+    @given(case=cases)
+    def send(case: Case) -> None:
+        change(case)
+        answer = case.call(timeout=60)
+        seen[answer.status_code] += 1
+        assert answer.status_code < 500, (case.as_curl_command(), answer.text)
+
+    send()
+
+
+@pytest.mark.parametrize(("routes", "count"), [(SOME, 8), pytest.param("/", 40, marks=pytest.mark.slow)])
+def test_no_request_is_a_fault_of_the_server(runs, tmp_path, routes, count):
+    with serving([runs / "rnn"], sessions=tmp_path) as server:
+        numbers = iter(range(10**6))
+
+        def change(case: Case) -> None:
+            """Name a model and a session that there are, in two of three, and ask for few symbols."""
+            is_real = next(numbers) % 3 > 0
+            body = case.body if isinstance(case.body, dict) else {}
+            if isinstance(body.get("max_tokens"), int):
+                body["max_tokens"] = min(body["max_tokens"], 5)  # what takes too long is 504
+            if is_real and "model" in body:
+                body["model"] = "rnn"
+            if is_real and case.operation.path == SOME and "model" in body:
+                for name in (
+                    "session",
+                    "suffix",
+                    "best_of",
+                    "logit_bias",
+                    "frequency_penalty",
+                    "presence_penalty",
+                    "echo",
+                ):
+                    body.pop(name, None)
+                body["prompt"] = TEXT
+            if is_real and "name" in case.path_parameters:
+                begun = server.post("/v1/sessions", {"model": "rnn", "text": TEXT}, 201)
+                case.path_parameters["name"] = "rnn" if "models" in case.operation.path else begun["id"]
+
+        found = statuses(server, routes, count, change)
+        assert server.post("/v1/completions", {"model": "rnn", "prompt": TEXT})["choices"]
+    assert len(found) == 1 if routes == SOME else len(found) >= 13
+    assert 400 in found["POST /v1/completions"]
+    assert found["POST /v1/completions"][200] > count // 8  # some got through
+    assert routes == SOME or all({200, 201, 409} & set(seen) for route, seen in found.items() if "predict" not in route)
+
+
+@pytest.mark.parametrize(("routes", "count"), [(SOME, 3), pytest.param("/", 20, marks=pytest.mark.slow)])
+def test_without_the_right_key_no_request_gets_in(runs, routes, count):
+    def change(case: Case) -> None:
+        case.headers["Authorization"] = f"Bearer {KEY[:-1]}"
+
+    with serving([runs / "rnn"], keys=[KEY]) as server:
+        found = statuses(server, routes, count, change)
+    assert set().union(*found.values()) <= {400, 401}  # 400: of uvicorn, for what is no HTTP
+    assert all(seen[401] for seen in found.values())
