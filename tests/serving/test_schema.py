@@ -48,7 +48,7 @@ def _send(cases: Any, count: int, change: Any, seen: Counter[int]) -> None:
     send()
 
 
-@pytest.mark.parametrize(("routes", "count"), [(SOME, 8), pytest.param("/", 40, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("routes", "count"), [(SOME, 8), pytest.param("/", 15, marks=pytest.mark.slow)])
 def test_no_request_is_a_fault_of_the_server(runs, tmp_path, routes, count):
     with serving([runs / "rnn"], sessions=tmp_path) as server:
         numbers = iter(range(10**6))
@@ -57,7 +57,7 @@ def test_no_request_is_a_fault_of_the_server(runs, tmp_path, routes, count):
             """Name a model and a session that there are, in two of three, and ask for few symbols."""
             is_real = next(numbers) % 3 > 0
             body = case.body if isinstance(case.body, dict) else {}
-            if isinstance(body.get("max_tokens"), int):
+            if isinstance(body.get("max_tokens"), (int, float)):
                 body["max_tokens"] = min(body["max_tokens"], 5)  # what takes too long is 504
             if is_real and "model" in body:
                 body["model"] = "rnn"
@@ -81,11 +81,11 @@ def test_no_request_is_a_fault_of_the_server(runs, tmp_path, routes, count):
         assert server.post("/v1/completions", {"model": "rnn", "prompt": TEXT})["choices"]
     assert len(found) == 1 if routes == SOME else len(found) >= 13
     assert 400 in found["POST /v1/completions"]
-    assert found["POST /v1/completions"][200] > count // 8  # some got through
+    assert found["POST /v1/completions"][200] >= count // 8  # some got through
     assert routes == SOME or all({200, 201, 409} & set(seen) for route, seen in found.items() if "predict" not in route)
 
 
-@pytest.mark.parametrize(("routes", "count"), [(SOME, 3), pytest.param("/", 20, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("routes", "count"), [(SOME, 3), pytest.param("/", 8, marks=pytest.mark.slow)])
 def test_without_the_right_key_no_request_gets_in(runs, routes, count):
     def change(case: Case) -> None:
         case.headers["Authorization"] = f"Bearer {KEY[:-1]}"

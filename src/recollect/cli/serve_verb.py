@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import shlex
 import signal
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
+from itertools import chain
 from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from recollect.serving.state import State
 
 PORT = 8000
+ROWS, QUEUE = 64, 256
 LOOPBACK = "127.0.0.1"
 KEY = "RECOLLECT_API_KEY"
 NUMBERS = {  # of --set: default, least
@@ -41,8 +44,8 @@ def serve(
     host: Annotated[str, typer.Option(help="The address; another than 127.0.0.1 needs a key.")] = LOOPBACK,
     port: Annotated[int, typer.Option(help="0: any that is free.")] = PORT,
     key_file: Annotated[str | None, typer.Option(help=f"A file of keys, one a line; or one key in {KEY}.")] = None,
-    batch: Annotated[int, typer.Option(help="Rows that are continued together, for each model.")] = 64,
-    queue: Annotated[int, typer.Option(help="Requests that may wait, for each model; others get 429.")] = 256,
+    batch: Annotated[int, typer.Option(help="Rows that are continued together, for each model.")] = ROWS,
+    queue: Annotated[int, typer.Option(help="Requests that may wait, for each model; others get 429.")] = QUEUE,
     sessions: Annotated[str | None, typer.Option(help="The folder of saved sessions.")] = None,
     device: Device = "auto",
     model: Code = None,
@@ -58,7 +61,9 @@ def serve(
         check_folder(folder)
     check_device(device)
     check_numbers(batch=batch, queue=queue)
-    again = f"recollect serve {shlex.join(runs)}"
+    given = {"host": (host, LOOPBACK), "port": (port, PORT), "key-file": (key_file, None), "batch": (batch, ROWS)}
+    given |= {"queue": (queue, QUEUE), "sessions": (sessions, None), "device": (device, "auto"), "model": (model, None)}
+    again = command_of(runs, {name: value for name, (value, default) in given.items() if value != default}, more or [])
     missing = [name for name in ("fastapi", "uvicorn") if find_spec(name) is None]
     if missing:
         refuse(f"serve: {' and '.join(missing)} not installed", "pip install 'recollect[serve]'")
@@ -72,6 +77,12 @@ def serve(
         )
     settings |= {"batch": batch, "queue": queue, "device": device, "model": model}
     start(Asked(runs, host, port, keys, sessions, settings, again))
+
+
+def command_of(runs: list[str], options: Mapping[str, object], more: list[str]) -> str:
+    """Return the command that starts the same server."""
+    words = [*runs, *chain.from_iterable((f"--{name}", str(value)) for name, value in options.items())]
+    return shlex.join(["recollect", "serve", *words, *chain.from_iterable(("--set", text) for text in more)])
 
 
 @dataclass(frozen=True)
