@@ -29,6 +29,7 @@ import pretrained_blocks
 import rating_blocks
 import scale_blocks
 import series_blocks
+import serving_blocks
 import speed_blocks
 import summary_blocks
 import tables
@@ -39,6 +40,7 @@ ROOT = Path(__file__).resolve().parent.parent
 NAMES = ("README", "docs/figures", "docs/speed", "docs/scale")
 PAGES = tuple(f"{page}{end}.md" for page in NAMES for end in ("", ".zh-CN"))
 OPTIONAL = (
+    "serving",
     "multi30k",
     "decoding",
     "decoding-gpu",
@@ -152,7 +154,7 @@ def block_of(name: str, say: Say) -> str:
     if file not in OPTIONAL:
         return block(load(file), say)
     optional = (speed_blocks, line_blocks, gpu_blocks, series_blocks, summary_blocks, transfer_blocks)
-    parts = (*optional, inspect_blocks, comparison_blocks, scale_blocks)
+    parts = (*optional, inspect_blocks, comparison_blocks, scale_blocks, serving_blocks)
     leads = reduce(or_, (part.LEADS for part in parts))
     return f"{say(leads[name])}\n\n{block(load(file), say)}" if path_of(file).exists() else ""
 
@@ -198,6 +200,7 @@ def chinese(words: str) -> str:
         pretrained_blocks,
         inspect_blocks,
         scale_blocks,
+        serving_blocks,
     )
     return reduce(or_, (part.CHINESE for part in parts), CHINESE)[words]
 
@@ -304,6 +307,7 @@ BLOCKS: dict[str, tuple[str, Callable[[Result, Say], str]]] = {
     "line": ("multi30k", line_blocks.line_block),
     "story": ("multi30k", line_blocks.story_block),
     "growth": ("growth", speed_blocks.growth_block),
+    "serving": ("serving", serving_blocks.serving_block),
     "growth_cuda": ("growth-cuda", speed_blocks.growth_block),
     "decoding": ("decoding", speed_blocks.decoding_block),
     "threads": ("threads", speed_blocks.threads_block),

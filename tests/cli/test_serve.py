@@ -122,6 +122,7 @@ def stopped(process: subprocess.Popen, how: signal.Signals, code: int) -> list[s
     return said.splitlines()
 
 
+@pytest.mark.slow
 def test_a_session_outlives_the_server_that_is_stopped(run_folder):
     run = rc.load("run", device="cpu")
     prompt = run.prompt()
