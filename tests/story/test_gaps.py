@@ -1,0 +1,61 @@
+"""The recall task of experiments on long dependencies, and what the claims that use it compute by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from recollect.layers.recurrent.numpy_rnn import NumpyRNN
+from recollect.story import gaps
+from recollect.story.claims.c14_sharing_lowers_over_fitting import STEPS, Reader
+from recollect.story.claims.c16_numpy_network_learns_sentiment import _parts, _update
+
+
+def test_only_the_first_symbol_tells_the_answer():
+    ids, cues = gaps.draw(7, 200)
+    assert ids.shape == (200, 9)
+    assert torch.equal(ids[:, 0], cues)
+    assert set(cues.tolist()) == set(range(gaps.CUES))
+    between = ids[:, 1:-1]
+    assert int(between.min()) >= gaps.CUES
+    assert int(between.max()) < gaps.QUERY
+    assert (ids[:, -1] == gaps.QUERY).all()
+
+
+def test_accuracies_are_of_the_own_cue_and_of_others():
+    own, other = gaps.accuracies(lambda ids: (F.one_hot(ids[:, :1], gaps.SYMBOLS).float(), None), 5)
+    assert own == 1.0
+    assert other == pytest.approx(gaps.CHANCE, abs=0.1)
+
+
+def test_cells_of_their_own_equal_shared_ones_with_the_same_weights():
+    shared, own = Reader(10, True), Reader(10, False)
+    assert len(own.cells) == STEPS
+    for cell in own.cells:
+        cell.load_state_dict(shared.cells[0].state_dict())
+    own.table.load_state_dict(shared.table.state_dict())
+    own.head.load_state_dict(shared.head.state_dict())
+    ids = torch.randint(10, (3, STEPS))
+    assert torch.allclose(shared(ids), own(ids), atol=1e-5)
+    with pytest.raises(ValueError, match="longer than"):
+        own(torch.randint(10, (3, STEPS + 1)))
+
+
+def test_phrases_are_all_different_and_negations_turn_them():
+    trained, new = _parts(1 / 5, 0)
+    assert (len(trained), len(new)) == (58, 20)
+    assert sum("not" in words for words, _ in trained) == 12
+    assert len({word for words, _ in (*trained, *new) for word in words}) == 16
+    assert len({" ".join(words) for words, _ in (*trained, *new)}) == len(trained) + len(new)
+    for words, label in (*trained, *new):
+        is_kind = bool({"good", "happy"} & set(words))
+        assert label == int(is_kind != ("not" in words))
+
+
+def test_an_update_lowers_the_loss_of_its_phrase():
+    network = NumpyRNN(3, 2, rng=np.random.default_rng(0))
+    inputs = [np.eye(3)[:, [i]] for i in (0, 1, 2)]
+    losses = [_update(network, inputs, 1) for _ in range(5)]
+    assert losses == sorted(losses, reverse=True)
