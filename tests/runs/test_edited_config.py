@@ -142,12 +142,13 @@ def test_the_size_of_the_pictures_is_named_with_its_file(name, value, tmp_path):
     assert expected in refused
 
 
-def test_a_fine_tuning_of_what_begins_from_nothing_is_named_with_its_file(tmp_path):
+@pytest.mark.parametrize("task", ["caption", "translate"])
+def test_a_fine_tuning_of_what_begins_from_nothing_is_named_with_its_file(task, tmp_path):
     folder = tmp_path / "run"
-    saved = trained("caption", folder)
+    saved = trained(task, folder)
     path = ["run", "transfer"]
     (folder / "config.json").write_text(json.dumps(changed(saved, path, {"frozen": True})), encoding="utf-8")
-    assert "run.transfer: expected null: a Captioner does not begin" in ask("resume", str(folder), code=2).stderr
+    assert "run.transfer: expected null: its model does not begin" in ask("resume", str(folder), code=2).stderr
 
 
 def test_a_log_that_was_edited_is_named(tmp_path):

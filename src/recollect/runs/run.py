@@ -110,10 +110,9 @@ class Run:
         transfer = self.config().transfer
         if transfer is None:
             return
-        if not hasattr(model, "stages"):
-            kind = type(model).__name__
-            path = self.folder / "config.json"
-            raise FileError(f"{path}: run.transfer: expected null: a {kind} does not begin from a trained model")
+        has_parts = hasattr(model, "stages") and getattr(model.config, "body", self) is not None
+        if not has_parts:
+            raise FileError(f"{self._config}: run.transfer: expected null: its model does not begin from a trained one")
         transfer.prepare(model)
 
     def read_result(self, checkpoint: Path) -> Any:

@@ -88,7 +88,7 @@ def _check_model(kind: type[Task], model: JsonMapping, family: str) -> None:
 def check_fixed(path: Path, model: JsonMapping, fixed: JsonMapping) -> None:
     """Raise a `FileError` for an entry of the model that the run's other files decide, and that differs from them."""
     for name, value in fixed.items():
-        if model[name] != value:
+        if model.get(name, value) != value:
             raise FileError(f"{path}: model.{name}: got {model[name]}, but the run's data have {value}; {AGAIN}")
 
 

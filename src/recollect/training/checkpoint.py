@@ -155,6 +155,8 @@ def _saved_optimizer(path: Path, optimizer: torch.optim.Optimizer) -> dict[str, 
     shards = path / shard_files.FOLDER
     if not shards.is_dir():
         full = read_tensors(path / "optimizer.safetensors")[1]
+        if not any(is_divided(p) for p in parameters):
+            return full
         return {name: divided(t, parameters[int(name.partition(".")[0])]) for name, t in full.items()}
     tensors = {}
     for name, saved in shard_files.saved_in(shards).items():

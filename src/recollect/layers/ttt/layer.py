@@ -73,6 +73,8 @@ class TTT(SequenceLayer[FastWeights]):
             raise ValueError(f"mini_batch: got {mini_batch}, expected at least 1, or None for the whole sequence")
         if learned_share and (mini_batch is None or not average):
             raise ValueError("learned_share: got True, expected False without average or without a mini_batch")
+        if rotary and width // heads % 2:
+            raise ValueError(f"heads: got a head width of {width // heads}, expected an even one for rotary positions")
         self.width = self.width_out = width
         self.heads = heads
         self.head_width = width // heads

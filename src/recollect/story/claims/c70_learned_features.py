@@ -108,7 +108,8 @@ def _ratings(seed: int) -> tuple[Tensor, Tensor, Tensor]:
     """Return users, films and their ratings above the middle, no pair twice, in random order."""
     rows = _rows(seed)
     order = torch.randperm(len(rows))
-    users, films = (torch.tensor([int(row[side].partition("-")[2]) for row in rows])[order] for side in (0, 1))
+    users = torch.tensor([int(user.partition("-")[2]) for user, _, _ in rows])[order]
+    films = torch.tensor([int(film.partition("-")[2]) for _, film, _ in rows])[order]
     return users, films, torch.tensor([rating - MIDDLE for *_, rating in rows])[order]
 
 
