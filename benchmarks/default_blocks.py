@@ -7,9 +7,10 @@ from tables import Result, Say, join, table
 NOTE = (
     "`recollect train DATA --budget {budget}` with no model named and no setting but what says where the data are; one "
     "file each, tested on its held-out part. Vocabulary: of the targets, where there are two. BLEU and ROUGE-L of "
-    "greedy outputs. Tiny counts the body alone."
+    "greedy outputs. Tiny counts the body alone. The last columns: the measure that selects weights, on the test part, "
+    "and the best of the task's baselines in it."
 )
-PINNED = "The runs trained side by side, each on {cores} cores of its own."
+PINNED = "Each run had so many cores, which no other run used: {cores}."
 NAMES = {
     "characters": "characters (Shakespeare)",
     "words": "words (Penn Treebank)",
@@ -34,8 +35,11 @@ SHOWN = {  # by task: the row of the evaluation, its measure and its title
 CHINESE = {
     NOTE: "`recollect train DATA --budget {budget}`，不指定模型，除说明数据位置外不改任何设置；"
     "每项一个文件，在其留出部分上测试。"
-    "词表：有源和目标两端时指目标端。BLEU 与 ROUGE-L 按贪心输出计算。tiny 只计主体参数。",
-    PINNED: "各次训练同时进行，每次独占 {cores} 个核。",
+    "词表：有源和目标两端时指目标端。BLEU 与 ROUGE-L 按贪心输出计算。tiny 只计主体参数。"
+    "末两列：选取权重所用的指标在测试部分上的值，以及该任务各基线中最好的一个。",
+    PINNED: "每次训练独占的核数：{cores}。",
+    "decides": "决定指标",
+    "best baseline": "最好的基线",
     "default run": "默认任务",
     "width × layers": "宽度 × 层数",
     "vocabulary": "词表",
@@ -64,14 +68,14 @@ CHINESE = {
 
 
 def defaults_block(result: Result, say: Say) -> str:
-    titles = ("width × layers", "vocabulary", "parameters: body", "embeddings, output", "updates", "test")
-    head = [say("default run"), say("model"), *(say(title) for title in titles)]
+    titles = ("width × layers", "vocabulary", "parameters: body", "embeddings, output", "updates", "test", "decides")
+    head = [say("default run"), say("model"), *(say(title) for title in (*titles, "best baseline"))]
     rows = []
     for row in result["rows"]:
         counts = (row.get("vocabulary"), row["body"], row["embeddings"], row["updates"])
         figures = ["" if n is None else f"{n:,}" for n in counts]
         shape = f"{row['width']}" if row["layers"] is None else f"{row['width']} × {row['layers']}"
-        rows.append([say(NAMES[row["name"]]), row["family"], shape, *figures, score_of(row, say)])
+        rows.append([say(NAMES[row["name"]]), row["family"], shape, *figures, score_of(row, say), *beside(row)])
     note = say(NOTE).format(budget=result["budget"])
     if "cores_of_a_run" in result:
         note += " " + say(PINNED).format(cores=result["cores_of_a_run"])
@@ -83,5 +87,17 @@ def score_of(row: Result, say: Say) -> str:
     if row["task"] in SHOWN:
         read, measure, title = SHOWN[row["task"]]
         return say(title).format(row["scores"][read][measure])
-    measure, value = next(iter(next(iter(row["scores"].values())).items()))
-    return say("{} {:.3f}").format(measure, value)
+    return say("{} {:.3f}").format(*first_of(row))
+
+
+def beside(row: Result) -> list[str]:
+    """Return the measure that decides, and the best baseline in it."""
+    measure, value = first_of(row)
+    best = min if row.get("lower_is_better", measure == "loss") else max
+    name = best(row["baselines"], key=row["baselines"].__getitem__)
+    return [f"{measure} {value:.3f}", f"{name} {row['baselines'][name]:.3f}"]
+
+
+def first_of(row: Result) -> tuple[str, float]:
+    """Return the measure that decides: the first of the evaluation's first row."""
+    return next(iter(next(iter(row["scores"].values())).items()))

@@ -192,6 +192,7 @@ def measured(name: str, run: Run) -> dict[str, Any]:
     row |= {} if coder is None else {"tokenizer": coder.kind, "vocabulary": coder.vocab_size}
     row |= {"updates": last["step"], "tokens": last["tokens"], "seconds": last["seconds"]}
     row |= {"scores": {read: dict(values) for read, values in scores.rows.items()}}
+    row |= {"lower_is_better": scores.lower_is_better}
     baselines = {found.name: found.value for found in run.task.baselines(run.dataset())}
     print(name, row["scores"], flush=True)
     return row | {"baselines": baselines}
