@@ -9,9 +9,6 @@ import sys
 from pathlib import Path
 from unittest.mock import patch
 
-import torch
-from safetensors.torch import load_file
-
 from recollect.cli.main import main
 
 
@@ -59,6 +56,9 @@ def check_killed_and_resumed(*words: str, folder: Path) -> tuple[str, str]:
 
 def check_equal_weights(*runs: str) -> None:
     """See that two runs have the same weights as result, by name."""
+    import torch  # here: a test sees that mistakes are refused before torch is imported
+    from safetensors.torch import load_file
+
     ours, theirs = (load_file(Path(run) / "model.safetensors") for run in runs)
     assert ours.keys() == theirs.keys()
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)

@@ -56,7 +56,7 @@ def test_every_task_has_its_data_here():
 )
 def test_every_task_has_a_model_by_default_and_the_next_command_works(task):
     said = ask("train", *DATA[task], "--budget", "2steps", "--out", "run").stderr
-    assert f"recollect: {task_named(task).default_model}, tiny: width " in said
+    assert f"recollect: {task_named(task).default_model}, tiny: " in said
     assert json.loads(Path("run/config.json").read_text(encoding="utf-8"))["run"]["task"] == task
     _, verb, *words = shlex.split(said.rpartition("Next: ")[2])
     assert ask(verb, *words).stdout.strip()

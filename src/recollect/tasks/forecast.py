@@ -58,7 +58,7 @@ class ForecastTask:
     Options: ClassVar[type] = ForecastOptions
     families: ClassVar[tuple[str, ...]] = FORECASTERS
     Config: ClassVar[type] = ForecastConfig
-    default_model: ClassVar[str] = "gru"
+    default_model: ClassVar[str] = "nlinear"  # a linear map is hard to beat with nothing chosen
     takes_layers: ClassVar[bool] = True
     shows_names: ClassVar[bool] = False  # a forecast is a table that names its series
     predicts_files: ClassVar[bool] = True
