@@ -1,11 +1,12 @@
 """A run as ONNX: one step of the model, with the memory as named inputs and outputs.
 
 model.onnx            (token, *memory) -> (logits, *next memory), for any batch
+whole.onnx            tokens -> logits, for any batch and length, of families without a loop over time
 memory.safetensors    the memory before the first symbol, by the names of the inputs, for a batch of one
 tokenizer.json        symbols to ids and back, as the tokenizers library reads it
 generate.py           a greedy generator in 30 lines that needs onnxruntime and no recollect
 
-The file is kept only if ONNX Runtime computes what the model computes.
+The files are kept only if ONNX Runtime computes what the model computes.
 """
 
 from __future__ import annotations
@@ -18,9 +19,10 @@ import torch
 from torch import Tensor, nn
 
 from recollect.core.memory import Memory
-from recollect.exporting.folder import Parts, write_folder
+from recollect.exporting.folder import write_folder
 from recollect.exporting.scripts import onnx_script
 from recollect.exporting.step_form import StepForm, growing_axes
+from recollect.exporting.whole_form import PARALLEL, differences, whole_program
 from recollect.runs.run import Run
 
 STEPS = 24  # compared before the file is kept
@@ -33,7 +35,7 @@ class ExportError(ValueError):
 
 
 def export_onnx(run: Run, out: str | Path | None = None) -> Path:
-    """Write a run's step form to a folder, by default RUN/onnx, and return the folder.
+    """Write a run's step form, and its whole form if there is one, to a folder, by default RUN/onnx, and return it.
 
     Raises an `ExportError` for a model without a step form, and where ONNX Runtime differs from the model.
     """
@@ -42,12 +44,15 @@ def export_onnx(run: Run, out: str | Path | None = None) -> Path:
     memory = _sample_memory(model)
     program = _program(model, memory)
     start = model.initial_memory(1)
-    parts: Parts = {
+    parts: dict[str, Any] = {
         "model.onnx": lambda path: program.save(path),
         "memory.safetensors": start.tensors(),
         "tokenizer.json": run.tokenizer,
         "generate.py": onnx_script(run.tokenizer.unseen),
     }
+    if run.config().family in PARALLEL:
+        whole = whole_program(model)
+        parts["whole.onnx"] = lambda path: whole.save(path)
     return write_folder(run, Path(out) if out else run.folder / "onnx", parts, lambda folder: _compare(model, folder))
 
 
@@ -108,10 +113,13 @@ def _compare(model: Any, folder: Path) -> None:
     names, tensors = list(memory.tensors()), [t.numpy() for t in memory.leaves()]
     for t in range(STEPS):
         logits, *tensors = session.run(None, {"token": ids[:, t].numpy(), **dict(zip(names, tensors, strict=True))})
-        _check_step(torch.from_numpy(logits), expected[:, t], t)
+        _check(torch.from_numpy(logits), expected[:, t], f"at step {t}")
+    if (folder / "whole.onnx").exists():
+        for logits, expected in differences(model, folder / "whole.onnx"):
+            _check(logits, expected, "of whole sequences")
 
 
-def _check_step(found: Tensor, expected: Tensor, step: int) -> None:
+def _check(found: Tensor, expected: Tensor, where: str) -> None:
     worst = ((found - expected).abs() / (1 + expected.abs())).max().item()
     if not worst <= TOLERANCE:
-        raise ExportError(f"onnx: logits differ by {worst:.1e} at step {step}, expected at most {TOLERANCE:.0e}")
+        raise ExportError(f"onnx: logits {where} differ by {worst:.1e}, expected at most {TOLERANCE:.0e}")
