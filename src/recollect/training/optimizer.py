@@ -99,10 +99,13 @@ class Optimizer:
 
     def clip(self, parameters: Iterable[Tensor]) -> float:
         """Clip the gradients; return their norm before."""
-        parameters = list(parameters)
-        norm = nn.utils.clip_grad_norm_(parameters, math.inf if self.clip_norm is None else self.clip_norm)
+        parameters = [p for p in parameters if p.grad is not None]
+        norm = nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
+        if hasattr(
+            norm, "full_tensor"
+        ):  # of a sharded model each process has a part, to which torch 2.8 would add its ε
+            norm = norm.full_tensor()
+        nn.utils.clip_grads_with_norm_(parameters, math.inf if self.clip_norm is None else self.clip_norm, norm)
         if self.clip_value is not None:
             nn.utils.clip_grad_value_(parameters, self.clip_value)
-        return float(
-            norm.full_tensor() if hasattr(norm, "full_tensor") else norm
-        )  # of a sharded model: each has a part
+        return float(norm)

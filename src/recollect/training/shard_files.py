@@ -8,6 +8,7 @@ pickles between the processes, and its own format is one; here each process plan
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Mapping
 from inspect import signature
 from pathlib import Path
@@ -32,10 +33,12 @@ def write_shards(tensors: Mapping[str, Tensor], folder: Path, rank: int) -> None
     kept = {name: t for name, t in tensors.items() if rank == 0 or isinstance(t, DTensor)}
     try:
         writer, planner = _writer(own), DefaultSavePlanner()
-        planner.set_up_planner(kept, writer.storage_meta(), is_coordinator=True)
-        writer.set_up_storage_writer(True)
-        (plan,) = writer.prepare_global_plan([writer.prepare_local_plan(planner.create_local_plan())])
-        writer.write_data(planner.finish_plan(plan), planner).wait()
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="TypedStorage is deprecated")  # torch 2.8 uses it itself
+            planner.set_up_planner(kept, writer.storage_meta(), is_coordinator=True)
+            writer.set_up_storage_writer(True)
+            (plan,) = writer.prepare_global_plan([writer.prepare_local_plan(planner.create_local_plan())])
+            writer.write_data(planner.finish_plan(plan), planner).wait()
         for written in own.glob(f"*{SUFFIX}"):
             os.replace(written, folder / f"{rank:05d}{SUFFIX}")
         own.rmdir()
