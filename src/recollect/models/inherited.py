@@ -5,6 +5,8 @@ A model that inherits a body keeps its config, so that it is rebuilt from its ow
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any, TypeAlias
 
@@ -83,6 +85,8 @@ def saved_body(model: Trained, dropout: float | None = None) -> JsonObject:
 
 def build_body(saved: JsonMapping) -> tuple[Pointwise, Stack]:
     """Return the body of a model of this config, with new weights."""
+    if not isinstance(saved, Mapping) or saved.get("kind") not in KINDS:
+        raise ValueError(f"body: got {json.dumps(saved)}, expected the config of a trained model")
     config, model = KINDS[saved["kind"]]
     return body_of(model(config(**{name: value for name, value in saved.items() if name != "kind"})))
 
