@@ -220,7 +220,7 @@ LINES = (
     ),
     Line(
         TRAINING,
-        Bilingual("loss on new text after 2 s of a core, nats", "单核训练 2 秒后新文本上的损失（奈特）"),
+        Bilingual("loss on new text after 1 s of a core, nats", "单核训练 1 秒后新文本上的损失（奈特）"),
         "C74",
         _losses,
     ),

@@ -33,7 +33,7 @@ from recollect.views.bilingual import Bilingual
 GPU, WEIGHTS = "growth-cuda", {"lstm": 8, "transformer": 12}  # of a layer, times its width squared
 WIDTHS = {"lstm": 64, "transformer": 52}
 LENGTHS, TOKENS = (32, 128, 512, 2048), 2048
-STEPS, SECONDS, GIVEN, HELD_OUT = 64, 2.0, 60_000, 8_000
+STEPS, SECONDS, GIVEN, HELD_OUT = 64, 1.0, 60_000, 8_000
 Interval = tuple[float, float]
 
 

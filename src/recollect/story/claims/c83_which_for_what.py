@@ -25,9 +25,9 @@ from recollect.story.results import measured, not_measured
 from recollect.story.texts import characters, next_loss, windows
 from recollect.views.bilingual import Bilingual
 
-SIZES = (1_000, 8_000, 64_000)  # characters to train on
+SIZES = (1_000, 64_000)  # characters to train on
 HELD_OUT, STEPS, BETWEEN = 8_000, 64, 50
-WIDTHS = {"lstm": (56, 1), "transformer": (48, 1)}
+WIDTHS = {"lstm": (44, 1), "transformer": (36, 1)}
 CITED = ("labels-sst2", "multi30k", "captions")
 RECURRENT = ("sutskever", "cho", "bahdanau", "luong")
 Interval = tuple[float, float]
@@ -40,7 +40,7 @@ def run(budget: Budget) -> Result:
             return not_measured(name)
     others = _others({name: one for name, one in saved.items() if one is not None})
     text, symbols = characters(SIZES[-1] + HELD_OUT)
-    updates, rows = (2, 8) if budget.is_small else (300, HELD_OUT)
+    updates, rows = (2, 8) if budget.is_small else (250, HELD_OUT)
     seeds = range(budget.seeds)
     losses = {
         name: {size: [_loss(name, text, symbols, size, seed, updates, rows) for seed in seeds] for size in SIZES}
@@ -144,7 +144,7 @@ def _loss(name: str, text: Tensor, symbols: int, size: int, seed: int, updates: 
         if done % BETWEEN == 0 or done == updates:
             with torch.no_grad():
                 best = min(best, (float(next_loss(model, valid[:rows])), float(next_loss(model, test[:rows]))))
-        return next_loss(model, windows(train, 16, STEPS))
+        return next_loss(model, windows(train, 8, STEPS))
 
     fit(model, loss, updates, rate=0.01)
     return best[1]
