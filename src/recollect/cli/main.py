@@ -24,7 +24,7 @@ from recollect.cli import (
 from recollect.cli.app import app, flags_of
 from recollect.core.threads import note_start
 
-ALONE = 3.0  # seconds that another process of torchrun waits before it prints an error
+ALONE = 10.0  # seconds that another process of torchrun waits before it prints an error
 VERBS = (
     line_verbs,
     train_verbs,
