@@ -33,7 +33,7 @@ Interval = tuple[float, float]
 
 def run(budget: Budget) -> Result:
     text, symbols = characters(GIVEN)
-    updates, rows = (2, 4) if budget.is_small else (100, 60)
+    updates, rows = (2, 4) if budget.is_small else (60, 40)
     found = {
         name: [_losses(name, text, symbols, seed, updates, rows) for seed in range(budget.seeds)] for name in FAMILIES
     }
@@ -90,7 +90,7 @@ def _losses(name: str, text: Tensor, symbols: int, seed: int, updates: int, rows
     """Train on stretches of 512 characters; return the loss of the same held-out characters by context."""
     torch.manual_seed(seed)
     model = _model(name, symbols)
-    fit(model, lambda: next_loss(model, windows(text[:-HELD_OUT], 4, FAR)), updates, rate=0.01)
+    fit(model, lambda: next_loss(model, windows(text[:-HELD_OUT], 4, FAR)), updates, rate=0.02)
     ids = windows(text[-HELD_OUT:], rows, FAR + PREDICTED)
     with torch.no_grad():
         return {n: _last_loss(model, ids[:, -n - PREDICTED :]) for n in CONTEXTS}
