@@ -10,6 +10,7 @@ In a real browser, each load in a profile of its own. The first picture is there
 from __future__ import annotations
 
 import argparse
+import os
 import shutil
 from pathlib import Path
 from statistics import median
@@ -63,7 +64,7 @@ def main() -> None:
             print(row, flush=True)
         version = browser.version
         browser.close()
-    save_result("page-speed", rows, bytes=page.stat().st_size, browser=f"Chromium {version}")
+    save_result("page-speed", rows, bytes=page.stat().st_size, browser=f"Chromium {version}", load=os.getloadavg()[0])
 
 
 if __name__ == "__main__":
