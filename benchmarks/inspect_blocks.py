@@ -11,8 +11,8 @@ INSPECTING_NOTE = (
 )
 PAGE_NOTE = (
     "The demo's {models} models in one file of {size:.1f} MB, medians of {loads} loads, each in a profile of its own; "
-    "seconds from the start of the navigation. One step of the scrubber: {step:.0f} ms. {browser}; {load:.0f} processes "
-    "were running."
+    "seconds from the start of the navigation. One step of the scrubber: {step:.0f} ms. {browser}; {load:.0f} "
+    "processes were running."
 )
 LEADS = {"page_speed": "How soon the page is there ([guide](guide/page.md)):"}
 CHINESE = {
@@ -21,7 +21,8 @@ CHINESE = {
     "每个预测对每个符号的梯度、逐个去掉符号，并写成 JSON；{threads} 线程。六个模型合计 {total:.1f} 秒。"
     "百万参数的模型只计算 64 × 64 的梯度：{gradients}。",
     PAGE_NOTE: "演示中的 {models} 个模型写成一个 {size:.1f} MB 的文件，取 {loads} 次加载的中位数，"
-    "每次使用全新的浏览器配置；从导航开始计时。时间轴移动一步：{step:.0f} 毫秒。{browser}；当时有 {load:.0f} 个进程在运行。",
+    "每次使用全新的浏览器配置；从导航开始计时。时间轴移动一步：{step:.0f} 毫秒。{browser}；"
+    "当时有 {load:.0f} 个进程在运行。",
     "trace, s": "追踪，秒",
     "processor, s": "处理器时间，秒",
     "view": "视图",
