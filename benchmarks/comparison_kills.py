@@ -2,10 +2,11 @@
 
     python benchmarks/comparison_kills.py [--kills 10]
 
-Three models with two seeds each, under a budget of steps: once undisturbed, once with SIGKILL at random moments, of the
-parent or of a cell that is running, drawn as well. Whenever the parent has ended without a whole comparison, the same
-command is given again. What does not measure time or memory must be equal: every item's figure, the curves, updates and
-symbols, the samples, and what the rules of the verdict give.
+Two models with two seeds each beside a Markov chain, under a budget of steps: once undisturbed, once with SIGKILL at
+random moments, of the parent or of a cell that is running. Two of three kills come a random time after a random update
+of all trainings, the third a random time after the command was given, also before anything is trained. Whenever the
+parent has ended without a whole comparison, the same command is given again. What does not measure time or memory must
+be equal: every item's figure, curves, updates and symbols, the samples, and what the rules of the verdict give.
 """
 
 from __future__ import annotations
@@ -24,9 +25,11 @@ from typing import Any
 
 from common import save_result
 
-SEED = 0
-FIRST, LAST = 1.0, 20.0  # seconds from one kill to the next, drawn between these; starting takes 4 to 8 of them
-WORDS = ["needle:distance=8,count=400", "-m", "gru,lstm,transformer", "--budget", "steps=1000", "--seeds", "2"]
+SEED, STEPS = 0, 500
+TRAININGS = 4
+LATEST = 12.0  # seconds after the command was given, of every third kill
+PAUSE = 1.0  # seconds at most after an update, of the others
+WORDS = ["needle:distance=8,count=400", "-m", "gru,lstm", "--budget", f"steps={STEPS}", "--seeds", "2"]
 WORDS += ["--jobs", "1", "--width", "16", "--batch_size", "4"]
 WORDS += ["--set", "steps=16", "--set", "dropout=0.1", "--set", "evaluate_every=25"]
 EQUAL = ("status", "numerators", "denominators", "by_position", "updates", "tokens", "sample", "value", "parameters")
@@ -71,25 +74,37 @@ def finish(out: Path, process: subprocess.Popen[bytes] | None = None) -> int:
 
 
 def disturb(out: Path, count: int) -> list[dict[str, Any]]:
-    """Run a comparison with so many kills; return when each was, of what, and how many updates were logged by then."""
+    """Run a comparison with so many kills; return of what each was, and how many updates were logged by then."""
     draw, rows = random.Random(SEED), []
+    after = sorted(draw.sample(range(1, TRAININGS * STEPS - 50), count))
     process = start(out)
-    while len(rows) < count:
-        pause = draw.uniform(FIRST, LAST)
-        try:
-            if process.wait(pause) == 0:
-                sys.exit(f"the comparison ended after {len(rows)} kills; choose a larger budget of steps")
-            process = start(out)  # a killed cell was lost, and the rest was finished
-            continue
-        except subprocess.TimeoutExpired:
-            pass
-        row = {"pause": round(pause, 2), "victim": kill(process, draw.random() < 0.5), "updates": updates(out)}
-        rows.append(row)
-        print(*row.values(), flush=True)
+    for number, update in enumerate(after):
+        process = wait(process, out, update if number % 3 else 0)
+        time.sleep(draw.uniform(0, PAUSE if number % 3 else LATEST))
+        if process.poll() is not None:
+            process = again(process, out)
+        rows.append({"victim": kill(process, draw.random() < 0.5), "updates": updates(out)})
+        print(*rows[-1].values(), flush=True)
         if process.poll() is not None:
             process = start(out)
     finish(out, process)
     return rows
+
+
+def wait(process: subprocess.Popen[bytes], out: Path, update: int) -> subprocess.Popen[bytes]:
+    """Wait until so many updates are logged; where the parent ends before, with a lost cell, give the command again."""
+    while updates(out) < update:
+        if process.poll() is not None:
+            process = again(process, out)
+        time.sleep(0.05)
+    return process
+
+
+def again(process: subprocess.Popen[bytes], out: Path) -> subprocess.Popen[bytes]:
+    """Give the command again after a lost cell."""
+    if process.returncode == 0:
+        sys.exit("the comparison ended before it was killed often enough; choose a larger budget of steps")
+    return start(out)
 
 
 def kill(parent: subprocess.Popen[bytes], wants_cell: bool) -> str:
