@@ -25,7 +25,7 @@ from recollect.models.language import FAMILIES, LanguageConfig, LanguageModel
 COUNTED = ("markov",)  # its context is its order
 MOST = {"cpu": CONTEXTS[-1], "cuda": 131_072}
 SHAPE = {"width": 128, "layers": 1, "heads": 4, "order": 4}
-VOCAB, ROUNDS, PATIENCE = 64, 5, 120.0
+VOCAB, ROUNDS, PATIENCE = 64, 5, 600.0
 
 
 def main() -> int:
