@@ -12,8 +12,8 @@ CONTEXTS_NOTE = (
     "the logarithms from {start} symbols on, ± half the interquartile range over the rounds. 0 is flat, 1 linear."
 )
 COMPARISONS_NOTE = (
-    "Three models with three seeds each, both cores, from the command to its end with nothing prepared; the goal is at "
-    "most {goal:.0f} s. A verdict holds for its budget, and few seconds of training are few."
+    "Three models with three seeds each, two cores, from the command to its end with nothing prepared; the goal on "
+    "idle cores (load 0) is at most {goal:.0f} s. A verdict holds for its budget, and few seconds of training are few."
 )
 KILLS_NOTE = (
     "SIGKILL at random moments under a budget of steps; the same command is given again. {differing} of the {results} "
@@ -42,7 +42,7 @@ CHINESE = {
     "取 {start} 个符号以上，对对数做最小二乘拟合，"
     "± 为各轮四分位距的一半。0 为不增长，1 为线性增长。",
     COMPARISONS_NOTE: "三个模型，各三个种子，使用两个核；从输入命令到结束，没有任何预先准备；"
-    "目标是不超过 {goal:.0f} 秒。"
+    "目标是在空闲（负载为 0）的双核上不超过 {goal:.0f} 秒。"
     "结论只对所给预算成立，而几秒钟的训练很短。",
     KILLS_NOTE: "预算为步数时在随机时刻发 SIGKILL，然后重新输入同一条命令。"
     "{results} 项结果（各次训练与结论规则的输出）中有 {differing} 项与未受干扰的对比不同。",
@@ -63,6 +63,7 @@ CHINESE = {
     "models and budget": "模型与预算",
     "seconds": "秒",
     "load before": "开始前的负载",
+    "processor, s": "处理器用时（秒）",
     "verdict": "结论",
     "victim": "被杀者",
     "kills": "次数",
@@ -99,17 +100,19 @@ def _context_cells(row: Result, shown: list[int]) -> list[str]:
 
 def comparisons_block(result: Result, say: Say) -> str:
     language = "en" if say("data") == "data" else "zh"
-    head = [say("data"), say("models and budget"), say("verdict"), say("load before"), say("seconds")]
-    rows = [
-        [
-            row["data"],
-            f"`{row['words']}`",
-            row["verdict"][language],
-            f"{row['load_before']:.1f}",
-            f"{row['seconds']:.0f}",
-        ]
-        for row in result["rows"]
+    head = [
+        say("data"),
+        say("models and budget"),
+        say("verdict"),
+        say("load before"),
+        say("processor, s"),
+        say("seconds"),
     ]
+    rows = []
+    for row in result["rows"]:
+        used = f"{row['processor_seconds']:.0f}" if "processor_seconds" in row else ""
+        figures = [f"{row['load_before']:.1f}", used, f"{row['seconds']:.0f}"]
+        rows.append([row["data"], f"`{row['words']}`", row["verdict"][language], *figures])
     return join(table(head, rows, texts=3), say(COMPARISONS_NOTE).format(**result), result, say)
 
 

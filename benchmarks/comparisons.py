@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import resource
 import shlex
 import subprocess
 import sys
@@ -51,7 +52,7 @@ def main() -> int:
 def measure(data: str, out: Path) -> dict[str, Any]:
     """Run one comparison; return its time, its figures and its verdict."""
     words = [data, *shlex.split(COMMANDS[data]), *(["--budget", "steps=2", "--seeds", "1"] if SMOKE else [])]
-    load = os.getloadavg()[0]  # of other programs
+    load, processor = os.getloadavg()[0], processor_seconds()  # the load is that of other programs
     begun = time.perf_counter()
     done = subprocess.run(
         [sys.executable, "-m", "recollect", "compare", *words, "--out", str(out), "--json"],
@@ -73,9 +74,16 @@ def measure(data: str, out: Path) -> dict[str, Any]:
         "words": COMMANDS[data],
         "seconds": round(seconds, 1),
         "load_before": round(load, 1),
+        "processor_seconds": round(processor_seconds() - processor, 1),
     }
     page = (out / "report.html").stat().st_size
     return row | {"measure": found["measure"]["measure"], "verdict": verdict, "models": models, "page_bytes": page}
+
+
+def processor_seconds() -> float:
+    """Return what all processes have computed that were started here and have ended, with those that they started."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 if __name__ == "__main__":
