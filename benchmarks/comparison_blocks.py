@@ -8,7 +8,7 @@ from tables import Result, Say, join, table
 
 CONTEXTS_NOTE = (
     "One block of each family, width {width}, {heads} heads of {head}, vocabulary {vocab}; one symbol as `generate` "
-    "produces it, {threads} thread(s), medians of {rounds} rounds; b of time or bytes ∝ context^b by least squares on "
+    "produces it, the fastest of 20, {threads} thread(s), medians of {rounds} rounds; b of time or bytes ∝ context^b by least squares on "
     "the logarithms from {start} symbols on, ± half the interquartile range over the rounds. 0 is flat, 1 linear."
 )
 COMPARISONS_NOTE = (
@@ -38,7 +38,7 @@ CASES = {
 }
 CHINESE = {
     CONTEXTS_NOTE: "每种模型一层，宽度 {width}，{heads} 个头（每头 {head}），词表 {vocab}；按 `generate` 的方式"
-    "生成一个符号，{threads} 线程，{rounds} 轮取中位数；b 为时间或字节数 ∝ 上下文^b 的指数，"
+    "生成一个符号，取 20 个中最快的，{threads} 线程，{rounds} 轮取中位数；b 为时间或字节数 ∝ 上下文^b 的指数，"
     "取 {start} 个符号以上，对对数做最小二乘拟合，"
     "± 为各轮四分位距的一半。0 为不增长，1 为线性增长。",
     COMPARISONS_NOTE: "三个模型，各三个种子，使用两个核；从输入命令到结束，没有任何预先准备；"

@@ -3,7 +3,7 @@
     python benchmarks/contexts.py [--device cpu|cuda]
 
 One block of each family as a language model, width 128, untrained (neither depends on the weights): 128 to 16,384
-symbols are read (on a GPU 131,072), and at every doubling the median time of a symbol as `generate` produces it and the
+symbols are read (on a GPU 131,072), and at every doubling the least time of a symbol as `generate` produces it and the
 bytes of the memory are measured, by the code of `recollect compare`. Every round measures all families. Exponents
 are fitted over the upper half of the contexts. Writes benchmarks/results/contexts.json (contexts-cuda.json).
 """
