@@ -9,8 +9,8 @@ from tables import Result, Say, join, table
 CONTEXTS_NOTE = (
     "One block of each family, width {width}, {heads} heads of {head}, vocabulary {vocab}; one symbol as `generate` "
     "produces it, the fastest of 20, {threads} thread(s), medians of {rounds} rounds; b of time or bytes ∝ "
-    "context^b by least squares on the logarithms from {start} symbols on, ± half the interquartile range over the rounds. "
-    "0 is flat, 1 linear."
+    "context^b by least squares on the logarithms from {start} symbols on, ± half the interquartile range over the "
+    "rounds. 0 is flat, 1 linear."
 )
 COMPARISONS_NOTE = (
     "Three models with three seeds each, two cores, from the command to its end with nothing prepared; the goal on "
