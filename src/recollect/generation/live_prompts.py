@@ -20,7 +20,7 @@ from recollect.generation.request import Ticket
 
 FEWEST, MOST = 256, 4096  # symbols that are read at once
 WIDTH = 64  # symbols of a prompt at least, where it has so many: rows of few symbols are read slowly
-NARROWEST = 16  # symbols that are read together although a prompt has fewer left: every call has its price
+GRAIN = 16  # longer rectangles have a multiple of so many steps: oneDNN keeps code for every shape that it has met
 LOGITS = 1 << 25  # elements of the logits of all symbols that are read at once, about
 PATIENCE = 0.1  # seconds that other rows may wait, about
 
@@ -108,9 +108,9 @@ class LivePrompts:
         found: list[tuple[Prompt, Memory, Tensor]] = []
         memory = self._joined(group)
         while rows:
-            shortest = width if self.is_growing else max(NARROWEST, min(len(ids) for _, ids in rows))
-            y, memory = self._read_chunk([ids for _, ids in rows], memory, shortest)
-            rows = [(one, ids[shortest:]) for one, ids in rows]
+            steps = width if self.is_growing else _rectangle(min(len(ids) for _, ids in rows))
+            y, memory = self._read_chunk([ids for _, ids in rows], memory, steps)
+            rows = [(one, ids[steps:]) for one, ids in rows]
             ended = [i for i, (_, ids) in enumerate(rows) if not len(ids)]
             found += [(rows[i][0], memory.select([i]).settled(), y[[i]]) for i in ended]
             kept = [i for i in range(len(rows)) if i not in ended]
@@ -141,3 +141,8 @@ class LivePrompts:
             group[i].memory = self.model.initial_memory(1, like=ids[:1])
         memories = [one.memory.settled() for one in group if one.memory is not None]
         return type(memories[0]).cat(memories)
+
+
+def _rectangle(shortest: int) -> int:
+    """Return how many steps are read of rows of which the shortest has so many."""
+    return shortest if shortest < GRAIN else shortest - shortest % GRAIN
