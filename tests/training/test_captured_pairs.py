@@ -23,7 +23,7 @@ from recollect.training.loop import update
 from recollect.training.objective import NextSymbol
 from recollect.training.optimizer import Optimizer
 from recollect.training.state import Budget, Plan, TrainingState
-from recollect.training.step import _captured_gradients as captured_gradients
+from recollect.training.step import captured_gradients
 
 SYMBOLS = 9
 BEGIN, END = SYMBOLS, SYMBOLS + 1

@@ -10,10 +10,11 @@ import pytest
 import torch
 
 from forked import forked
-from learners import MADE, learner, losses, plan, weights
+from learners import MADE, UPDATES, learner, losses, plan, weights
 from recollect.core.capture import Captured
 from recollect.core.task import Loss
 from recollect.training import step as gradient
+from recollect.training.loop import update
 from recollect.training.objective import NextSymbol
 from recollect.training.state import Diverged, Plan
 from recollect.training.workers import Alone
@@ -61,6 +62,26 @@ def test_ttt_begins_from_weights_that_only_some_updates_use(tmp_path):
     for found, after in forked(tmp_path, 2, work):
         np.testing.assert_allclose(found, expected, rtol=1e-11)
         np.testing.assert_allclose(after, weights(alone), rtol=0, atol=1e-11)
+
+
+@pytest.mark.parametrize("accumulate", [1, 2])
+def test_an_update_after_a_restart_is_equal_to_the_last_bit(tmp_path, accumulate):
+    """After a restart the first update does without DDP; batches of odd counts show a rounding of its own."""
+    how = plan(accumulate=accumulate)
+
+    def work(workers: Alone) -> list[bool]:
+        calm, restarted = (learner("lstm", workers) for _ in range(2))
+        sources = iter(calm.batches), iter(restarted.batches)
+        same = []
+        for i in range(UPDATES):
+            restarted.network = None
+            rows = [
+                update(state, each, how, i / UPDATES) for state, each in zip((calm, restarted), sources, strict=True)
+            ]
+            same.append(rows[0] == rows[1] and weights(calm) == weights(restarted))
+        return same
+
+    assert forked(tmp_path, 2, work) == [[True] * UPDATES] * 2
 
 
 class Rehearsed(Captured):

@@ -26,7 +26,7 @@ from recollect.core.types import JsonObject
 from recollect.training.network import Host
 from recollect.training.sharding import in_lockstep
 from recollect.training.state import Plan, TrainingState
-from recollect.training.step import device_of, gradients, loss_of, may_capture
+from recollect.training.step import captured_gradients, device_of, eager_gradients, loss_of, may_capture
 
 
 def summed_loss(model: Any, loss: LossFunction, batch: Any, memory: Memory | None) -> tuple[Tensor, Memory | None]:
@@ -50,14 +50,18 @@ def shared_gradients(state: TrainingState, batches: Sequence[Any], plan: Plan) -
 def _apart(state: TrainingState, batches: Sequence[Any], plan: Plan, count: int) -> float:
     """Compute the gradient of this process's rows as in a single one, by a graph where it can; then average.
 
-    A graph cannot wait for other processes.
+    A graph cannot wait for other processes. Without one the arithmetic is that of `_overlapped`, to the last bit: after
+    a restart the first update is computed here, which an undisturbed training computes there.
     """
     workers = state.workers
     rows = [batch for batch, is_idle in map(workers.own, batches) if not is_idle]
     weight = workers.size * sum(batch.count for batch in rows) / count
-    total = gradients(state, rows, plan)
+    found = captured_gradients(state, rows, plan)
+    if found is None:
+        weight = 1.0
+        found = eager_gradients(state, rows, plan, count / workers.size)
     workers.average_gradients(state.model.parameters(), weight)
-    return weight * total
+    return weight * found
 
 
 def _overlapped(state: TrainingState, batches: Sequence[Any], plan: Plan, count: int) -> float:
@@ -70,11 +74,10 @@ def _overlapped(state: TrainingState, batches: Sequence[Any], plan: Plan, count:
         if is_idle:  # it has to take part: it reads a row of another's, which counts nothing
             rows = tree_map(lambda t: t[:1], batch)
         loss, given = loss_of(state, rows)
-        weight = 0.0 if is_idle else state.workers.size / count
         with _synchronised(state.network, is_last=place == len(batches) - 1):
             with torch.autocast(device.type, torch.bfloat16, enabled=plan.precision == "bf16"):
                 summed, memory = state.network(summed_loss, loss, tree_map(lambda t: t.to(device), given), state.memory)
-            mean = summed * weight
+            mean = summed * 0.0 if is_idle else summed / (count / state.workers.size)
             total += float(mean.detach())
             mean.backward()
         state.memory = None if memory is None else memory.detach()

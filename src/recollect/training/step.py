@@ -20,18 +20,22 @@ CAPTURING = "cuda"  # the type of device on which updates are captured
 
 def gradients(state: TrainingState, batches: Sequence[Any], plan: Plan) -> float:
     """Return the mean loss over all predictions of the batches, and leave its gradient in the parameters."""
-    captured = _captured_gradients(state, batches, plan)
+    captured = captured_gradients(state, batches, plan)
     if captured is not None:
         return captured
+    return eager_gradients(state, batches, plan, max(sum(batch.count for batch in batches), 1))
+
+
+def eager_gradients(state: TrainingState, batches: Sequence[Any], plan: Plan, count: float) -> float:
+    """Return the sum of the batches' losses over a count, and leave its gradient in the parameters."""
     state.optimizer.zero_grad(set_to_none=True)
-    count = sum(batch.count for batch in batches)
     device = device_of(state)
     total = 0.0
     for batch in batches:
         loss, given = loss_of(state, batch)
         with torch.autocast(device.type, torch.bfloat16, enabled=plan.precision == "bf16"):
             found = loss(state.model, tree_map(lambda t: t.to(device), given), state.memory)
-        mean = found.total / max(count, 1)  # 0: of several processes, this one has no prediction
+        mean = found.total / count
         total += float(mean.detach())
         mean.backward()
         state.memory = found.memory
@@ -53,7 +57,7 @@ def loss_of(state: TrainingState, batch: Any) -> tuple[LossFunction, Any]:
     return (state.loss, batch) if given is None else (state.compiled, given)
 
 
-def _captured_gradients(state: TrainingState, batches: Sequence[Any], plan: Plan) -> float | None:
+def captured_gradients(state: TrainingState, batches: Sequence[Any], plan: Plan) -> float | None:
     """Do as `gradients` by replaying a graph; return None where there is no GPU, or no graph for such a batch."""
     function: Any = state.loss
     if len(batches) > 1 or not may_capture(state, plan):
