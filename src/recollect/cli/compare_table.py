@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from recollect.comparison.outcome import Comparison, in_words
+from recollect.comparison.outcome import Comparison, in_words, micros_in_words
 from recollect.comparison.processes import Progress
 from recollect.runs.progress import bytes_in_words
 
@@ -90,7 +90,7 @@ class LiveCells:
                 f"{figures['speed']:,.0f}" if "speed" in figures else "",
                 bytes_in_words(int(figures["peak_bytes"])),
                 "" if held is None else bytes_in_words(int(held)),
-                f"{1e6 * figures['read_seconds']:.3g}" if "read_seconds" in figures else "",
+                micros_in_words(row),
             )
         for one in found.baselines:
             table.add_row(f"({one.name})", f"{one.value:.4g}", style="dim")

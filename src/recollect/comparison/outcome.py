@@ -112,6 +112,14 @@ def in_words(row: Row) -> str:
     return f"{row.mean:.4g} ± {row.spread:.2g}"
 
 
+def micros_in_words(row: Row) -> str:
+    """Return the microseconds in which a model reads a symbol; empty where they were not measured."""
+    if "read_seconds" not in row.figures:
+        return ""
+    micros = 1e6 * row.figures["read_seconds"]
+    return f"{micros:,.0f}" if micros >= 100 else f"{micros:.3g}"
+
+
 def _finite(value: Any) -> Any:
     """Return plain data with None for NaN and infinities, which JSON does not have."""
     if isinstance(value, float):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from markupsafe import Markup
 
-from recollect.comparison.outcome import Comparison, Row, in_words
+from recollect.comparison.outcome import Comparison, Row, in_words, micros_in_words
 from recollect.core.serialize import write_file
 from recollect.runs.progress import bytes_in_words
 from recollect.views.axes import axis
@@ -74,12 +74,12 @@ def _cells(found: Comparison, row: Row) -> Sequence[Words]:
         _number(row, "speed", "{:,.0f}"),
         bytes_in_words(int(row.figures["peak_bytes"])) if "peak_bytes" in row.figures else "",
         "" if held is None else bytes_in_words(int(held)),
-        _number(row, "read_seconds", "{:,.3g}", 1e6),
+        micros_in_words(row),
     ]
 
 
-def _number(row: Row, name: str, form: str, times: float = 1.0) -> str:
-    return form.format(row.figures[name] * times) if name in row.figures else ""
+def _number(row: Row, name: str, form: str) -> str:
+    return form.format(row.figures[name]) if name in row.figures else ""
 
 
 # ---- figures ----------------------------------------------------------------------------------------
