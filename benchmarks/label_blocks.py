@@ -62,5 +62,5 @@ def labels_block(result: Result, say: Say) -> str:
     return join(table(head, cells, texts=1), note, result, say)
 
 
-MEASURED = ("sst2", "ud", "snips-intents", "snips-slots", "spoken-digits")  # those with a result
+MEASURED = ("sst2", "ud", "snips-intents", "snips-slots", "chnsenticorp", "spoken-digits")  # those with a result
 BLOCKS = {f"labels_{name.replace('-', '_')}": (f"labels-{name}", labels_block) for name in MEASURED}

@@ -26,6 +26,7 @@ CHINESE = {
     "data": "数据",
     "epochs": "轮数",
     "measure": "指标",
+    "SST-2": "SST-2",
     "SST-2, head alone": "SST-2，只训练输出层",
     "UD English EWT, parts of speech": "UD English EWT，词性",
     "WNUT-17, entities": "WNUT-17，实体",
