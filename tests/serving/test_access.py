@@ -351,3 +351,16 @@ def test_bytes_that_are_no_http_hang_nothing(server: Serving, count):
         assert not answer.startswith(b"HTTP/1.1 5")
         assert not answer.startswith(b"HTTP/1.1 200")
     assert server.post("/v1/completions", ASK)["choices"]
+
+
+# ---- memory ----------------------------------------------------------------------------------------
+
+
+def test_an_idle_server_gives_freed_memory_back_once(runs, monkeypatch):
+    given: list[bool] = []
+    monkeypatch.setattr("recollect.serving.engine.IDLE_SECONDS", 0.01)
+    monkeypatch.setattr("recollect.serving.engine.release_memory", lambda: given.append(True))
+    with serving([runs / "rnn"]) as found:
+        wait_for(lambda: len(given) == 1)
+        found.post("/v1/completions", ASK)
+        wait_for(lambda: len(given) == 2)

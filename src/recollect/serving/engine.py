@@ -9,10 +9,12 @@ from collections.abc import Callable, Sequence
 
 import torch
 
+from recollect.core.machine import release_memory
 from recollect.core.threads import fitting_threads, is_given, usable_cores
 from recollect.generation.request import Event, Request, Ticket
 from recollect.generation.scheduler import Scheduler
 
+IDLE_SECONDS = 1.0  # without a request, until memory that the allocator keeps is given back
 AHEAD = 2  # ticks that may be computed before the event loop has taken their events
 
 
@@ -97,7 +99,9 @@ class Engine:
             for scheduler in busy:
                 self._hand_over(_tick(scheduler))
             if not busy:
-                self._wake.wait()
+                if not self._wake.wait(IDLE_SECONDS):
+                    release_memory()
+                    self._wake.wait()
                 self._wake.clear()
 
     def _hand_over(self, events: list[Event]) -> None:
