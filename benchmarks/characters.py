@@ -34,7 +34,7 @@ from recollect.models.sizes import nanogpt_char, sized
 from recollect.training.checkpoint import load_checkpoint
 from recollect.training.loop import train
 from recollect.training.optimizer import Optimizer
-from recollect.training.state import Budget, Plan, TrainingState
+from recollect.training.state import TrainingBudget, TrainingPlan, TrainingState
 
 BATCH, STEPS, PIECE, SAMPLES, BAR, SIX_GRAM = 64, 256, 4096, 200, 1.47, 1.5227
 SLOW = ("ttt-linear", "ttt-mlp")  # at batch 1: the 32 parts side by side are their figure
@@ -120,20 +120,20 @@ def keep(rows: list[dict[str, Any]]) -> None:
 
 def enrol(
     name: str, setting: Setting, parts: Parts, vocab_size: int, options: Any
-) -> tuple[TrainingState, Plan, Callable[[], dict[str, Any]]]:
+) -> tuple[TrainingState, TrainingPlan, Callable[[], dict[str, Any]]]:
     torch.manual_seed(setting.seed)
     model = LanguageModel(setting.config(vocab_size)).to(options.device)
     optimise = Optimizer(rate=setting.rate, warmup=0.02, betas=(0.9, 0.99), weight_decay=0.1, clip_norm=1.0)
     updates = round(options.share * setting.updates)
     batches: Any = (Streams if model.carries else Windows)(parts[0], setting.batch, setting.steps, seed=setting.seed)
-    plan = Plan(Budget(steps=updates), optimise, evaluate_every=250, save_every=updates + 1, keep=1)
+    plan = TrainingPlan(TrainingBudget(steps=updates), optimise, evaluate_every=250, save_every=updates + 1, keep=1)
     plan = replace(plan, precision=setting.precision)
     state = TrainingState(model, batches, optimise.build(model))
     row = {"name": name, "setting": asdict(setting), "parameters": count_parameters(model.config), "commit": COMMIT}
     return state, plan, partial(one_run, state, plan, parts[1], row)
 
 
-def one_run(state: TrainingState, plan: Plan, held_out: np.ndarray, row: dict[str, Any]) -> dict[str, Any]:
+def one_run(state: TrainingState, plan: TrainingPlan, held_out: np.ndarray, row: dict[str, Any]) -> dict[str, Any]:
     model, curve, begun = state.model, [], time.perf_counter()
 
     def report(seen: dict[str, Any]) -> None:

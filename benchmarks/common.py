@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from recollect.bench.timing import interleave as interleave, summary as summary  # where the benchmarks look for them
 from recollect.core.machine import record
 from recollect.training.loop import update
-from recollect.training.state import Plan, TrainingState
+from recollect.training.state import TrainingPlan, TrainingState
 
 ROOT = Path(__file__).resolve().parent.parent
 SMOKE = os.environ.get("RECOLLECT_SMOKE") == "1"  # a few updates a training: does a benchmark run to its end?
@@ -88,7 +88,7 @@ def data_folder() -> Path:
     return Path(folder)
 
 
-def side_by_side(learners: list[tuple[TrainingState, Plan, Callable[[], Any]]]) -> Iterator[Any]:
+def side_by_side(learners: list[tuple[TrainingState, TrainingPlan, Callable[[], Any]]]) -> Iterator[Any]:
     """Run the learners' jobs concurrently, on a GPU each in its own stream, so that small kernels share it.
 
     Two updates of each are done first, sequentially: a graph cannot be captured while others draw random numbers.

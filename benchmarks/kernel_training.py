@@ -35,7 +35,7 @@ from common import COMMIT, data_folder, earlier, save_result, side_by_side
 from recollect.accel.cuda.recurrent import persistent
 from recollect.core.dispatch import without_accel
 from recollect.training.loop import update
-from recollect.training.state import Plan, TrainingState
+from recollect.training.state import TrainingPlan, TrainingState
 
 WAYS: dict[str, dict[str, Any]] = {
     "kernels": {"precision": "bf16", "capture": True},
@@ -55,7 +55,7 @@ class Learner:
     """One variant of training."""
 
     state: TrainingState
-    plan: Plan
+    plan: TrainingPlan
     source: Iterator[Any]
     way: str
 
@@ -106,7 +106,7 @@ def settings() -> Iterator[tuple[str, int, dict[str, Learner]]]:
         yield f"tinyshakespeare, {name}", setting.batch * setting.steps, begin(enrolled)
 
 
-def begin(enrolled: dict[str, tuple[TrainingState, Plan]]) -> dict[str, Learner]:
+def begin(enrolled: dict[str, tuple[TrainingState, TrainingPlan]]) -> dict[str, Learner]:
     learners = {}
     for way, (state, plan) in enrolled.items():
         learners[way] = Learner(state, replace(plan, **WAYS[way]), iter(state.batches), way)
@@ -145,7 +145,7 @@ def train_whole(way: str, seeds: list[int]) -> None:
                 save_result("kernel-losses", sorted([*kept, row], key=place))
 
 
-def whole_trainings(way: str, seed: int) -> Iterator[tuple[TrainingState, Plan, Callable[[], dict[str, Any]]]]:
+def whole_trainings(way: str, seed: int) -> Iterator[tuple[TrainingState, TrainingPlan, Callable[[], dict[str, Any]]]]:
     precision = WAYS[way]["precision"]
     setting = replace(characters.SETTINGS["lstm"], precision=precision, seed=seed)
     state, plan, job = characters.enrol("lstm", setting, *characters.read_parts(), OPTIONS)

@@ -43,7 +43,7 @@ from recollect.training.checkpoint import load_checkpoint
 from recollect.training.loop import train
 from recollect.training.objective import NextSymbol
 from recollect.training.optimizer import Optimizer
-from recollect.training.state import Budget, Plan, TrainingState
+from recollect.training.state import TrainingBudget, TrainingPlan, TrainingState
 
 LONGEST, BORDERS = 80, (0, 8, 11, 14, 18, 1000)  # symbols of a target; source words that divide the test set
 PARTS = ("test_2016_flickr", "test_2017_flickr")
@@ -177,10 +177,10 @@ def learn(setting: Setting, model: Translator, data: Pairs, options: Any, folder
     how: dict[str, Any] = {"rate": setting.rate, "schedule": setting.schedule, "warmup": setting.warmup}
     optimise = Optimizer(**how, betas=(0.9, 0.98), weight_decay=setting.weight_decay, clip_norm=1.0)
     batches = PairBatches(data.train, begin=data.begin, end=data.end, tokens=setting.tokens, seed=setting.seed)
-    budget = Budget(tokens=round(options.share * setting.epochs * batches.predicted))
+    budget = TrainingBudget(tokens=round(options.share * setting.epochs * batches.predicted))
     every = 2 * len(batches.round)  # updates to two rounds
     precision: Any = setting.precision
-    plan = Plan(budget, optimise, evaluate_every=every, save_every=10**9, keep=1)
+    plan = TrainingPlan(budget, optimise, evaluate_every=every, save_every=10**9, keep=1)
     state = TrainingState(model, batches, optimise.build(model), NextSymbol(setting.smoothing))
     plan = replace(plan, precision=precision, capture=not options.plain)
     train(state, plan, partial(held_out, data), folder)

@@ -32,7 +32,7 @@ from recollect.evaluation.likelihood import score_windows
 from recollect.models.language import LanguageConfig, LanguageModel, count_parameters
 from recollect.training.loop import update
 from recollect.training.optimizer import Optimizer
-from recollect.training.state import Budget, Plan, TrainingState
+from recollect.training.state import TrainingBudget, TrainingPlan, TrainingState
 
 BATCH, STEPS, TURN, SAMPLES, BAR = 12, 64, 50, 200, 1.88
 CONFIG = LanguageConfig("transformer", 65, width=128, layers=4, heads=4, max_length=STEPS, tied=True, bias=False)
@@ -93,7 +93,7 @@ def our_updates(text: np.ndarray, updates: int, optimise: Optimizer) -> tuple[Tr
     torch.manual_seed(1337)
     model = LanguageModel(CONFIG)
     state = TrainingState(model, Windows(text, BATCH, STEPS, seed=1337), optimise.build(model))
-    plan, source = Plan(Budget(steps=updates), optimise), iter(state.batches)
+    plan, source = TrainingPlan(TrainingBudget(steps=updates), optimise), iter(state.batches)
     return state, (update(state, source, plan, step / updates) for step in range(updates))
 
 

@@ -39,7 +39,7 @@ from recollect.models.sizes import zaremba
 from recollect.training.checkpoint import load_checkpoint
 from recollect.training.loop import train
 from recollect.training.optimizer import Optimizer
-from recollect.training.state import Budget, Diverged, Plan, TrainingState
+from recollect.training.state import Diverged, TrainingBudget, TrainingPlan, TrainingState
 
 BATCH, CLIP, PIECE = 20, 5.0, 1000
 SIZES: dict[str, dict[str, Any]] = {
@@ -101,7 +101,7 @@ def read_parts(folder: Path) -> Text:
 
 def enrol(
     family: str, seed: int, rate: float, size: str, text: Text, options: Any
-) -> tuple[TrainingState, Plan, Callable[[], dict[str, Any]]]:
+) -> tuple[TrainingState, TrainingPlan, Callable[[], dict[str, Any]]]:
     how = SIZES[size]
     torch.manual_seed(seed)
     model = LanguageModel(replace(zaremba(size), family=family)).to(options.device)
@@ -113,8 +113,8 @@ def enrol(
     scaled = {"rate": rate * how["steps"], "clip_norm": CLIP / how["steps"], "decay": how["decay"]}
     optimise = Optimizer("sgd", **scaled, **schedule)
     epoch = -(-streams.predicted // (BATCH * how["steps"]))  # updates
-    budget = Budget(tokens=int(options.share * how["epochs"] * streams.predicted))
-    plan = Plan(budget, optimise, evaluate_every=epoch, save_every=epoch, keep=1, precision=options.precision)
+    budget = TrainingBudget(tokens=int(options.share * how["epochs"] * streams.predicted))
+    plan = TrainingPlan(budget, optimise, evaluate_every=epoch, save_every=epoch, keep=1, precision=options.precision)
     state = TrainingState(model, streams, optimise.build(model))
     row = {"family": family, "size": size, "seed": seed, "rate": rate, "parameters": count_parameters(model.config)}
     row |= {
@@ -134,7 +134,7 @@ def keep_one_bias(model: LanguageModel) -> None:
             nn.init.zeros_(layer.bias_hh).requires_grad_(False)
 
 
-def one_run(state: TrainingState, plan: Plan, text: Text, row: dict[str, Any]) -> dict[str, Any]:
+def one_run(state: TrainingState, plan: TrainingPlan, text: Text, row: dict[str, Any]) -> dict[str, Any]:
     begun, ends = time.perf_counter(), parts_side_by_side(len(text["valid"]))
     validate = partial(validation_scores, ids=text["valid"], steps=PIECE, ends=ends)
     with tempfile.TemporaryDirectory() as folder:

@@ -35,7 +35,7 @@ from recollect.runs.scaling import Links, update_seconds
 from recollect.training.loop import update
 from recollect.training.optimizer import Optimizer
 from recollect.training.sharding import shard
-from recollect.training.state import Budget, Plan, TrainingState
+from recollect.training.state import TrainingBudget, TrainingPlan, TrainingState
 from recollect.training.workers import ALONE, Alone, join
 
 CHECKED = LanguageConfig("transformer", 256, width=256, layers=4)
@@ -80,7 +80,7 @@ def _timed(name: str, parameters: int, shape: tuple[int, int], speed: float, ori
 # ---- the check: two processes on this machine ------------------------------------------------------------
 
 
-def learner(workers: Alone, rows: int, *, is_sharded: bool = False) -> tuple[TrainingState, Plan]:
+def learner(workers: Alone, rows: int, *, is_sharded: bool = False) -> tuple[TrainingState, TrainingPlan]:
     torch.manual_seed(0)
     model = LanguageModel(CHECKED)
     network = shard(model, workers.size) if is_sharded else None
@@ -93,10 +93,10 @@ def learner(workers: Alone, rows: int, *, is_sharded: bool = False) -> tuple[Tra
         network=network,
         is_sharded=is_sharded,
     )
-    return state, Plan(Budget(steps=1000))
+    return state, TrainingPlan(TrainingBudget(steps=1000))
 
 
-def timer(state: TrainingState, plan: Plan) -> Callable[[], float]:
+def timer(state: TrainingState, plan: TrainingPlan) -> Callable[[], float]:
     source = iter(state.batches)
     update(state, source, plan, 0.1)
 

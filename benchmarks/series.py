@@ -23,7 +23,7 @@ from torch import Tensor
 import recollect as rc
 from common import ROOT, data_folder, earlier, save_result
 from recollect.bench.timing import interleave, summary
-from recollect.data.series.windows import Rows, WindowBatches, Windows
+from recollect.data.series.windows import Rows, SeriesWindows, WindowBatches
 from recollect.data.synthetic.series_generators import generate_series
 from recollect.tasks.forecast import ForecastTask
 from series_picture import draw
@@ -126,7 +126,7 @@ def descend(model: rc.Forecaster, values: Tensor, seed: int) -> None:
     part = values[:TRAINED]
     starts = torch.arange(TRAINED - lookback - steps + 1).numpy()
     rows = Rows(part, None, None, torch.zeros(TRAINED, dtype=torch.long))
-    batches = iter(WindowBatches(Windows(rows, starts, lookback, steps), 16, seed))
+    batches = iter(WindowBatches(SeriesWindows(rows, starts, lookback, steps), 16, seed))
     loss = ForecastTask().loss
     optimizer = torch.optim.Adam(model.parameters(), 0.01)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, STEPS)

@@ -29,7 +29,7 @@ from recollect.models.language import LanguageModel
 from recollect.models.sizes import sized
 from recollect.training.loop import update
 from recollect.training.optimizer import Optimizer
-from recollect.training.state import Budget, Plan, TrainingState
+from recollect.training.state import TrainingBudget, TrainingPlan, TrainingState
 
 BAR_MB = 1000  # resident
 UPDATES, BATCH, STEPS = 20, 16, 128
@@ -107,7 +107,7 @@ def measure(path: str, kind: str, cache: str) -> dict[str, Any]:
 
 def learn(corpus: Any) -> list[float]:
     """Return the losses of a few updates of a tiny LSTM."""
-    plan = Plan(Budget(steps=UPDATES), Optimizer(rate=1e-2, warmup=0.0))
+    plan = TrainingPlan(TrainingBudget(steps=UPDATES), Optimizer(rate=1e-2, warmup=0.0))
     model = LanguageModel(sized("lstm", corpus.tokenizer.vocab_size, parameters=PARAMETERS))
     batches = Streams(corpus.train, BATCH, STEPS, corpus.ends["train"])
     state, source = TrainingState(model, batches, plan.optimizer.build(model)), iter(batches)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from recollect.cli.demo import STEPS, Demo, Finding, Outcome
+from recollect.cli.demo import STEPS, Demo, DemoOutcome, Finding
 from recollect.models.language import FAMILIES
 from recollect.story.notes import DISTANCES, Grade, Inside
 from recollect.story.outlook import Outlook
@@ -25,7 +25,7 @@ def outlook(*losses: float, counter_loss: float = 1.2) -> Outlook:
     return Outlook("markov", counter_loss, 0.14, 4, "gru", ends, passes=3.4)
 
 
-def outcome(*findings: Finding, **changes: Any) -> Outcome:
+def outcome(*findings: Finding, **changes: Any) -> DemoOutcome:
     attention = tuple(tuple(1.0 if column == row else 0.0 for column in range(len(LINE))) for row in range(len(LINE)))
     gates = tuple((0.8, 0.9, *(0.4 for _ in LINE[3:]), 0.8) for _ in range(2))
     names = ("body.layers.1.input_gate", "body.layers.1.forget_gate")
@@ -40,10 +40,10 @@ def outcome(*findings: Finding, **changes: Any) -> Outcome:
         "seconds": 200.0,
         "machine": "a machine",
     }
-    return Outcome(**{**made, **changes})
+    return DemoOutcome(**{**made, **changes})
 
 
-def whole_line() -> Outcome:
+def whole_line() -> DemoOutcome:
     """Return the outcome of all families, with losses that end close together."""
     said = "The " + "__unbroken__" * 6 + " <b>end</b>"
     return outcome(*(finding(family, 1.2 + 0.02 * i, said) for i, family in enumerate(FAMILIES)))

@@ -17,7 +17,7 @@ from recollect.models.translation import TranslationConfig, Translator
 from recollect.training.loop import update
 from recollect.training.optimizer import Optimizer
 from recollect.training.sharding import is_divided, shard
-from recollect.training.state import Budget, Plan, TrainingState
+from recollect.training.state import TrainingBudget, TrainingPlan, TrainingState
 from recollect.training.workers import ALONE, Alone
 
 DRAW = np.random.default_rng(0)
@@ -58,11 +58,11 @@ def learner(name: str, workers: Alone = ALONE, *, is_sharded: bool = False) -> T
     return TrainingState(model, batches, optimizer, workers=workers, network=network, is_sharded=is_sharded)
 
 
-def plan(updates: int = UPDATES, **options: Any) -> Plan:
-    return Plan(Budget(steps=updates), Optimizer(), **options)
+def plan(updates: int = UPDATES, **options: Any) -> TrainingPlan:
+    return TrainingPlan(TrainingBudget(steps=updates), Optimizer(), **options)
 
 
-def losses(state: TrainingState, how: Plan, updates: int = UPDATES) -> list[float]:
+def losses(state: TrainingState, how: TrainingPlan, updates: int = UPDATES) -> list[float]:
     source = iter(state.batches)
     return [update(state, source, how, i / max(updates, UPDATES))["train_loss"] for i in range(updates)]
 

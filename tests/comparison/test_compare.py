@@ -29,7 +29,7 @@ from recollect.comparison.entrants import Entrant
 from recollect.comparison.outcome import assemble
 from recollect.comparison.plan import Cell, Plan, keep_plan, parse_compared, read_plan, short_name
 from recollect.comparison.processes import (
-    Progress,
+    CellProgress,
     Slot,
     cell_environment,
     ended,
@@ -66,7 +66,7 @@ class Crashing(Small):
 
 
 def run_here(folder, names, slots, look, extra=""):
-    progress = Progress(folder, dict.fromkeys(names, "waiting"))
+    progress = CellProgress(folder, dict.fromkeys(names, "waiting"))
     for name in names:
         cell.main([str(folder), name, *([extra] if extra else [])])
         progress.states[name] = state_of(read_cell(folder, name))

@@ -11,7 +11,7 @@ from rich.console import Console
 from recollect.cli.compare_table import LiveCells
 from recollect.comparison.outcome import Comparison, Row
 from recollect.comparison.plan import Plan
-from recollect.comparison.processes import Progress
+from recollect.comparison.processes import CellProgress
 from recollect.comparison.verdict import Judged
 
 ROW = Row("gru", "gru", [1.5], 1.5, 0.0, (1.0, 2.0), {"parameters": 1234, "peak_bytes": 2048}, False, None, [])
@@ -32,7 +32,7 @@ def test_running_cells_show_their_last_figures(tmp_path):
     logged(tmp_path, "gru-seed0", first, {"step": 20, "tokens": 1280, "seconds": 2.5}, {"step": 20, "valid_nats": 1.25})
     shown = terminal()
     with LiveCells(shown) as live:
-        live.look(Progress(tmp_path, {"gru-seed0": "running", "gru-seed1": "waiting"}))
+        live.look(CellProgress(tmp_path, {"gru-seed0": "running", "gru-seed1": "waiting"}))
         seen = shown.file.getvalue()
     assert "gru-seed0" in seen
     assert all(word in seen for word in ("running", "20", "2.5", "1.25"))
@@ -44,14 +44,14 @@ def test_without_a_terminal_each_end_is_one_line(tmp_path):
     shown = terminal(is_terminal=False)
     with LiveCells(shown) as live:
         for states in ({"a": "running", "b": "waiting"}, {"a": "done", "b": "running"}, {"a": "done", "b": "killed"}):
-            live.look(Progress(tmp_path, states))
+            live.look(CellProgress(tmp_path, states))
     assert [line.split() for line in shown.file.getvalue().splitlines()] == [["a", "done"], ["b", "killed"]]
 
 
 def test_quiet_shows_nothing(tmp_path):
     shown = terminal()
     with LiveCells(shown, is_quiet=True) as live:
-        live.look(Progress(tmp_path, {"a": "done"}))
+        live.look(CellProgress(tmp_path, {"a": "done"}))
     assert shown.file.getvalue() == ""
 
 

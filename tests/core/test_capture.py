@@ -14,7 +14,7 @@ from recollect.models.translation import TranslationConfig, Translator
 from recollect.training.loop import update
 from recollect.training.objective import NextSymbol
 from recollect.training.optimizer import Optimizer
-from recollect.training.state import Budget, Plan, TrainingState
+from recollect.training.state import TrainingBudget, TrainingPlan, TrainingState
 from recollect.training.truncation import Truncation
 
 pytestmark = [
@@ -32,7 +32,7 @@ def losses(family: str, capture: bool, cuts: str) -> tuple[list[float], Training
     optimise = Optimizer("sgd", rate=0.5, schedule="constant")
     text = Streams(TEXT, 4, 32) if model.carries else Windows(TEXT, 4, 32)
     trainee = TrainingState(model, text, optimise.build(model), NextSymbol(truncation=CUTS[cuts]))
-    plan = Plan(Budget(steps=1), optimise, capture=capture)
+    plan = TrainingPlan(TrainingBudget(steps=1), optimise, capture=capture)
     source = iter(trainee.batches)
     return [update(trainee, source, plan, 0.5)["train_loss"] for _ in range(40)], trainee  # two rounds and more
 
@@ -53,7 +53,7 @@ def test_dropout_is_drawn_anew_at_every_replay():
     model = LanguageModel(LanguageConfig("lstm", 20, width=32, layers=1, dropout=0.5)).cuda()
     optimise = Optimizer("sgd", rate=0.0, schedule="constant")
     trainee = TrainingState(model, Streams(np.zeros(4000, dtype=np.uint16), 4, 32), optimise.build(model))
-    source, plan = iter(trainee.batches), Plan(Budget(steps=1), optimise)
+    source, plan = iter(trainee.batches), TrainingPlan(TrainingBudget(steps=1), optimise)
     seen = {update(trainee, source, plan, 0.5)["train_loss"] for _ in range(8)}
     assert len(seen) == 8
 
@@ -79,7 +79,7 @@ def translator_in_training(family: str, lengths, rate: float, dropout: float = 0
 
 
 def pair_losses(trainee: TrainingState, rate: float, updates: int, **options) -> list[float]:
-    plan = Plan(Budget(steps=1), Optimizer("sgd", rate=rate, schedule="constant"), **options)
+    plan = TrainingPlan(TrainingBudget(steps=1), Optimizer("sgd", rate=rate, schedule="constant"), **options)
     source = iter(trainee.batches)
     return [update(trainee, source, plan, 0.5)["train_loss"] for _ in range(updates)]
 

@@ -21,7 +21,7 @@ from recollect.runs.run import Run
 from recollect.runs.train import begin, start
 from recollect.tasks.register import HOMES
 from recollect.training.optimizer import Optimizer
-from recollect.training.state import Budget
+from recollect.training.state import TrainingBudget
 from recollect.training.truncation import Truncation
 
 
@@ -31,13 +31,13 @@ def cache(tmp_path_factory, monkeypatch):
 
 
 def test_budgets_come_from_what_was_set():
-    def budget(**limits) -> Budget:
+    def budget(**limits) -> TrainingBudget:
         return RunConfig.make("x", **limits).training.budget(100)
 
-    assert budget() == Budget(seconds=60.0)
-    assert budget(max_epochs=2.5) == Budget(tokens=250)
-    assert budget(max_epochs=2, max_tokens=150) == Budget(tokens=150)
-    assert budget(max_steps=7, max_seconds=3.0) == Budget(steps=7, seconds=3.0)
+    assert budget() == TrainingBudget(seconds=60.0)
+    assert budget(max_epochs=2.5) == TrainingBudget(tokens=250)
+    assert budget(max_epochs=2, max_tokens=150) == TrainingBudget(tokens=150)
+    assert budget(max_steps=7, max_seconds=3.0) == TrainingBudget(steps=7, seconds=3.0)
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from recollect.core.settings import SettingError
 from recollect.runs.config import RunConfig
 from recollect.runs.plan import forecast, updates_until_spent
 from recollect.runs.scaling import ETHERNET, INFINIBAND, LINKS, update_seconds
-from recollect.training.state import Budget
+from recollect.training.state import TrainingBudget
 
 CPU = torch.device("cpu")
 
@@ -84,13 +84,13 @@ def test_memory_that_runs_out_is_an_answer(text):
 @pytest.mark.parametrize(
     ("budget", "updates"),
     [
-        (Budget(steps=7), 7),
-        (Budget(tokens=1000), 10),
-        (Budget(tokens=1001), 11),
-        (Budget(seconds=3.0), 6),
-        (Budget(steps=7, seconds=3.0), 6),
-        (Budget(seconds=0.1), 1),
-        (Budget(steps=10**9), 10**9),
+        (TrainingBudget(steps=7), 7),
+        (TrainingBudget(tokens=1000), 10),
+        (TrainingBudget(tokens=1001), 11),
+        (TrainingBudget(seconds=3.0), 6),
+        (TrainingBudget(steps=7, seconds=3.0), 6),
+        (TrainingBudget(seconds=0.1), 1),
+        (TrainingBudget(steps=10**9), 10**9),
     ],
 )
 def test_updates_that_a_budget_buys(budget, updates):

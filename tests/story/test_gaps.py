@@ -10,10 +10,10 @@ import torch.nn.functional as F
 from recollect.layers.recurrent.numpy_rnn import NumpyRNN
 from recollect.story import gaps
 from recollect.story.claims.c13_memory_is_finite import _past, _symbols_in_one_number
-from recollect.story.claims.c14_sharing_lowers_over_fitting import STEPS, Reader
+from recollect.story.claims.c14_sharing_lowers_over_fitting import STEPS, CharacterRNN
 from recollect.story.claims.c16_numpy_network_learns_sentiment import _parts, _update
 from recollect.story.claims.c21_vanishing_and_long_dependencies import rank_correlation
-from recollect.story.claims.c27_one_path_of_many_nonlinearities import PATHS, Reader as PathReader
+from recollect.story.claims.c27_one_path_of_many_nonlinearities import PATHS, PathRNN
 
 
 def test_only_the_first_symbol_tells_the_answer():
@@ -41,7 +41,7 @@ def test_rank_correlation_is_spearmans():
 
 
 def test_the_loop_with_paths_equals_the_layer_where_there_is_one():
-    model = PathReader(PATHS["usual"])
+    model = PathRNN(PATHS["usual"])
     ids, _ = gaps.draw(20, 4)
     assert torch.allclose(model(ids), model.head(model.cell(model.table(ids))[0][:, -1]), atol=1e-5)
 
@@ -49,7 +49,7 @@ def test_the_loop_with_paths_equals_the_layer_where_there_is_one():
 def test_a_second_path_reaches_past_the_others():
     """With no W_hh the cue's state reaches the query by the second path only."""
     for name, reaches in (("usual", False), ("second path", True)):
-        model = PathReader(PATHS[name])
+        model = PathRNN(PATHS[name])
         with torch.no_grad():
             model.cell.weight_hh.zero_()
         ids, _ = gaps.draw(49, 1)
@@ -59,7 +59,7 @@ def test_a_second_path_reaches_past_the_others():
 
 
 def test_cells_of_their_own_equal_shared_ones_with_the_same_weights():
-    shared, own = Reader(10, True), Reader(10, False)
+    shared, own = CharacterRNN(10, True), CharacterRNN(10, False)
     assert len(own.cells) == STEPS
     for cell in own.cells:
         cell.load_state_dict(shared.cells[0].state_dict())

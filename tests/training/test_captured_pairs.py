@@ -22,7 +22,7 @@ from recollect.training import step as gradient
 from recollect.training.loop import update
 from recollect.training.objective import NextSymbol
 from recollect.training.optimizer import Optimizer
-from recollect.training.state import Budget, Plan, TrainingState
+from recollect.training.state import TrainingBudget, TrainingPlan, TrainingState
 from recollect.training.step import captured_gradients
 
 SYMBOLS = 9
@@ -44,8 +44,8 @@ def translator(family: str, **options) -> Translator:
     return Translator(TranslationConfig(family, SYMBOLS, SYMBOLS + 2, **shape, **options)).double()
 
 
-def plan(**options) -> Plan:
-    return Plan(Budget(steps=1), Optimizer("sgd", rate=0.5, schedule="constant"), **options)
+def plan(**options) -> TrainingPlan:
+    return TrainingPlan(TrainingBudget(steps=1), Optimizer("sgd", rate=0.5, schedule="constant"), **options)
 
 
 def learner(model, batches=None, smoothing: float = 0.0) -> TrainingState:
@@ -145,7 +145,7 @@ def rehearsal(monkeypatch):
     monkeypatch.setattr(Rehearsed, "made", 0)
 
 
-def losses(trainee: TrainingState, how: Plan, updates: int = 12) -> list[float]:
+def losses(trainee: TrainingState, how: TrainingPlan, updates: int = 12) -> list[float]:
     source = iter(trainee.batches)
     return [update(trainee, source, how, 0.5)["train_loss"] for _ in range(updates)]
 

@@ -16,12 +16,12 @@ from recollect.core.task import Loss
 from recollect.training import step as gradient
 from recollect.training.loop import update
 from recollect.training.objective import NextSymbol
-from recollect.training.state import Diverged, Plan
+from recollect.training.state import Diverged, TrainingPlan
 from recollect.training.workers import Alone
 from tiers import slow_after
 
 
-def together(folder, size: int, name: str, how: Plan) -> list[list[list[float]]]:
+def together(folder, size: int, name: str, how: TrainingPlan) -> list[list[list[float]]]:
     def work(workers: Alone) -> list[list[float]]:
         state = learner(name, workers)
         return [losses(state, how), weights(state)]

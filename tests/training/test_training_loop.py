@@ -25,7 +25,7 @@ from recollect.training.checkpoint import Progress, load_result
 from recollect.training.loop import restore, train, update
 from recollect.training.objective import NextSymbol
 from recollect.training.optimizer import Optimizer
-from recollect.training.state import Budget, Diverged, Plan, TrainingState
+from recollect.training.state import Diverged, TrainingBudget, TrainingPlan, TrainingState
 from recollect.training.truncation import Truncation
 
 VOCAB = 6
@@ -79,9 +79,9 @@ def learner(family: str = "gru", seed: int = 0, dropout: float = 0.0, **rows) ->
     return TrainingState(model, Rows(**rows), Optimizer(rate=1e-2).build(model))
 
 
-def plan(steps: int = 30, **options) -> Plan:
+def plan(steps: int = 30, **options) -> TrainingPlan:
     settings = {"evaluate_every": 10, "save_every": 10} | options
-    return Plan(Budget(steps=steps), Optimizer(rate=1e-2), **settings)
+    return TrainingPlan(TrainingBudget(steps=steps), Optimizer(rate=1e-2), **settings)
 
 
 def on(ids: np.ndarray) -> Callable[[Any], float]:
@@ -252,11 +252,11 @@ def test_patience_ends_a_run(tmp_path):
 
 
 def test_budgets():
-    budget = Budget(steps=10, tokens=1000, seconds=60)
+    budget = TrainingBudget(steps=10, tokens=1000, seconds=60)
     assert budget.spent(Progress(step=5)) == 0.5
     assert budget.spent(Progress(step=5, tokens=900)) == 0.9
     assert budget.spent(Progress(step=11)) == 1.0
-    assert Budget(seconds=2.0).spent(Progress(step=10**6, seconds=1.0)) == 0.5
+    assert TrainingBudget(seconds=2.0).spent(Progress(step=10**6, seconds=1.0)) == 0.5
 
 
 def test_rates():

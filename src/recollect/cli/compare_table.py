@@ -10,7 +10,7 @@ from rich.live import Live
 from rich.table import Table
 
 from recollect.comparison.outcome import Comparison, in_words, micros_in_words
-from recollect.comparison.processes import Progress
+from recollect.comparison.processes import CellProgress
 from recollect.runs.progress import bytes_in_words
 
 REFRESH = 1.0  # seconds
@@ -38,7 +38,7 @@ class LiveCells:
         if self.live:
             self.live.stop()
 
-    def look(self, progress: Progress) -> None:
+    def look(self, progress: CellProgress) -> None:
         """Show how far the cells are."""
         if self.is_quiet:
             return
@@ -52,7 +52,7 @@ class LiveCells:
             self.shown = time.monotonic()
             self.live.update(self._table(progress), refresh=True)
 
-    def _table(self, progress: Progress) -> Table:
+    def _table(self, progress: CellProgress) -> Table:
         table = Table(box=None, header_style="bold")
         for column in ("training", "state", "updates", "seconds", "validation"):
             table.add_column(column, justify="left" if column in ("training", "state") else "right")

@@ -83,7 +83,7 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class DemoOutcome:
     """The results of the whole line."""
 
     demo: Demo
@@ -117,7 +117,7 @@ class Watcher(Protocol):
         """Receive a family's results."""
 
 
-def run_demo(demo: Demo, watcher: Watcher) -> Outcome:
+def run_demo(demo: Demo, watcher: Watcher) -> DemoOutcome:
     """Train and measure the whole line, in the order of history, and write the page."""
     from recollect.cli.demo_page import page
 
@@ -132,7 +132,7 @@ def run_demo(demo: Demo, watcher: Watcher) -> Outcome:
             models[family], notes = remember(demo, family, exam)
             findings.append(find(demo, family, corpus, notes, watcher))
             watcher.finished(findings[-1])
-        outcome = Outcome(
+        outcome = DemoOutcome(
             demo=demo,
             characters={part: len(getattr(corpus, part)) for part in ("train", "valid", "test")},
             unigram=unigram_loss(corpus),

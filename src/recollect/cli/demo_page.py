@@ -7,7 +7,7 @@ import shlex
 
 from markupsafe import Markup
 
-from recollect.cli.demo import EXAM, Finding, Outcome
+from recollect.cli.demo import EXAM, DemoOutcome, Finding
 from recollect.story.notes import CHANCE, DISTANCES, HELD_OUT, PARAMETERS, TRAINED, Inside, asked_weight
 from recollect.story.outlook import FARTHEST, Outlook
 from recollect.views.bilingual import Bilingual
@@ -23,7 +23,7 @@ LEARNED = 0.2  # right answers, up to which they may be guesses
 GATE_NAMES = {"input_gate": Bilingual("write", "写入"), "forget_gate": Bilingual("keep", "保留")}
 
 
-def page(outcome: Outcome) -> str:
+def page(outcome: DemoOutcome) -> str:
     """Return the HTML page."""
     findings = outcome.findings
     return render(
@@ -50,7 +50,7 @@ def page(outcome: Outcome) -> str:
     )
 
 
-def results(outcome: Outcome) -> Markup:
+def results(outcome: DemoOutcome) -> Markup:
     """Return the table of the text."""
     columns = (
         Bilingual("family", "家族"),
@@ -71,7 +71,7 @@ def results(outcome: Outcome) -> Markup:
     return table(columns, rows)
 
 
-def loss_curves(outcome: Outcome) -> Markup:
+def loss_curves(outcome: DemoOutcome) -> Markup:
     """Return held-out loss against training seconds; a family that is finished early keeps its last loss."""
     findings = outcome.findings
     ends = [f.curve[-1][1] for f in findings]

@@ -16,7 +16,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from recollect.cli.demo import Finding, Outcome
+from recollect.cli.demo import DemoOutcome, Finding
 from recollect.runs.card import sparkline
 from recollect.story.notes import DISTANCES, TRAINED
 
@@ -86,7 +86,7 @@ class LiveTable:
         return table
 
 
-def final_tables(outcome: Outcome) -> Group:
+def final_tables(outcome: DemoOutcome) -> Group:
     """Return the figures of every family, why the first is ahead, and what each generates."""
     generated = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
     generated.add_column(no_wrap=True)
@@ -97,7 +97,7 @@ def final_tables(outcome: Outcome) -> Group:
     return Group(_figures(outcome), Text(), _notes(outcome), Text(), why, Text(), generated)
 
 
-def next_steps(outcome: Outcome) -> str:
+def next_steps(outcome: DemoOutcome) -> str:
     """Return where the page and the runs are, in lines that are not wrapped, to be copied."""
     folder = shlex.quote(str(outcome.demo.out))
     run = shlex.quote(str(outcome.demo.out / outcome.best.family))
@@ -118,7 +118,7 @@ def program() -> str:
     return "recollect" if is_found else shlex.quote(sys.argv[0])
 
 
-def _figures(outcome: Outcome) -> Table:
+def _figures(outcome: DemoOutcome) -> Table:
     demo = outcome.demo
     times = f"{demo.seconds:g} training seconds each, {outcome.seconds:.0f} s in total"
     title = f"{demo.data}, {times}; test loss per character"
@@ -134,7 +134,7 @@ def _figures(outcome: Outcome) -> Table:
     return table
 
 
-def _notes(outcome: Outcome) -> Table:
+def _notes(outcome: DemoOutcome) -> Table:
     title = "Right answers in %, by letters between a note and the question (10: guessing)"
     table = Table(title=title, title_justify="left", box=None, header_style="bold", padding=(0, 2, 0, 0))
     table.add_column("family", no_wrap=True)

@@ -76,7 +76,7 @@ def serve(
             f"--host: {host} can be reached from elsewhere and needs a key", f"{again} --host {host} --key-file KEYS"
         )
     settings |= {"batch": batch, "queue": queue, "device": device, "model": model}
-    start(Asked(runs, host, port, keys, sessions, settings, again))
+    start(ServeArguments(runs, host, port, keys, sessions, settings, again))
 
 
 def command_of(runs: list[str], options: Mapping[str, object], more: list[str]) -> str:
@@ -86,7 +86,7 @@ def command_of(runs: list[str], options: Mapping[str, object], more: list[str]) 
 
 
 @dataclass(frozen=True)
-class Asked:
+class ServeArguments:
     """What was typed: the runs, where to listen, keys, the folder of sessions, settings, and how to type it again."""
 
     runs: list[str]
@@ -126,7 +126,7 @@ def keys_of(path: str | None, again: str) -> list[str]:
     return lines
 
 
-def start(asked: Asked) -> None:
+def start(asked: ServeArguments) -> None:
     """Open the runs, serve them until Ctrl-C or SIGTERM, and save the sessions."""
     from recollect.serving.app import listen
     from recollect.serving.server import create_server, server_for
@@ -151,7 +151,7 @@ def start(asked: Asked) -> None:
         finish(state, asked, code)
 
 
-def state_of(asked: Asked) -> State:
+def state_of(asked: ServeArguments) -> State:
     """Return the state of a new server: the models are opened, the sessions' folder is locked."""
     from recollect.models.own import load_name
     from recollect.serving.served import open_served
@@ -171,7 +171,7 @@ def state_of(asked: Asked) -> State:
     return State.of(models, limits, None if asked.sessions is None else Path(asked.sessions), notice)
 
 
-def finish(state: State, asked: Asked, code: int) -> NoReturn:
+def finish(state: State, asked: ServeArguments, code: int) -> NoReturn:
     """Save the sessions, print what became of them, and exit."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C must not lose what is being saved
     saved, problems = state.sessions.save_all()

@@ -25,7 +25,7 @@ from recollect.comparison.digests import digests_of
 from recollect.comparison.entrants import Entrant, cell_config, enter
 from recollect.comparison.outcome import Comparison, assemble
 from recollect.comparison.plan import Cell, Plan, check_models, keep_plan, parse_compared
-from recollect.comparison.processes import Progress, Slot, forget_unfinished, read_cell, run_cells, slots_for
+from recollect.comparison.processes import CellProgress, Slot, forget_unfinished, read_cell, run_cells, slots_for
 from recollect.comparison.report import write_report
 from recollect.comparison.trial import crashes
 from recollect.core.errors import nearest
@@ -38,7 +38,7 @@ from recollect.models.own import MakeLayer
 from recollect.runs.config import RunConfig, list_settings
 from recollect.tasks.register import guess_task, task_named
 
-Look = Callable[[Progress], None]
+Look = Callable[[CellProgress], None]
 
 
 def compare(

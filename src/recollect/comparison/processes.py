@@ -63,7 +63,7 @@ class Slot:
 
 
 @dataclass
-class Progress:
+class CellProgress:
     """How far the cells are, for whoever shows it."""
 
     folder: Path
@@ -103,10 +103,10 @@ def slots_for(device: str, jobs: int | None, is_by_seconds: bool) -> list[Slot]:
 
 
 def run_cells(
-    folder: Path, names: Sequence[str], slots: Sequence[Slot], look: Callable[[Progress], None], extra: str = ""
-) -> Progress:
+    folder: Path, names: Sequence[str], slots: Sequence[Slot], look: Callable[[CellProgress], None], extra: str = ""
+) -> CellProgress:
     """Run the cells of these names, as many at once as there are slots; return how they ended."""
-    progress = Progress(folder, dict.fromkeys(names, "waiting"))
+    progress = CellProgress(folder, dict.fromkeys(names, "waiting"))
     waiting = list(names)
     try:
         while any(slot.process or (waiting and not slot.is_lost) for slot in slots):

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from recollect.core.task import ItemScores, Measure
 from recollect.data.series.gaps import GapBatch, hide, middle_gap
-from recollect.data.series.windows import Windows
+from recollect.data.series.windows import SeriesWindows
 from recollect.models.gap_filling import GapFiller
 from recollect.models.simple_fills import interpolated, last_seen, neighbouring_seasons
 
@@ -42,7 +42,7 @@ def naive_fills(season: int) -> dict[str, Fill]:
 
 @torch.no_grad()
 def gap_errors(
-    fill: Fill, part: Windows, rows: int, *, is_open: bool, limit: int | None = None
+    fill: Fill, part: SeriesWindows, rows: int, *, is_open: bool, limit: int | None = None
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return the squared and absolute errors and the number of hidden values, each (N, rows), gap in the middle."""
     squares, absolutes, counts = [], [], []
@@ -56,14 +56,16 @@ def gap_errors(
     return torch.cat(squares), torch.cat(absolutes), torch.cat(counts)
 
 
-def gap_scores(fill: Fill, part: Windows, rows: int, *, is_open: bool, limit: int | None = None) -> dict[str, float]:
+def gap_scores(
+    fill: Fill, part: SeriesWindows, rows: int, *, is_open: bool, limit: int | None = None
+) -> dict[str, float]:
     """Return the mean squared and the mean absolute error."""
     squares, absolutes, counts = gap_errors(fill, part, rows, is_open=is_open, limit=limit)
     total = counts.sum().clamp(min=1)
     return {"mse": float(squares.sum() / total), "mae": float(absolutes.sum() / total)}
 
 
-def gap_items(fill: Fill, part: Windows, rows: int, *, is_open: bool) -> ItemScores:
+def gap_items(fill: Fill, part: SeriesWindows, rows: int, *, is_open: bool) -> ItemScores:
     """Return the MSE by items of neighbouring windows, whose gaps overlap, and by place in the gap."""
     squares, _, counts = gap_errors(fill, part, rows, is_open=is_open)
     size = max(1, min(rows, len(squares) // ITEMS))

@@ -16,7 +16,7 @@ from torch import Tensor
 from recollect.core.memory import Memory
 from recollect.core.threads import pace
 from recollect.generation.filters import check_logits, prohibit
-from recollect.generation.prefill import Model, Prompts, Reader, undisturbed
+from recollect.generation.prefill import Model, PromptReader, Prompts, undisturbed
 from recollect.generation.settings import Search, check_vocabulary
 
 PATIENCE = 4  # steps read with the model itself: rows are first repeated `width` times, and prompts may finish soon
@@ -88,7 +88,9 @@ def beam(
     search = search or Search()
     modules = list(model.modules())
     with undisturbed(modules):
-        reader = Reader(model, prompts, search.tokens, search.begin, memory, logits, patience=PATIENCE, modules=modules)
+        reader = PromptReader(
+            model, prompts, search.tokens, search.begin, memory, logits, patience=PATIENCE, modules=modules
+        )
         check_vocabulary(search, reader.logits.shape[-1])
         pools: list[list[Hypothesis]] = [[] for _ in reader.prompts]
         beams = _first_beams(reader, search)
@@ -100,7 +102,7 @@ def beam(
     return [pool[: search.nbest] for pool in pools]
 
 
-def _first_beams(reader: Reader, search: Search) -> Beams:
+def _first_beams(reader: PromptReader, search: Search) -> Beams:
     """Repeat each prompt in `width` rows, of which only the first is alive."""
     count = len(reader.prompts)
     width = search.width
@@ -115,7 +117,9 @@ def _first_beams(reader: Reader, search: Search) -> Beams:
     return Beams(list(range(count)), history, totals.new_zeros(count, width, 0), totals)
 
 
-def _advance(reader: Reader, beams: Beams, pools: list[list[Hypothesis]], search: Search, *, is_last: bool) -> Beams:
+def _advance(
+    reader: PromptReader, beams: Beams, pools: list[list[Hypothesis]], search: Search, *, is_last: bool
+) -> Beams:
     """Extend every open hypothesis by one id; collect those that ended; drop finished prompts; read the rest."""
     logprobs = _logprobs(reader, beams, search)  # (B, W, V)
     found = _best(beams.totals, logprobs, (1 + len(search.end)) * search.width)
@@ -132,7 +136,7 @@ def _advance(reader: Reader, beams: Beams, pools: list[list[Hypothesis]], search
     return after
 
 
-def _logprobs(reader: Reader, beams: Beams, search: Search) -> Tensor:
+def _logprobs(reader: PromptReader, beams: Beams, search: Search) -> Tensor:
     """Return log p of every next id, −∞ where it is not allowed."""
     check_logits(reader.logits, beams.totals.flatten() > -torch.inf)
     logprobs = prohibit(reader.logits.log_softmax(dim=-1), list(search.prohibited))  # (B W, V)
@@ -227,7 +231,7 @@ def _is_done(i: int, best: float, before: Beams, after: Beams, pools: list[list[
     return search.patience == "first" or search.normalised(best, length) <= pool[-1].score
 
 
-def _move(reader: Reader, parents: Tensor, keep: list[int], count: int) -> None:
+def _move(reader: PromptReader, parents: Tensor, keep: list[int], count: int) -> None:
     """Reorder the rows of the memory as the hypotheses were, and drop those of finished prompts."""
     width = parents.shape[1]
     first = torch.arange(count, device=parents.device)[:, None] * width  # (B, 1) each prompt's first row

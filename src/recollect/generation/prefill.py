@@ -1,8 +1,8 @@
 """Prefill and decode steps of generation: prompts of different lengths are read into one memory, then ids one by one.
 
-A `Reader` owns its memory. Prompts are right padded, so that rows with different numbers of steps share one batch, and
-read in chunks, of which only each row's last logits are kept. The caller's memory is never written into. Ids are read
-with the model itself, or with a repeated step where `core.dispatch` has one for it.
+A `PromptReader` owns its memory. Prompts are right padded, so that rows with different numbers of steps share one
+batch, and read in chunks, of which only each row's last logits are kept. The caller's memory is never written into. Ids
+are read with the model itself, or with a repeated step where `core.dispatch` has one for it.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def undisturbed(modules: Sequence[nn.Module]) -> Iterator[None]:
                 module.training = True
 
 
-class Reader:
+class PromptReader:
     """A model with the memory of what it has read, and its logits (B, V) for the next id.
 
     `steps` is the largest number of ids that each row may read after its prompt; `logits` are the model's last ones

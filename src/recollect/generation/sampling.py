@@ -25,7 +25,7 @@ from recollect.core.reservation import copied
 from recollect.core.threads import pace
 from recollect.core.validate import ContractError
 from recollect.generation.filters import apply_filters, check_logits, draw, likeliest, penalise_repetition, prohibit
-from recollect.generation.prefill import Model, Prompts, Reader, undisturbed
+from recollect.generation.prefill import Model, PromptReader, Prompts, undisturbed
 from recollect.generation.settings import Settings, check_vocabulary
 
 Reason: TypeAlias = Literal["stop", "length"]
@@ -85,7 +85,9 @@ class Stream(Iterator[Step]):
         self._modules = list(model.modules())
         steps = self.settings.tokens
         with undisturbed(self._modules):
-            self._reader = Reader(model, prompts, steps, self.settings.begin, memory, logits, modules=self._modules)
+            self._reader = PromptReader(
+                model, prompts, steps, self.settings.begin, memory, logits, modules=self._modules
+            )
         count = len(self._reader.prompts)
         check_vocabulary(self.settings, self._reader.logits.shape[-1])
         numbers = list(range(count)) if rows is None else [int(row) for row in rows]

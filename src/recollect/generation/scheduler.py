@@ -43,7 +43,7 @@ class Full(RuntimeError):
 
 
 @dataclass(eq=False)
-class Row:
+class LiveRow:
     """A row that is being continued."""
 
     ticket: Ticket
@@ -82,7 +82,7 @@ class Scheduler:
         self.prompts = LivePrompts(model, self.device, clock)
         self.batch = LiveBatch(model)
         self.waiting: deque[Ticket] = deque()
-        self.rows: list[Row | None] = []  # by place in the batch
+        self.rows: list[LiveRow | None] = []  # by place in the batch
         self._lock = threading.Lock()
 
     # ---- callers ---------------------------------------------------------------------------------
@@ -311,14 +311,14 @@ def _finish_without_ids(one: Prompt, events: list[Event]) -> None:
     ticket.open_rows = 0
 
 
-def _row(ticket: Ticket, number: int) -> Row:
+def _row(ticket: Ticket, number: int) -> LiveRow:
     request = ticket.request
     seen = [] if request.settings.repetition_penalty == 1 else request.prompt.tolist()
     chooser = Chooser(request.settings, request.numbers[number], seen, request.alternatives)
-    return Row(ticket, number, chooser, Spelling(request))
+    return LiveRow(ticket, number, chooser, Spelling(request))
 
 
-def _event(row: Row, choice: Choice) -> Event:
+def _event(row: LiveRow, choice: Choice) -> Event:
     """Return what a row's choice means; a decoder that fails ends its own row alone."""
     if choice.id < 0:
         return Event(row.ticket, row.number, end="broken", problem="the logits are NaN, or leave nothing to choose")
@@ -328,7 +328,7 @@ def _event(row: Row, choice: Choice) -> Event:
         return Event(row.ticket, row.number, end="broken", problem=str(error))
 
 
-def _spelled(row: Row, choice: Choice) -> Event:
+def _spelled(row: LiveRow, choice: Choice) -> Event:
     """Return a choice with its text, and perhaps the end."""
     row.count += 1
     settings = row.ticket.request.settings

@@ -10,7 +10,7 @@ from recollect.core.types import JsonObject
 from recollect.inspection.trace import Array, Trace
 from recollect.inspection.words import Say
 from recollect.views.picture import Picture
-from recollect.views.plots import Curve, bars, disc, heat, letters, lines, stacked, visible
+from recollect.views.plots import PlotCurve, bars, disc, heat, letters, lines, stacked, visible
 from recollect.views.scene import Scene
 
 GATE_NAMES = {
@@ -137,7 +137,7 @@ def gates(traces: Sequence[Trace], say: Say, *, layer: str | None = None) -> Pic
     name = layer_with(trace, has, layer)
     steps = list(range(len(trace.tokens)))
     curves = [
-        Curve(say(*words), steps, trace[f"{name}.{gate}"].mean(1).tolist())
+        PlotCurve(say(*words), steps, trace[f"{name}.{gate}"].mean(1).tolist())
         for gate, words in GATE_NAMES.items()
         if f"{name}.{gate}" in trace
     ]
@@ -177,7 +177,7 @@ def reach(traces: Sequence[Trace], say: Say) -> Picture:
     curves = []
     for trace in traces:
         values = trace["reach.curve"]
-        curves.append(Curve(str(trace.model.get("name", "")), list(range(len(values))), values.tolist()))
+        curves.append(PlotCurve(str(trace.model.get("name", "")), list(range(len(values))), values.tolist()))
     title = say("How far a prediction's gradient reaches back", "预测的梯度能传多远")
     x_title, y_title = (
         say("distance in tokens", "距离（词元）"),
@@ -227,7 +227,7 @@ def spectrum(traces: Sequence[Trace], say: Say, *, layer: str | None = None) -> 
 def memory(traces: Sequence[Trace], say: Say) -> Picture:
     """Return the bytes of memories as tokens are read."""
     curves = [
-        Curve(
+        PlotCurve(
             str(one.model.get("name", "")),
             list(range(1, len(one.tokens) + 1)),
             one["memory.bytes"].astype(float).tolist(),
@@ -274,10 +274,10 @@ def learning(traces: Sequence[Trace], say: Say, *, layer: str | None = None) -> 
     name = layer_with(trace, "inner_loss", layer)
     steps = list(range(len(trace.tokens)))
     pair = [
-        Curve(say("before the step", "学习前"), steps, trace[f"{name}.inner_loss"].mean(1).tolist()),
-        Curve(say("after the step", "学习后"), steps, trace[f"{name}.inner_loss_after"].mean(1).tolist()),
+        PlotCurve(say("before the step", "学习前"), steps, trace[f"{name}.inner_loss"].mean(1).tolist()),
+        PlotCurve(say("after the step", "学习后"), steps, trace[f"{name}.inner_loss_after"].mean(1).tolist()),
     ]
-    moved = [Curve("‖Wₜ − W₀‖", steps, trace[f"{name}.movement"].mean(1).tolist())]
+    moved = [PlotCurve("‖Wₜ − W₀‖", steps, trace[f"{name}.movement"].mean(1).tolist())]
     x_title = say("token", "词元")
     title = say("Test-time training: what the inner model learns", "测试时训练：内部模型学到什么")
     above = lines(title, pair, x_title=x_title, y_title=say("inner loss", "内部损失"), height=330)

@@ -178,16 +178,16 @@ def in_training(layer: Layer) -> Iterator[dict[str, Tensor]]:
 
 
 @dataclass
-class Draws:
+class NoticedDraws:
     """Whether random numbers were drawn."""
 
     any: bool = False
 
 
 @contextmanager
-def noticed_draws(device: torch.device) -> Iterator[Draws]:
+def noticed_draws(device: torch.device) -> Iterator[NoticedDraws]:
     """Record whether random numbers are drawn in the block, and restore the generators."""
-    draws = Draws()
+    draws = NoticedDraws()
     with torch.random.fork_rng([device] if device.type == "cuda" else []):
         before = _random_states(device)
         yield draws

@@ -27,7 +27,7 @@ from recollect.data.names import split_names
 from recollect.models.sizes import TARGETS
 from recollect.tasks.register import guess_task, task_named
 from recollect.training.optimizer import ALGORITHMS, SCHEDULES, Optimizer
-from recollect.training.state import PRECISIONS, Budget, Plan
+from recollect.training.state import PRECISIONS, TrainingBudget, TrainingPlan
 from recollect.training.transfer import Transfer
 
 UNITS = {"max_seconds": "s", "max_steps": "steps", "max_tokens": "tokens", "max_epochs": "epochs"}
@@ -87,20 +87,20 @@ class TrainingOptions(CheckedSettings):
     device: str = setting("auto", help="cpu, cuda, cuda:1 …; auto: a GPU where there is one")
     tensorboard: bool = setting(False, help="also write TensorBoard's files")
 
-    def budget(self, epoch: int) -> Budget:
+    def budget(self, epoch: int) -> TrainingBudget:
         """Return the budget, where one epoch predicts `epoch` symbols; 60 seconds where none was set."""
         rounds = None if self.max_epochs is None else max(1, round(self.max_epochs * epoch))
         tokens = min((n for n in (self.max_tokens, rounds) if n is not None), default=None)
-        budget = Budget(self.max_steps, tokens, self.max_seconds)
-        return Budget(seconds=60.0) if budget == Budget() else budget
+        budget = TrainingBudget(self.max_steps, tokens, self.max_seconds)
+        return TrainingBudget(seconds=60.0) if budget == TrainingBudget() else budget
 
     def optimizer(self) -> Optimizer:
         """Return the settings of the optimizer."""
         return Optimizer(**{name: getattr(self, name) for name in OPTIMIZER})
 
-    def plan(self, epoch: int) -> Plan:
+    def plan(self, epoch: int) -> TrainingPlan:
         """Return the plan of training, where one epoch predicts `epoch` symbols."""
-        return Plan(
+        return TrainingPlan(
             self.budget(epoch),
             self.optimizer(),
             accumulate=self.accumulate,

@@ -28,7 +28,7 @@ from recollect.runs.together import check_shared
 from recollect.runs.train import counts, start
 from recollect.training.checkpoint import Progress, optimizer_tensors
 from recollect.training.loop import update
-from recollect.training.state import Budget, TrainingState
+from recollect.training.state import TrainingBudget, TrainingState
 
 WARM = 2  # updates before the clock starts: the first ones allocate
 LEAST = 3  # updates that are timed, at least
@@ -180,7 +180,7 @@ def _evaluation_seconds(task: Task, model: nn.Module, dataset: Dataset, size: in
     return (time.perf_counter() - begun) * size / max(min(size, MEASURED), 1)
 
 
-def updates_until_spent(budget: Budget, tokens: float, seconds: float) -> int:
+def updates_until_spent(budget: TrainingBudget, tokens: float, seconds: float) -> int:
     """Return the number of updates, of so many symbols and seconds each, until a budget is spent."""
     share = budget.spent(Progress(step=1, tokens=round(tokens), seconds=seconds))
     return math.ceil(1 / share - 1e-9)

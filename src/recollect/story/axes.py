@@ -21,7 +21,7 @@ HEADS: Mapping[Language, tuple[str, ...]] = {
 
 
 @dataclass(frozen=True)
-class Line:
+class AxisRow:
     """A line of the page: its axis, what is measured, the claim that measured it, and how its figures are read."""
 
     axis: Bilingual
@@ -60,7 +60,7 @@ def _intro(language: Language) -> str:
     )
 
 
-def _cells(line: Line, language: Language, folder: Path) -> list[str]:
+def _cells(line: AxisRow, language: Language, folder: Path) -> list[str]:
     claim = claim_named(line.claim)
     saved = read(claim, folder)
     recurrent, attention = ("–", "–") if saved is None else line.figures(saved["result"])
@@ -164,13 +164,13 @@ TRAINING = Bilingual("training and parallelism", "训练与并行")
 INTERPRETABILITY = Bilingual("interpretability", "可解释性")
 TRANSFER = Bilingual("pre-training and transfer", "预训练与迁移")
 LINES = (
-    Line(
+    AxisRow(
         STRUCTURE,
         Bilingual("dependent matrix products for 100 words", "100 个词时依次相关的矩阵乘法次数"),
         "C24",
         _chains,
     ),
-    Line(
+    AxisRow(
         LENGTH,
         Bilingual(
             "time of a generated token, context 16,384 over 1,024", "生成一个 token 的耗时，上下文 16,384 与 1,024 之比"
@@ -178,7 +178,7 @@ LINES = (
         "C23",
         _growths,
     ),
-    Line(
+    AxisRow(
         LENGTH,
         Bilingual(
             "accuracy of “three steps back”, trained on 32 symbols: 32 → 256",
@@ -187,56 +187,56 @@ LINES = (
         "C72",
         _lengths,
     ),
-    Line(
+    AxisRow(
         DEPENDENCIES,
         Bilingual("a symbol recalled over 100 others", "隔着 100 个符号回忆"),
         "C76",
         _share_of("recall"),
     ),
-    Line(
+    AxisRow(
         DEPENDENCIES,
         Bilingual("parity of 500 bits, trained on 40", "500 位的奇偶性，训练长度 40"),
         "C76",
         _share_of("parity_far"),
     ),
-    Line(
+    AxisRow(
         DEPENDENCIES,
         Bilingual("sense of a noun decided by later words, asked at the noun", "词义由后文决定，在名词处提问"),
         "C86",
         _at_the_noun,
     ),
-    Line(SIZE, Bilingual("weights of a layer of width d", "宽度为 d 的一层的权重数"), "C75", _weights),
-    Line(
+    AxisRow(SIZE, Bilingual("weights of a layer of width d", "宽度为 d 的一层的权重数"), "C75", _weights),
+    AxisRow(
         TRAINING,
         Bilingual("tokens a second on one core, by length", "单核每秒 token 数之比，按长度"),
         "C74",
         _speeds("cpu"),
     ),
-    Line(
+    AxisRow(
         TRAINING,
         Bilingual("tokens a second and weight on an H200, by length", "H200 上每个权重每秒 token 数之比，按长度"),
         "C74",
         _speeds("gpu"),
     ),
-    Line(
+    AxisRow(
         TRAINING,
         Bilingual("loss on new text after 1 s of a core, nats", "单核训练 1 秒后新文本上的损失（奈特）"),
         "C74",
         _losses,
     ),
-    Line(
+    AxisRow(
         INTERPRETABILITY,
         Bilingual("faithfulness of gradient × input", "梯度 × 输入的忠实度"),
         "C82",
         _explained("faithful", ".2f"),
     ),
-    Line(
+    AxisRow(
         INTERPRETABILITY,
         Bilingual("its two first words are those that decide", "排在最前的两个词正是决定性的词"),
         "C82",
         _explained("plausible", ".0%"),
     ),
-    Line(
+    AxisRow(
         TRANSFER,
         Bilingual("accuracy with 50 labels, new weights → pre-trained", "50 个标签时的正确率，从头训练 → 预训练"),
         "C81",

@@ -28,13 +28,13 @@ from recollect.training.checkpoint import (
 )
 from recollect.training.replicas import seen_by_all, shared_gradients
 from recollect.training.shard_files import FOLDER, write_shards
-from recollect.training.state import Diverged, Plan, TrainingState
+from recollect.training.state import Diverged, TrainingPlan, TrainingState
 from recollect.training.step import gradients
 
 
 def train(
     state: TrainingState,
-    plan: Plan,
+    plan: TrainingPlan,
     validate: Callable[[AnyLayer], Scores],
     checkpoints: Path,
     report: Callable[[JsonObject], None] = lambda row: None,
@@ -63,7 +63,7 @@ def train(
         report({"step": step + 1, "tokens": state.progress.tokens, "seconds": state.progress.seconds, **row})
 
 
-def update(state: TrainingState, source: Iterator[Any], plan: Plan, share: float) -> dict[str, float]:
+def update(state: TrainingState, source: Iterator[Any], plan: TrainingPlan, share: float) -> dict[str, float]:
     """Update the weights once, by the gradient of the mean loss per prediction over `accumulate` batches."""
     batches = [next(source) for _ in range(plan.accumulate)]
     if not state.model.training:

@@ -25,7 +25,7 @@ from recollect.core.task import LossFunction
 from recollect.core.types import JsonObject
 from recollect.training.network import Host
 from recollect.training.sharding import in_lockstep
-from recollect.training.state import Plan, TrainingState
+from recollect.training.state import TrainingPlan, TrainingState
 from recollect.training.step import captured_gradients, device_of, eager_gradients, loss_of, may_capture
 
 
@@ -35,7 +35,7 @@ def summed_loss(model: Any, loss: LossFunction, batch: Any, memory: Memory | Non
     return found.total, found.memory
 
 
-def shared_gradients(state: TrainingState, batches: Sequence[Any], plan: Plan) -> float:
+def shared_gradients(state: TrainingState, batches: Sequence[Any], plan: TrainingPlan) -> float:
     """Return the mean loss over all predictions of the batches, and leave its gradient in every process."""
     state.workers.reseed(state.progress.step)
     count = sum(batch.count for batch in batches)
@@ -47,7 +47,7 @@ def shared_gradients(state: TrainingState, batches: Sequence[Any], plan: Plan) -
     return state.workers.mean(total)
 
 
-def _apart(state: TrainingState, batches: Sequence[Any], plan: Plan, count: int) -> float:
+def _apart(state: TrainingState, batches: Sequence[Any], plan: TrainingPlan, count: int) -> float:
     """Compute the gradient of this process's rows as in a single one, by a graph where it can; then average.
 
     A graph cannot wait for other processes. Without one the arithmetic is that of `_overlapped`, to the last bit: after
@@ -64,7 +64,7 @@ def _apart(state: TrainingState, batches: Sequence[Any], plan: Plan, count: int)
     return weight * found
 
 
-def _overlapped(state: TrainingState, batches: Sequence[Any], plan: Plan, count: int) -> float:
+def _overlapped(state: TrainingState, batches: Sequence[Any], plan: TrainingPlan, count: int) -> float:
     """Compute the gradient of this process's rows, averaged during back-propagation."""
     state.optimizer.zero_grad(set_to_none=True)
     device = device_of(state)

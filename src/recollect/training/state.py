@@ -20,7 +20,7 @@ PRECISIONS = ("fp32", "bf16")
 
 
 @dataclass(frozen=True)
-class Budget:
+class TrainingBudget:
     """When to stop: at the first of these limits."""
 
     steps: int | None = None
@@ -34,10 +34,10 @@ class Budget:
 
 
 @dataclass(frozen=True)
-class Plan:
+class TrainingPlan:
     """How to train."""
 
-    budget: Budget
+    budget: TrainingBudget
     optimizer: Optimizer = field(default_factory=Optimizer)
     accumulate: int = 1  # batches to one update, weighted by their symbols
     evaluate_every: int = 200  # updates

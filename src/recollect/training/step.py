@@ -12,13 +12,13 @@ from torch.utils._pytree import tree_map
 from recollect.core.capture import Captured, Layout, layout_of
 from recollect.core.memory import Memory
 from recollect.core.task import LossFunction
-from recollect.training.state import Plan, TrainingState
+from recollect.training.state import TrainingPlan, TrainingState
 
 MOST_GRAPHS = 64  # of one training state
 CAPTURING = "cuda"  # the type of device on which updates are captured
 
 
-def gradients(state: TrainingState, batches: Sequence[Any], plan: Plan) -> float:
+def gradients(state: TrainingState, batches: Sequence[Any], plan: TrainingPlan) -> float:
     """Return the mean loss over all predictions of the batches, and leave its gradient in the parameters."""
     captured = captured_gradients(state, batches, plan)
     if captured is not None:
@@ -26,7 +26,7 @@ def gradients(state: TrainingState, batches: Sequence[Any], plan: Plan) -> float
     return eager_gradients(state, batches, plan, max(sum(batch.count for batch in batches), 1))
 
 
-def eager_gradients(state: TrainingState, batches: Sequence[Any], plan: Plan, count: float) -> float:
+def eager_gradients(state: TrainingState, batches: Sequence[Any], plan: TrainingPlan, count: float) -> float:
     """Return the sum of the batches' losses over a count, and leave its gradient in the parameters."""
     state.optimizer.zero_grad(set_to_none=True)
     device = device_of(state)
@@ -42,7 +42,7 @@ def eager_gradients(state: TrainingState, batches: Sequence[Any], plan: Plan, co
     return total
 
 
-def may_capture(state: TrainingState, plan: Plan) -> bool:
+def may_capture(state: TrainingState, plan: TrainingPlan) -> bool:
     """Return whether updates are captured where batches allow it: on a GPU, of a loss that can be."""
     is_one = plan.capture and plan.accumulate == 1
     return is_one and hasattr(state.loss, "capturable") and device_of(state).type == CAPTURING
@@ -57,7 +57,7 @@ def loss_of(state: TrainingState, batch: Any) -> tuple[LossFunction, Any]:
     return (state.loss, batch) if given is None else (state.compiled, given)
 
 
-def captured_gradients(state: TrainingState, batches: Sequence[Any], plan: Plan) -> float | None:
+def captured_gradients(state: TrainingState, batches: Sequence[Any], plan: TrainingPlan) -> float | None:
     """Do as `gradients` by replaying a graph; return None where there is no GPU, or no graph for such a batch."""
     function: Any = state.loss
     if len(batches) > 1 or not may_capture(state, plan):
@@ -72,7 +72,7 @@ def captured_gradients(state: TrainingState, batches: Sequence[Any], plan: Plan)
     return float(loss)
 
 
-def _graph_for(state: TrainingState, inputs: object, plan: Plan, *, is_varied: bool) -> Captured | None:
+def _graph_for(state: TrainingState, inputs: object, plan: TrainingPlan, *, is_varied: bool) -> Captured | None:
     """Return the graph for the inputs' layout, captured now if it is due; the least recently used one is deleted."""
     layout = layout_of(inputs)
     graphs = state.captured

@@ -23,7 +23,7 @@ SCALES = {
 
 
 @dataclass(frozen=True)
-class Curve:
+class PlotCurve:
     """One line of a chart."""
 
     name: str
@@ -105,7 +105,7 @@ def heat(
 
 def lines(
     title: str,
-    curves: Sequence[Curve],
+    curves: Sequence[PlotCurve],
     *,
     x_title: str,
     y_title: str,

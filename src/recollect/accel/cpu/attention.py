@@ -27,7 +27,7 @@ NUMBERS = ("rows", "slots", "kv_heads", "group", "width", "threads")
 TENSORS = ("lengths", "q", "key", "new_value", "keys", "values", "out", "weights")
 
 
-class _Call(ctypes.Structure):
+class _AttentionCall(ctypes.Structure):
     _fields_ = [
         *((name, ctypes.c_int64) for name in NUMBERS),
         *((name, ctypes.c_void_p) for name in TENSORS),
@@ -77,7 +77,7 @@ def attend(library: ctypes.CDLL, q: Tensor, key: Tensor, value: Tensor, memory: 
         "out": out,
         "weights": torch.empty(threads * (slots + library.lanes()), dtype=q.dtype),
     }
-    call = _Call(rows, slots, kv_heads, q.shape[2] // kv_heads, width, threads, scale=scale)
+    call = _AttentionCall(rows, slots, kv_heads, q.shape[2] // kv_heads, width, threads, scale=scale)
     for name, tensor in tensors.items():
         setattr(call, name, tensor.data_ptr())
     divide(library, call, threads)

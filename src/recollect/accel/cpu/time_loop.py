@@ -24,7 +24,7 @@ TENSORS = (
 )
 
 
-class _Call(ctypes.Structure):
+class _LoopCall(ctypes.Structure):
     _fields_ = [(n, ctypes.c_int64) for n in NUMBERS] + [(n, ctypes.c_void_p) for n in TENSORS]
 
 
@@ -47,7 +47,7 @@ def compiled(*defined: str) -> ctypes.CDLL:
     return library
 
 
-def share(library: ctypes.CDLL, call: _Call) -> None:
+def share(library: ctypes.CDLL, call: _LoopCall) -> None:
     """Pack the weights, then run the loop; each thread its rows."""
     threads = torch.get_num_threads()
     divide(library, call, threads, LAY_OUT)
@@ -91,7 +91,7 @@ class TimeLoop:
 
     def _run(self, w_hh: Tensor, is_kept: bool, is_backward: bool, **tensors: Tensor | None) -> None:
         rows, steps, _ = self.gates.shape
-        call = _Call(KINDS.index(self.kind), rows, steps, self.first.shape[1], is_kept, is_backward)
+        call = _LoopCall(KINDS.index(self.kind), rows, steps, self.first.shape[1], is_kept, is_backward)
         lengths = torch.full((rows,), steps) if self.lengths is None else self.lengths
         order = torch.arange(rows) if self.lengths is None else lengths.argsort(descending=True)
         tensors |= {"order": order, "lengths": lengths, "gates": self.gates, "weight": w_hh.contiguous()}

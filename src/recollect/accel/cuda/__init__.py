@@ -9,7 +9,7 @@ from torch import Tensor
 
 from recollect.accel.cuda import decode_loop as decode_loop, head_step, launcher, single_step
 from recollect.accel.cuda.recurrent import forms, persistent
-from recollect.accel.cuda.ttt import forms as ttt_forms
+from recollect.accel.cuda.ttt import fused_read
 from recollect.core.dispatch import register
 from recollect.core.memory import Memory
 from recollect.core.types import AnyLayer
@@ -21,7 +21,7 @@ def read_layer(layer: Any, x: Tensor, memory: Any, valid: Tensor | None) -> tupl
     if isinstance(layer, Recurrence):
         return forms.read_layer(layer, x, memory, valid)
     if layer.kernel == "ttt-linear":
-        return ttt_forms.read_layer(layer, x, memory, valid)
+        return fused_read.read_layer(layer, x, memory, valid)
     if layer.kernel == "block":
         return single_step.read_block(layer, x, memory, valid)
     return head_step.read_linear(layer, x) if layer.kernel == "linear" else None
@@ -40,7 +40,7 @@ def read_neighbours(
 
 def reasons() -> list[str]:
     """Return why kernels are not used, as far as they were requested."""
-    met = {"recurrent layers": persistent.REASONS, "single steps": launcher.REASONS, "ttt": ttt_forms.REASONS}
+    met = {"recurrent layers": persistent.REASONS, "single steps": launcher.REASONS, "ttt": fused_read.REASONS}
     return [f"{what}, {name}: {why}" for what, found in met.items() for name, why in found.items()]
 
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from recollect.core.serialize import write_file
 from recollect.data.audio.log_mel import HOP, log_mel
-from recollect.data.audio.wav_files import Recording, check_rate, find_recordings
+from recollect.data.audio.wav_files import AudioRecording, check_rate, find_recordings
 from recollect.data.error import DataError
 
 Frames = NDArray[np.float32]
@@ -42,7 +42,7 @@ class FrameCoder:
     unknown: ClassVar[None] = None
 
     @classmethod
-    def learn(cls, recordings: Sequence[Recording], bands: int, stack: int) -> FrameCoder:
+    def learn(cls, recordings: Sequence[AudioRecording], bands: int, stack: int) -> FrameCoder:
         """Return a coder with the rate, the means and the deviations of the training part."""
         plain = cls(recordings[0].rate, bands)
         every = np.concatenate([plain.frames(one.samples) for one in recordings]).astype(np.float64)
@@ -62,7 +62,7 @@ class FrameCoder:
         found = np.pad(found, ((0, -len(found) % self.stack), (0, 0)))
         return np.ascontiguousarray(found.reshape(-1, self.width))
 
-    def of(self, recording: Recording) -> Frames:
+    def of(self, recording: AudioRecording) -> Frames:
         """Return the vectors of a recording; raise a DataError where it has another rate."""
         check_rate(recording.rate, self.rate, recording.where, "as the recordings that the run was trained on")
         return self.frames(recording.samples)

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recollect.data.audio.frame_coder import FrameCoder, flattened
-from recollect.data.audio.wav_files import Recording, check_rate, read_recordings
+from recollect.data.audio.wav_files import AudioRecording, check_rate, read_recordings
 from recollect.data.labels.labelled import PARTS, Labelled, LabelNames, LabelPart, divided, given_parts, names_of
 from recollect.data.pairs.pair_rows import PairPart, RaggedArray
 from recollect.data.pairs.pairs import Pairs
@@ -48,14 +48,14 @@ def load_spoken_pairs(
     return SpokenPairs(coder, lines, **encoded, name=_digest(parts, coder))
 
 
-def label_part(rows: Iterable[Recording], coder: FrameCoder, names: LabelNames) -> LabelPart:
+def label_part(rows: Iterable[AudioRecording], coder: FrameCoder, names: LabelNames) -> LabelPart:
     """Return recordings as frames with the numbers of their labels."""
     every = list(rows)
     targets = [np.array([names.number(one.label, one.where)]) for one in every]
     return LabelPart([coder.of(one) for one in every], targets, [one.where for one in every])
 
 
-def pair_part(rows: Iterable[Recording], coder: FrameCoder, lines: LineTokenizer) -> PairPart:
+def pair_part(rows: Iterable[AudioRecording], coder: FrameCoder, lines: LineTokenizer) -> PairPart:
     """Return recordings as frames with their transcripts as ids."""
     every = list(rows)
     sources = RaggedArray(*flattened([coder.of(one) for one in every]))
@@ -66,11 +66,11 @@ def pair_part(rows: Iterable[Recording], coder: FrameCoder, lines: LineTokenizer
     return PairPart(sources, targets, RaggedArray(*_joined(names)), RaggedArray(*_joined(texts)))
 
 
-def _texts(rows: Sequence[Recording]) -> list[tuple[str, str]]:
+def _texts(rows: Sequence[AudioRecording]) -> list[tuple[str, str]]:
     return [(one.where, one.label) for one in rows]
 
 
-def _parts(data: str, valid: str | None, test: str | None) -> dict[str, list[Recording]]:
+def _parts(data: str, valid: str | None, test: str | None) -> dict[str, list[AudioRecording]]:
     given = {part: list(read_recordings(name)) for part, name in given_parts(data, valid, test).items()}
     for part, rows in given.items():
         for one in rows[:1]:
@@ -82,7 +82,7 @@ def _joined(rows: Sequence[NDArray[Any]]) -> tuple[NDArray[Any], NDArray[np.int6
     return np.concatenate(rows), np.cumsum([len(row) for row in rows])
 
 
-def _digest(parts: Mapping[str, Sequence[Recording]], coder: FrameCoder) -> str:
+def _digest(parts: Mapping[str, Sequence[AudioRecording]], coder: FrameCoder) -> str:
     digest = hashlib.sha256(repr((coder.bands, coder.stack)).encode())
     for part in PARTS:
         for one in parts[part]:

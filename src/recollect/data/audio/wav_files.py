@@ -26,7 +26,7 @@ FORMS = (
 SCALES = {1: 128.0, 2: 32768.0, 4: 2147483648.0}  # of full scale, by bytes of a sample
 
 
-class Recording(NamedTuple):
+class AudioRecording(NamedTuple):
     """Samples between −1 and 1, the label or transcript, where they were read, and samples a second."""
 
     samples: NDArray[np.float32]
@@ -86,11 +86,11 @@ def read_wav(path: str | Path, where: str | None = None) -> tuple[NDArray[np.flo
     return (samples / SCALES[width]).astype(np.float32), rate
 
 
-def read_recordings(data: str) -> Iterator[Recording]:
+def read_recordings(data: str) -> Iterator[AudioRecording]:
     """Yield the recordings of DATA with their labels or transcripts; all have the rate of the first."""
     if data.partition(":")[0] in TONES:
         for number, (samples, label) in enumerate(generated_tones(data), 1):
-            yield Recording(samples, label, f"{data}, {number}", RATE)
+            yield AudioRecording(samples, label, f"{data}, {number}", RATE)
         return
     path = Path(data)
     if not path.is_dir():
@@ -102,7 +102,7 @@ def read_recordings(data: str) -> Iterator[Recording]:
         samples, rate = read_wav(file, where)
         first = first or (rate, where)
         check_rate(rate, first[0], where, f"as {first[1]} has")
-        yield Recording(samples, label, where, rate)
+        yield AudioRecording(samples, label, where, rate)
 
 
 def check_rate(rate: int, expected: int, where: str, why: str) -> None:
@@ -114,7 +114,7 @@ def check_rate(rate: int, expected: int, where: str, why: str) -> None:
         )
 
 
-def find_recordings(inputs: str | Sequence[str]) -> list[Recording]:
+def find_recordings(inputs: str | Sequence[str]) -> list[AudioRecording]:
     """Return what is named to be predicted: a .wav, a folder of them, a built-in, one of its recordings, or a list."""
     if not isinstance(inputs, str):
         return [one for each in inputs for one in find_recordings(each)]
@@ -128,7 +128,7 @@ def find_recordings(inputs: str | Sequence[str]) -> list[Recording]:
     files = sorted(_wavs(path)) if path.is_dir() else [path]
     if not files:
         raise DataError(f"{inputs}: no .wav in it; give a .wav or a folder with some")
-    return [Recording(samples, "", str(file), rate) for file in files for samples, rate in [read_wav(file)]]
+    return [AudioRecording(samples, "", str(file), rate) for file in files for samples, rate in [read_wav(file)]]
 
 
 def _wavs(folder: Path) -> Iterator[Path]:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from recollect.core.errors import nearest
 from recollect.core.serialize import write_file
 from recollect.data.audio.frame_coder import FrameCoder
-from recollect.data.audio.wav_files import Recording
+from recollect.data.audio.wav_files import AudioRecording
 from recollect.data.error import DataError
 from recollect.data.labels.label_files import Column, LabelledText, read_texts
 from recollect.data.labels.subword_coder import Coder
@@ -33,7 +33,7 @@ SHARE = 10  # one example in SHARE is held out for each part that is not given
 LEAST = 10  # examples to train, validate and test on
 SHOWN = 10  # labels that an error lists
 
-E = TypeVar("E", LabelledText, TaggedWords, Recording, Question)
+E = TypeVar("E", LabelledText, TaggedWords, AudioRecording, Question)
 
 
 @dataclass(frozen=True)

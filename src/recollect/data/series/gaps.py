@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import register_dataclass
 
-from recollect.data.series.windows import WindowBatch, WindowBatches, Windows
+from recollect.data.series.windows import SeriesWindows, WindowBatch, WindowBatches
 
 ALL_CHANNELS = 0.5  # of the gaps hide every channel, the others some of them
 
@@ -61,7 +61,9 @@ def middle_gap(batch: WindowBatch, rows: int) -> Tensor:
 class GapBatches:
     """Every window once an epoch, each with a gap of 1 to `rows` rows at a place that is drawn."""
 
-    def __init__(self, part: Windows, rows: int, batch_size: int, seed: int = 0, *, is_open: bool = False) -> None:
+    def __init__(
+        self, part: SeriesWindows, rows: int, batch_size: int, seed: int = 0, *, is_open: bool = False
+    ) -> None:
         self.windows = WindowBatches(part, batch_size, seed)
         self.rows, self.seed, self.is_open = rows, seed, is_open
         self.drawn = 0  # batches

@@ -21,7 +21,7 @@ from recollect.data.error import DataError
 from recollect.data.series.calendar_features import calendar_features, calendar_names
 from recollect.data.series.series_table import SeriesTable, TimeSeries, Values
 from recollect.data.series.time_stamps import Frequency
-from recollect.data.series.windows import Rows, Windows
+from recollect.data.series.windows import Rows, SeriesWindows
 
 PARTS = ("train", "valid", "test")
 
@@ -83,9 +83,9 @@ class SeriesData:
     table: SeriesTable
     facts: SeriesFacts
     rows: Rows
-    train: Windows
-    valid: Windows
-    test: Windows
+    train: SeriesWindows
+    valid: SeriesWindows
+    test: SeriesWindows
 
     def scales(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Return means, deviations and the denominators of MASE, each (S, C)."""
@@ -201,7 +201,7 @@ def _filled(values: Values) -> Values:
 
 def _cut(
     table: SeriesTable, rows: Rows, borders: Sequence[Sequence[int]], part: int, lookback: int, horizon: int
-) -> Windows:
+) -> SeriesWindows:
     """Return the windows whose predicted rows all lie in one part and have a value to compare with."""
     starts, offset = [], 0
     for one, ends in zip(table.series, borders, strict=True):
@@ -223,4 +223,4 @@ def _cut(
             PARTS[part],
             longest,
         )
-    return Windows(rows, found, lookback, horizon)
+    return SeriesWindows(rows, found, lookback, horizon)

@@ -51,7 +51,7 @@ class Rows:
 
 
 @dataclass(frozen=True)
-class Windows:
+class SeriesWindows:
     """One part of the data: its windows by the number of their first row."""
 
     rows: Rows
@@ -89,7 +89,7 @@ class Windows:
 class WindowBatches:
     """Every window once an epoch, in an order that is drawn for each epoch; the last batch may be smaller."""
 
-    def __init__(self, part: Windows, batch_size: int, seed: int = 0) -> None:
+    def __init__(self, part: SeriesWindows, batch_size: int, seed: int = 0) -> None:
         self.part, self.batch_size = part, batch_size
         self.draw = np.random.default_rng(seed)
         self.place = 0  # windows of this epoch that are done

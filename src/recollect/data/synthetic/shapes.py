@@ -58,7 +58,7 @@ class Drawn(NamedTuple):
         return f"a {self.size} {self.colour} {self.shape}", chinese
 
 
-class Scene(NamedTuple):
+class ShapeScene(NamedTuple):
     """The content of a picture: one shape, or a small one and its place relative to a big one."""
 
     first: Drawn
@@ -81,10 +81,10 @@ def shapes(count: int, seed: int = 0) -> tuple[NDArray[np.uint8], list[str], lis
     return np.stack([_paint(scene) for scene in scenes]), [en for en, _ in captions], [zh for _, zh in captions]
 
 
-def _scene(rng: Random) -> Scene:
+def _scene(rng: Random) -> ShapeScene:
     if rng.random() < 0.5:
         size, half = _sized(rng, pick(rng, list(SIZES)))
-        return Scene(_drawn(rng, size, half, _within(rng, half, 0, SIDE), _within(rng, half, 0, SIDE)))
+        return ShapeScene(_drawn(rng, size, half, _within(rng, half, 0, SIDE), _within(rng, half, 0, SIDE)))
     relation = pick(rng, list(RELATIONS))
     (small, low), (big, high) = _sized(rng, "small"), _sized(rng, "big")
     half_side, is_before = SIDE // 2, relation in ("above", "to the left of")
@@ -96,7 +96,7 @@ def _scene(rng: Random) -> Scene:
     first, second = (across_small, along), (across, along_big)
     if relation.startswith("to the"):
         first, second = first[::-1], second[::-1]
-    return Scene(_drawn(rng, small, low, *first), relation, _drawn(rng, big, high, *second))
+    return ShapeScene(_drawn(rng, small, low, *first), relation, _drawn(rng, big, high, *second))
 
 
 def _sized(rng: Random, size: str) -> tuple[str, int]:
@@ -112,7 +112,7 @@ def _drawn(rng: Random, size: str, half: int, x: int, y: int) -> Drawn:
     return Drawn(pick(rng, list(SHAPES)), pick(rng, list(COLOURS)), size, half, x, y)
 
 
-def _paint(scene: Scene) -> NDArray[np.uint8]:
+def _paint(scene: ShapeScene) -> NDArray[np.uint8]:
     image = np.full((SIDE, SIDE, 3), GROUND, dtype=np.uint8)
     y, x = np.mgrid[:SIDE, :SIDE]
     for drawn in filter(None, (scene.first, scene.second)):
@@ -120,7 +120,7 @@ def _paint(scene: Scene) -> NDArray[np.uint8]:
     return image
 
 
-def _caption(scene: Scene) -> tuple[str, str]:
+def _caption(scene: ShapeScene) -> tuple[str, str]:
     english, chinese = scene.first.named()
     if scene.second is None:
         return english, chinese

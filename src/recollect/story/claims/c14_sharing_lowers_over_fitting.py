@@ -29,7 +29,7 @@ WIDTH, HIDDEN, ROWS = 16, 32, 50
 EVERY, SAME = 20, 0.05  # updates between two measures; nats
 
 
-class Reader(nn.Module):
+class CharacterRNN(nn.Module):
     """Predict the next character by an RNN whose weights are shared, or by one with a cell for each step."""
 
     def __init__(self, symbols: int, shared: bool) -> None:
@@ -74,7 +74,7 @@ def run(budget: Budget) -> Result:
     pairs = list(zip(found[False], found[True], strict=True))
     losses = [min(own.held_out) - min(shared.held_out) for own, shared in pairs]
     gaps = [own.gap - shared.gap for own, shared in pairs]
-    sizes = [size_of(Reader(symbols, shared).cells) for shared in (True, False)]
+    sizes = [size_of(CharacterRNN(symbols, shared).cells) for shared in (True, False)]
     best = [statistics.fmean(min(one.held_out) for one in found[shared]) for shared in (True, False)]
     beyond = statistics.fmean(one.beyond for one in found[True] if one.beyond is not None)
     low, high = interval(losses)
@@ -137,7 +137,7 @@ def _unigram(ids: Tensor, symbols: int) -> float:
 def _course(ids: Tensor, symbols: int, shared: bool, seed: int, updates: int) -> Course:
     torch.manual_seed(seed)
     trained, held_out = _parts(ids)
-    model = Reader(symbols, shared)
+    model = CharacterRNN(symbols, shared)
     optimizer = torch.optim.Adam(model.parameters(), 5e-3)
     losses: tuple[list[float], list[float]] = ([], [])
     for update in range(updates):
@@ -151,14 +151,14 @@ def _course(ids: Tensor, symbols: int, shared: bool, seed: int, updates: int) ->
     return Course(*losses, beyond)
 
 
-def _loss(model: Reader, rows: Tensor, begin: int) -> Tensor:
+def _loss(model: CharacterRNN, rows: Tensor, begin: int) -> Tensor:
     """Return the loss at the `STEPS` characters behind `begin`; those before are read too."""
     logits = model(rows[:, : begin + STEPS])[:, begin:]
     return F.cross_entropy(logits.flatten(0, 1), rows[:, begin + 1 : begin + STEPS + 1].flatten())
 
 
 @torch.no_grad()
-def _held(model: Reader, rows: Tensor, begin: int) -> float:
+def _held(model: CharacterRNN, rows: Tensor, begin: int) -> float:
     return float(_loss(model, rows, begin))
 
 

@@ -37,7 +37,7 @@ Sentence = tuple[list[str], bool]  # words, and whether they are kind
 
 
 @dataclass(frozen=True)
-class Measure:
+class MeasuredModel:
     """What is measured of one model."""
 
     accuracy: float  # on new sentences
@@ -110,7 +110,7 @@ def verdict_of(accuracy: float, variation: tuple[float, float], turning: tuple[f
     return "holds" if variation[1] < EVEN else "not shown"
 
 
-def _measure(sentences: list[Sentence], seed: int, updates: int) -> Measure:
+def _measure(sentences: list[Sentence], seed: int, updates: int) -> MeasuredModel:
     torch.manual_seed(seed)
     symbols = {word: i + 1 for i, word in enumerate(sorted({word for text, _ in sentences for word in text}))}
     longest = max(len(text) for text, _ in sentences)
@@ -131,7 +131,7 @@ def _measure(sentences: list[Sentence], seed: int, updates: int) -> Measure:
     effects = [_effects(model, row[: len(text)]) for row, text in _explained(ids, texts)]
     variation = statistics.fmean(float(one.std() / one.mean()) for one in slopes)
     accuracy, others = (float(share.float().mean()) for share in (hits, swapped))
-    return Measure(accuracy, others, variation, _by_group(slopes, texts), _by_group(effects, texts))
+    return MeasuredModel(accuracy, others, variation, _by_group(slopes, texts), _by_group(effects, texts))
 
 
 def _explained(ids: Tensor, texts: list[list[str]]) -> list[tuple[Tensor, list[str]]]:

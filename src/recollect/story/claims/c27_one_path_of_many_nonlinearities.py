@@ -49,7 +49,7 @@ PATHS = {
 }
 
 
-class Reader(nn.Module):
+class PathRNN(nn.Module):
     """h_t = φ(W_xh x_t + W_hh h_{t-1} + S h_{t-s} + b), with φ = tanh or the identity; logits of the cue at the end."""
 
     def __init__(self, path: Path) -> None:
@@ -120,7 +120,7 @@ def verdict_of(second: tuple[float, float], linear: tuple[float, float], orthogo
 def _recall(path: Path, seed: int, updates: int) -> tuple[float, float]:
     """Train over `STEPS` steps; return the shares of new sequences whose cue is recalled, and of other cues."""
     torch.manual_seed(seed)
-    model = Reader(path)
+    model = PathRNN(path)
 
     def loss() -> Tensor:
         ids, cues = draw(STEPS - 1, BATCH)

@@ -30,7 +30,7 @@ THIRD = LENGTH // 3
 WAYS = ("forwards", "backwards", "both")
 
 
-class Summary(nn.Module):
+class SourceSummary(nn.Module):
     """c of a source, from its last state read forwards, backwards or both ways, and every symbol from c by a linear map."""
 
     def __init__(self, way: str) -> None:
@@ -103,7 +103,7 @@ def _orders(way: str) -> tuple[bool, ...]:
 def _measure(way: str, seed: int, updates: int) -> tuple[Tensor, float]:
     """Return the share of new symbols right at each place (S,), and that with other rows' sources."""
     torch.manual_seed(seed)
-    model = Summary(way)
+    model = SourceSummary(way)
     fit(model, lambda: _loss(model, torch.randint(SYMBOLS, (64, LENGTH))), updates, rate=0.01)
     source = torch.randint(SYMBOLS, (1000, LENGTH))
     with torch.no_grad():
@@ -111,7 +111,7 @@ def _measure(way: str, seed: int, updates: int) -> tuple[Tensor, float]:
     return (read == source).float().mean(0), float((read == source.roll(1, 0)).float().mean())
 
 
-def _loss(model: Summary, source: Tensor) -> Tensor:
+def _loss(model: SourceSummary, source: Tensor) -> Tensor:
     return F.cross_entropy(model(source).flatten(0, 1), source.flatten())
 
 

@@ -33,7 +33,7 @@ ROWS = 1000
 Cells = Mapping[tuple[str, str], Sequence[tuple[float, float]]]  # gains, and those with other rows' sources
 
 
-class Summary(nn.Module):
+class PooledSource(nn.Module):
     """A GRU, one vector c of its states, and a linear map to the answers."""
 
     def __init__(self, way: str, answers: int) -> None:
@@ -101,7 +101,7 @@ def _pooled_gain(cells: Cells, task: str) -> list[float]:
 def _gains(task: str, way: str, seed: int, updates: int) -> tuple[float, float]:
     """Return the accuracy on new sources above the most frequent answer, and that with other rows' sources."""
     torch.manual_seed(seed)
-    model = Summary(way, TASKS[task])
+    model = PooledSource(way, TASKS[task])
     fit(model, lambda: _loss(model, *_draw(task, 64)), updates, rate=0.01)
     source, answer = _draw(task, ROWS)
     with torch.no_grad():
@@ -116,7 +116,7 @@ def _draw(task: str, rows: int) -> tuple[Tensor, Tensor]:
     return source, F.one_hot(source, SYMBOLS).sum(1).argmax(1, keepdim=True) if task == "bag" else source
 
 
-def _loss(model: Summary, source: Tensor, answer: Tensor) -> Tensor:
+def _loss(model: PooledSource, source: Tensor, answer: Tensor) -> Tensor:
     return F.cross_entropy(model(source).flatten(0, 1), answer.flatten())
 
 

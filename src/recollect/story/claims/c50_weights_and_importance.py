@@ -33,7 +33,7 @@ COUNT, TRAINED, ROWS, WIDTH = 1200, 1000, 100, 32
 Found = Mapping[str, float]
 
 
-class Judge(nn.Module):
+class AttentiveJudge(nn.Module):
     """One attention over the words, or over states of a bidirectional GRU, and the scores of two labels (B, 2)."""
 
     def __init__(self, words: int, *, is_recurrent: bool) -> None:
@@ -102,7 +102,7 @@ def _measure(seed: int, updates: int, is_recurrent: bool) -> Found:
     ids, valid = as_ids([words for words, _ in made], numbers)
     answer = torch.tensor([int(label == "kind") for _, label in made])
     torch.manual_seed(seed)
-    model = Judge(len(numbers), is_recurrent=is_recurrent)
+    model = AttentiveJudge(len(numbers), is_recurrent=is_recurrent)
 
     def loss() -> Tensor:
         rows = torch.randint(TRAINED, (32,))
@@ -132,7 +132,7 @@ def _measure(seed: int, updates: int, is_recurrent: bool) -> Found:
 
 
 def _effects(
-    model: Judge, sentences: Sequence[Sequence[str]], numbers: Mapping[str, int], scores: Tensor
+    model: AttentiveJudge, sentences: Sequence[Sequence[str]], numbers: Mapping[str, int], scores: Tensor
 ) -> list[Tensor]:
     """Return for each sentence by how much log p of its label changes when each word is left out."""
     shorter = [[*words[:i], *words[i + 1 :]] for words in sentences for i in range(len(words))]
@@ -145,7 +145,7 @@ def _effects(
     return found
 
 
-def _permuted(model: Judge, ids: Tensor, valid: Tensor, weights: Tensor) -> Tensor:
+def _permuted(model: AttentiveJudge, ids: Tensor, valid: Tensor, weights: Tensor) -> Tensor:
     """Return the scores where each sentence's weights are given to its words in another order."""
     states = model.states(ids, valid)
     order = torch.rand(valid.shape).masked_fill(~valid, torch.inf).argsort(1)  # real words first, in random order

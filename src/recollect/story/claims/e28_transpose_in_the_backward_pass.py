@@ -22,7 +22,7 @@ from recollect.views.bilingual import Bilingual
 SMALL = 1e-5
 
 
-class AsPublished(NumpyRNN):
+class PublishedBackward(NumpyRNN):
     """The network with the published backward pass."""
 
     def one_step_back(self, d_total: Array) -> Array:
@@ -32,7 +32,7 @@ class AsPublished(NumpyRNN):
 
 
 def run(budget: Budget) -> Result:
-    right, published = (_error(kind) for kind in (NumpyRNN, AsPublished))
+    right, published = (_error(kind) for kind in (NumpyRNN, PublishedBackward))
     wrong = Control(Bilingual("as published", "按公开代码"), published)
     return identity({"with the transpose": right}, 1e-5, wrong)
 

@@ -60,7 +60,7 @@ def sizes(plan: KernelPlan) -> Sizes:
     return Sizes(exchange, counters, space, parts, packing, Chore.all_of(plan))
 
 
-class Launch(NamedTuple):
+class LoopLaunch(NamedTuple):
     """One launch of a time loop, as far as it depends on sizes alone."""
 
     arguments: ctypes.Structure  # to be copied
@@ -97,7 +97,9 @@ Places = dict[str, Place]  # by the name of a pointer
 
 
 @lru_cache(maxsize=1024)
-def forward_launches(plan: KernelPlan, extent: Extent, cuts: Cuts, keeps: bool, from_end: bool) -> list[list[Launch]]:
+def forward_launches(
+    plan: KernelPlan, extent: Extent, cuts: Cuts, keeps: bool, from_end: bool
+) -> list[list[LoopLaunch]]:
     """Return the launches of each chunk."""
     by_step = _by_step(extent, from_end=from_end, logits="gates", outputs="y", cells="cells")
     by_chunk = _states(extent, last_hidden="last_h", last_cell="last_c")
@@ -114,7 +116,7 @@ def forward_launches(plan: KernelPlan, extent: Extent, cuts: Cuts, keeps: bool, 
 @lru_cache(maxsize=1024)
 def backward_launches(
     plan: KernelPlan, extent: Extent, cuts: Cuts, strides: tuple[int, int], from_end: bool
-) -> list[list[Launch]]:
+) -> list[list[LoopLaunch]]:
     """Return the launches of each chunk; `strides` are those of dy, by step and by row."""
     itemsize, chunks = extent.dtype.itemsize, len(cuts) - 1
     d_y = Place("d_y", itemsize * strides[0], itemsize * strides[1])
@@ -142,9 +144,9 @@ def _launches(
     common: ForwardArguments | BackwardArguments,
     *,
     from_end: bool,
-) -> list[list[Launch]]:
+) -> list[list[LoopLaunch]]:
     """Return the launches of each chunk: of `places`, each with a step or chunk, those of its rows."""
-    found: list[list[Launch]] = []
+    found: list[list[LoopLaunch]] = []
     rows, exchange = range(0, extent.batch, plan.batch), 0
     lengths = {"lengths": Place("lengths", 4 * extent.batch, 4)}
     size = sizes(plan)
@@ -160,7 +162,7 @@ def _launches(
             arguments.steps, arguments.by_step = steps, -extent.batch if from_end else extent.batch
             arguments.rows, arguments.width = min(plan.batch, extent.batch - row), extent.units
             arguments.groups = plan.groups
-            found[-1].append(Launch(arguments, pointers))
+            found[-1].append(LoopLaunch(arguments, pointers))
             exchange += 1
     return found
 

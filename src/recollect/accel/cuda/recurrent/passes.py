@@ -95,7 +95,7 @@ class ForwardPass:
 
     @property
     def kept(self) -> tuple[Tensor | None, ...]:
-        """All fields of `Kept` but W_hh."""
+        """All fields of `KeptForBackward` but W_hh."""
         x = None if self.extent.has_x else self.x
         return self.workspaces[1].memory, self.loop.seen.y, self.lengths, x
 
@@ -106,7 +106,7 @@ class ForwardPass:
         return self.y.transpose(0, 1) if has_y else None, h, c
 
 
-class Kept(NamedTuple):
+class KeptForBackward(NamedTuple):
     """What a layer saves for backward."""
 
     memory: Tensor  # of the workspace that is kept
@@ -124,7 +124,7 @@ class BackwardPass:
         placement: Placement,
         extent: Extent,
         layout: Layout,
-        kept: Kept,
+        kept: KeptForBackward,
         d_y: Tensor | None,
         d_last: tuple[Tensor | None, Tensor | None],
         wanted: Any,

@@ -19,7 +19,7 @@ from torch.autograd.function import once_differentiable
 
 from recollect.accel.cell_inputs import CellInputs
 from recollect.accel.cuda.recurrent import precision
-from recollect.accel.cuda.recurrent.passes import BackwardPass, ForwardPass, Kept, Results, Setting
+from recollect.accel.cuda.recurrent.passes import BackwardPass, ForwardPass, KeptForBackward, Results, Setting
 from recollect.accel.cuda.recurrent.streams import Schedule, StreamTask, perform
 
 FIELDS = len(CellInputs._fields)
@@ -174,8 +174,8 @@ class _WavefrontRead(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *upstream: Tensor | None) -> tuple[Any, ...]:
-        setting, saved, fields = ctx.setting, ctx.saved_tensors, len(Kept._fields)
-        kept = [Kept(*saved[i : i + fields]) for i in range(0, len(saved), fields)]
+        setting, saved, fields = ctx.setting, ctx.saved_tensors, len(KeptForBackward._fields)
+        kept = [KeptForBackward(*saved[i : i + fields]) for i in range(0, len(saved), fields)]
         returnings: list[BackwardPass] = []  # from the top
         for layer in reversed(range(len(kept))):
             d_y, *d_last = upstream[3 * layer : 3 * layer + 3]

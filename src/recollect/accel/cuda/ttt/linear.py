@@ -56,14 +56,14 @@ def read(
     k, v, q are (B, T, N, H), the rate (B, T, N); a row's steps begin at slot `place` (B,) and are `count` many.
     """
     given = (shape, k, v, q, rate, weight, gathered, share, border, gamma, beta, place, count)
-    found: tuple[Tensor, Tensor, Tensor] = _Read.apply(*given)  # type: ignore[no-untyped-call]
+    found: tuple[Tensor, Tensor, Tensor] = _FusedRead.apply(*given)  # type: ignore[no-untyped-call]
     return found
 
 
-class _Read(torch.autograd.Function):
+class _FusedRead(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, shape: Shape, *given: Any) -> tuple[Tensor, Tensor, Tensor]:
-        answers, last, left, *kept = _Call(shape, *given).forward()
+        answers, last, left, *kept = _Launches(shape, *given).forward()
         ctx.shape = shape
         ctx.save_for_backward(*given, *kept)
         return answers, last, left
@@ -72,12 +72,12 @@ class _Read(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, dy: Tensor, d_last: Tensor, d_left: Tensor) -> tuple[Tensor | None, ...]:
         *given, phi, checkpoints = ctx.saved_tensors
-        call = _Call(ctx.shape, *given)
+        call = _Launches(ctx.shape, *given)
         ends = (dy.contiguous(), d_last.contiguous(), d_left.contiguous())
         return None, *call.backward(phi, checkpoints, *ends, any(ctx.needs_input_grad[7:9])), None, None
 
 
-class _Call:
+class _Launches:
     """The launches of one reading."""
 
     def __init__(
