@@ -14,6 +14,7 @@ from generate_models import FAMILIES, VOCAB, language_model
 from recollect.core.placement import place, same_layout
 from recollect.core.validate import ContractError
 from recollect.generation import footprint, live_batch, live_prompts
+from recollect.generation.choice import Chooser, choose
 from recollect.generation.footprint import Footprint
 from recollect.generation.request import Event, Request, Ticket
 from recollect.generation.sampling import Generation, generate
@@ -370,3 +371,59 @@ def test_stopping_ends_every_request_wherever_it_is(when):
     assert {(e.end, e.problem) for e in events} == {("broken", "gone")}
     assert not scheduler.is_busy
     assert scheduler.batch.nbytes == 0
+
+
+def test_a_fault_between_two_steps_loses_no_end(monkeypatch):
+    """The rows that end in the tick that fails are told their end too: nobody waits for ever."""
+    scheduler = Scheduler(language_model("attention"))
+    lengths = (2, 2, 9)
+    tickets = [scheduler.submit(Request(ids=[1], settings=Settings(tokens=n))) for n in lengths]
+    events = scheduler.tick()
+    monkeypatch.setattr(scheduler.batch, "compact", lambda: (_ for _ in ()).throw(RuntimeError("out of memory")))
+    events += scheduler.tick()
+    assert [[e.end for e in events if e.ticket is ticket and e.end] for ticket in tickets] == [
+        ["length"],
+        ["length"],
+        ["broken"],
+    ]
+    assert not scheduler.is_busy
+
+
+def test_rows_that_cannot_join_leave_the_others_in_their_places(monkeypatch):
+    model = language_model("attention")
+    scheduler = Scheduler(model)
+    ids = [[1, 2], [3, 1], [2, 2], [1, 3], [3, 3]]
+    requests = [Request(ids=one, settings=Settings(tokens=2 if i == 0 else 8)) for i, one in enumerate(ids)]
+    events: list[Event] = []
+    for request in requests:
+        scheduler.submit(request)
+    for _ in range(3):
+        events += scheduler.tick()
+    original = torch.cat
+
+    def cat(tensors, *args, **kwargs):
+        if tensors[0] is scheduler.batch.logits:
+            raise RuntimeError("out of memory")
+        return original(tensors, *args, **kwargs)
+
+    joining = Request(ids=[1], settings=Settings(tokens=4), numbers=(0, 1))  # more rows than places are empty
+    scheduler.submit(joining)
+    with monkeypatch.context() as patch:
+        patch.setattr(live_batch.torch, "cat", cat)
+        events += scheduler.tick()
+    while scheduler.is_busy:
+        events += scheduler.tick()
+    assert [e.end for e in events if e.ticket.request is joining] == ["broken", "broken"]
+    for request, one in zip(requests, ids, strict=True):
+        assert ids_of(events, request) == generate(model, [one], request.settings)[0].ids
+
+
+@pytest.mark.parametrize("greedy", [False, True])
+def test_logits_of_which_one_is_nan_end_their_row(greedy):
+    logits = torch.zeros(2, 5)
+    logits[0, 1] = torch.nan
+    broken, good = choose(logits, [Chooser(Settings(greedy=greedy), number) for number in (0, 1)])
+    assert broken is not None
+    assert broken.id == -1
+    assert good is not None
+    assert 0 <= good.id < 5

@@ -70,6 +70,8 @@ def _chosen(logits: Tensor, settings: Settings, choosers: list[Chooser]) -> list
     own = logits.gather(-1, ids[:, None])[:, 0].tolist()
     barred = set(prohibited)
     chosen = [i if math.isfinite(x) and i not in barred else -1 for i, x in zip(ids.tolist(), own, strict=True)]
+    last = logits.shape[-1] - 1  # where `draw` ends in a row that has NaN or infinity anywhere
+    chosen = [-1 if i == last and not logits[row].amax().isfinite() else i for row, i in enumerate(chosen)]
     for one, i in zip(choosers, chosen, strict=True):
         one.seen.append(i)
     return _with_log_p(logits, chosen, choosers)

@@ -60,12 +60,11 @@ class LiveBatch:
     def _append(self, kept: list[int], memory: Memory, logits: Tensor) -> None:
         """Drop all other places than `kept`, and add rows behind them."""
         if self._memory is None or self.logits is None:
-            self._memory = type(memory).cat([memory])  # a copy
-            self.logits = logits.clone()
+            self._memory, self.logits = type(memory).cat([memory]), logits.clone()  # a copy
         else:
             self.select(kept)
-            self._memory = type(memory).cat([self._memory.settled(), memory])
-            self.logits = torch.cat([self.logits, logits])
+            joined = type(memory).cat([self._memory.settled(), memory])
+            self._memory, self.logits = joined, torch.cat([self.logits, logits])  # both, or neither
         self._taken += [False] * len(logits)
         self._steps += [0] * len(logits)
         self._slots = 0  # none reserved
@@ -85,8 +84,7 @@ class LiveBatch:
             return
         assert self._memory is not None
         assert self.logits is not None
-        self._memory = self._memory.select(rows)
-        self.logits = self.logits[rows]
+        self._memory, self.logits = self._memory.select(rows), self.logits[rows]  # both, or neither
         self._taken = [self._taken[i] for i in rows]
         self._steps = [self._steps[i] for i in rows]
 

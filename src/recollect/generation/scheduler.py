@@ -131,14 +131,20 @@ class Scheduler:
     # ---- one tick --------------------------------------------------------------------------------
 
     def tick(self) -> list[Event]:
-        """Admit, read prompts, generate one id in every row; return what happened."""
+        """Admit, read prompts, generate one id in every row; return what happened.
+
+        A fault ends every request: the ends that were already found are returned too, so that nobody waits for ever.
+        """
         pace()
         events: list[Event] = []
-        with undisturbed(self.modules), ask("linear_maps", self.device.type) or nullcontext():
-            self._give_up(events)
-            self._admit()
-            self._read_prompts(events)
-            self._step(events)
+        try:
+            with undisturbed(self.modules), ask("linear_maps", self.device.type) or nullcontext():
+                self._give_up(events)
+                self._admit()
+                self._read_prompts(events)
+                self._step(events)
+        except Exception as error:
+            events += self.stop("broken", str(error))
         return events
 
     def stop(self, end: End = "cancelled", problem: str = "") -> list[Event]:
@@ -220,6 +226,8 @@ class Scheduler:
             try:
                 self._join(joining)
             except Exception as error:
+                if len(self.rows) != len(self.batch):  # its empty places were dropped before it failed
+                    self.rows = [row for row in self.rows if row is not None]
                 for one in joining:
                     _end_unread(one.ticket, "broken", events, str(error))
 

@@ -97,7 +97,7 @@ class Engine:
         while not self._is_stopping:
             busy = [scheduler for scheduler in self.schedulers if scheduler.is_busy]
             for scheduler in busy:
-                self._hand_over(_tick(scheduler))
+                self._hand_over(scheduler.tick())
             if not busy:
                 if not self._wake.wait(IDLE_SECONDS):
                     release_memory()
@@ -121,11 +121,3 @@ class Engine:
             inbox.put(number, event)
         loop = asyncio.get_running_loop()
         loop.call_soon(lambda: loop.call_soon(self._ahead.release))  # after those who wait have been resumed
-
-
-def _tick(scheduler: Scheduler) -> list[Event]:
-    """Tick; a fault of the scheduler itself ends its requests, and nothing else."""
-    try:
-        return scheduler.tick()
-    except Exception as error:
-        return scheduler.stop("broken", str(error))
