@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import shlex
 import shutil
 import signal
 import subprocess
@@ -22,7 +23,7 @@ import recollect as rc
 from browser import check_page, needs_browser
 from recollect.cli.main import app
 from recollect.comparison import cell
-from recollect.comparison.compare import cells_of, file_of, locked
+from recollect.comparison.compare import cells_of, file_of, locked, open_data
 from recollect.comparison.contexts import growth_of, read_contexts
 from recollect.comparison.digests import changed, digests_of
 from recollect.comparison.entrants import Entrant
@@ -223,6 +224,30 @@ def test_a_cell_that_diverges_loses_itself(in_process, tmp_path):
     assert found.judged.best == "markov"
 
 
+def test_costs_that_cannot_be_measured_do_not_lose_the_cell(compared, tmp_path, monkeypatch):
+    folder = tmp_path / "c"
+    before = (folder / "cells" / "gru-seed0.json").read_bytes()
+    (folder / "cells" / "gru-seed0.costs.json").unlink()
+
+    def fail(run):
+        raise MemoryError("16,384 symbols do not fit")
+
+    monkeypatch.setattr(cell, "measure_costs", fail)
+    with pytest.raises(MemoryError):
+        cell.main([str(folder), "gru-seed0", "costs"])
+    assert (folder / "cells" / "gru-seed0.json").read_bytes() == before
+
+
+def test_naive_rows_have_the_settings_of_the_comparison(in_process, tmp_path):
+    rows = {}
+    for gap in (1, 6):
+        plan = Plan("seasons", "fill", ("gru",), settings={"gap": gap})
+        task, dataset = open_data(plan, {})
+        rows[gap] = {one.name: one.value for one in task.baselines(dataset)}
+    assert rows[1].keys() == rows[6].keys()
+    assert all(rows[1][name] != rows[6][name] for name in rows[1])
+
+
 def test_equal_parameters(in_process, tmp_path):
     given = {"budget": "steps=1,params=20k", "seeds": 1, "out": tmp_path / "c", "batch_size": 2, "steps": 16}
     found = rc.compare(DATA, ["rnn", "transformer"], **given)
@@ -308,7 +333,9 @@ def test_budgets(text, limits, parameters):
     assert parse_compared(text) == (limits, parameters)
 
 
-@pytest.mark.parametrize("text", ["", "params=0", "params=many", "steps=-1", "60 parsecs"])
+@pytest.mark.parametrize(
+    "text", ["", "params=0", "params=many", "steps=-1", "60 parsecs", "60s,30s", "1m,seconds=30", "params=1k,params=2k"]
+)
 def test_wrong_budgets_are_refused(text):
     with pytest.raises(SettingError, match="--budget: got"):
         parse_compared(text)
@@ -322,6 +349,13 @@ def test_the_command_repeats_the_comparison():
         "--rates 0.001 --out out"
     )
     assert Plan.from_json(json.loads(json.dumps(plan.as_json()))) == plan
+
+
+@pytest.mark.parametrize("text", ["1e6tok", "steps=1234567", "0.5s", "90s,params=1M", "epochs=2", "steps=20,seconds=5"])
+def test_the_budget_of_the_command_is_that_of_the_comparison(text):
+    limits, parameters = parse_compared(text)
+    words = shlex.split(Plan("x", "language", ("gru",), limits=limits, parameters=parameters).command("out"))
+    assert parse_compared(words[words.index("--budget") + 1]) == (limits, parameters)
 
 
 def test_folders_are_not_taken_from_others(tmp_path):
@@ -356,6 +390,21 @@ def test_bad_input_is_refused(words, problem, tmp_path):
     done = CliRunner().invoke(app, ["compare", DATA, *words, "--out", str(tmp_path / "c")])
     assert isinstance(done.exception, ValueError)  # `main` prints it and exits with 2
     assert problem in str(done.exception)
+
+
+def test_data_too_small_and_folders_in_use_are_refused(tmp_path):
+    (tmp_path / "book.txt").write_text("ab", encoding="utf-8")
+    (tmp_path / "used").mkdir()
+    plan = Plan("recall:count=200", "language", ("gru",), limits={"max_steps": 1})
+    keep_plan(plan, tmp_path / "used")
+    cases = [(str(tmp_path / "book.txt"), "new", "expected at least"), (DATA, "used", "holds another comparison")]
+    for data, folder, problem in cases:
+        words = ["compare", data, "-m", "lstm", "--budget", "steps=1", "--out", str(tmp_path / folder)]
+        assert problem in str(CliRunner().invoke(app, words).exception)
+    with locked(tmp_path / "used"):
+        done = CliRunner().invoke(app, ["compare", DATA, "-m", "gru", "--out", str(tmp_path / "used")])
+    assert "another comparison works here" in str(done.exception)
+    assert read_plan(tmp_path / "used") == plan
 
 
 def test_code_that_no_other_process_can_load_is_refused():

@@ -45,11 +45,11 @@ def main(words: list[str]) -> int:
     told = json.loads((folder / "cells" / f"{name}.told.json").read_text(encoding="utf-8"))
     run = Run(folder / "runs" / name, plan.device)
     run.notice = lambda text: None
+    if words[2:] == ["costs"]:  # what is raised loses the costs alone, not the cell, which was measured before
+        write(folder / "cells" / f"{name}.costs.json", measure_costs(run))
+        return 0
     try:
         config = cell_config(plan, told["model"], told["seed"], told["settings"], told["rate"])
-        if words[2:] == ["costs"]:
-            write(folder / "cells" / f"{name}.costs.json", measure_costs(run))
-            return 0
         forget_peak(torch.device("cpu"))
         _train(run, lambda: begin(config, run, lambda row: None))
         write(folder / "cells" / f"{name}.json", measure(run, told))

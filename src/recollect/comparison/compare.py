@@ -36,7 +36,7 @@ from recollect.core.types import JsonObject
 from recollect.data.names import Named, join_names, split_names
 from recollect.models.own import MakeLayer
 from recollect.runs.config import RunConfig, list_settings
-from recollect.tasks.register import guess_task, task_named
+from recollect.tasks.register import guess_task
 
 Look = Callable[[CellProgress], None]
 
@@ -104,10 +104,10 @@ def run_plan(plan: Plan, folder: Path, jobs: int | None, look: Look, ray: bool =
     folder.mkdir(parents=True, exist_ok=True)
     with locked(folder):
         crashed = crashes(plan, folder)
-        kind, dataset = open_data(plan, crashed)
+        task, dataset = open_data(plan, crashed)
         keep_plan(plan, folder)
         (folder / "cells").mkdir(exist_ok=True)
-        references = [name for name in getattr(kind, "reference_models", ()) if name not in plan.models]
+        references = [name for name in getattr(task, "reference_models", ()) if name not in plan.models]
         entrants = [Entrant(model, problem=problem) for model, problem in crashed.items()]
         entrants += [enter(plan, model, dataset) for model in (*plan.models, *references) if model not in crashed]
         with cluster(plan, folder, jobs) if ray else here(plan, jobs) as slots:
@@ -115,8 +115,7 @@ def run_plan(plan: Plan, folder: Path, jobs: int | None, look: Look, ray: bool =
             cells = {entrant.model: cells_of(plan, entrant, rates.get(entrant.model)) for entrant in entrants}
             _run(entrants, [cell for some in cells.values() for cell in some], folder, slots, look)
             _measure_costs(cells, folder, slots, look)
-        baselines = cell_config(plan, _first(entrants), 0, {}).make_task().baselines(dataset)
-        outcome = assemble(plan, folder, entrants, cells, baselines)
+        outcome = assemble(plan, folder, entrants, cells, task.baselines(dataset))
         write_file(
             folder / "compare.json", json.dumps(outcome.as_json(), ensure_ascii=False, indent=1).encode() + b"\n"
         )
@@ -141,8 +140,8 @@ def locked(folder: Path) -> Iterator[None]:
         yield
 
 
-def open_data(plan: Plan, crashed: Mapping[str, str]) -> tuple[type[Task], Any]:
-    """Return the task and the data; raise what is wrong with either, or with every model."""
+def open_data(plan: Plan, crashed: Mapping[str, str]) -> tuple[Task, Any]:
+    """Return the task with the comparison's settings and the data; raise what is wrong with either, or every model."""
     configs: list[RunConfig] = []
     problems: list[Exception] = [SettingError(problem) for problem in crashed.values()]
     for model in (one for one in plan.models if one not in crashed):
@@ -158,11 +157,8 @@ def open_data(plan: Plan, crashed: Mapping[str, str]) -> tuple[type[Task], Any]:
     of_task = {f.name for f in fields(configs[0].options)}
     settings = {name: value for name, value in plan.settings.items() if name in of_task}
     config = cell_config(plan, configs[0].family, 0, settings)
-    return task_named(config.task), config.make_task().open(config.data)
-
-
-def _first(entrants: Sequence[Entrant]) -> str:
-    return next((one.model for one in entrants if not one.problem), entrants[0].model)
+    opened = config.make_task()
+    return opened, opened.open(config.data)
 
 
 def cells_of(plan: Plan, entrant: Entrant, rate: float | None) -> list[Cell]:

@@ -66,13 +66,13 @@ class Plan:
 
     def command(self, out: str) -> str:
         """Return the command that repeats the comparison."""
-        budget = [f"{limit:g}{name.removeprefix('max_')}" for name, limit in self.limits.items()]
+        budget = [f"{limit:.15g}{name.removeprefix('max_')}" for name, limit in self.limits.items()]
         budget += [] if self.parameters is None else [f"params={self.parameters}"]
         words = ["recollect", "compare", *split_names(self.data), "--task", self.task, "-m", ",".join(self.models)]
         words += ["--budget", ",".join(budget), "--seeds", str(self.seeds)]
         words += [] if self.size == "tiny" else ["--size", self.size]
         words += [] if self.device == "auto" else ["--device", self.device]
-        words += ["--rates", ",".join(f"{rate:g}" for rate in self.rates)] if self.rates else []
+        words += ["--rates", ",".join(f"{rate:.15g}" for rate in self.rates)] if self.rates else []
         for name, value in self.settings.items():
             words += ["--set", f"{name}={value if isinstance(value, str) else json.dumps(value)}"]
         return shlex.join([*words, "--out", out])
@@ -126,12 +126,15 @@ def parse_compared(text: str) -> tuple[dict[str, float], int | None]:
     parameters: int | None = None
     for word in (part.strip() for part in text.split(",")):
         key, is_named, value = word.partition("=")
+        is_given = key == "params" and parameters is not None
         if is_named and key == "params":
             parameters = round(_number(value, word))
-        elif is_named and key in KEYS:
-            limits |= parse_budget(f"{_number(value, word):.15g}{key}")
         else:
-            limits |= parse_budget(word)
+            found = parse_budget(f"{_number(value, word):.15g}{key}" if is_named and key in KEYS else word)
+            is_given = bool(limits.keys() & found)
+            limits |= found
+        if is_given:
+            raise SettingError(f"--budget: got {text!r}, expected each limit once, as in 60s,params=1M")
     return limits or {"max_seconds": SECONDS}, parameters
 
 
