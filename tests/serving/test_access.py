@@ -175,6 +175,17 @@ def test_a_half_closed_connection_hangs_nothing(server: Serving, stream):
     assert server.post("/v1/completions", ASK)["choices"]
 
 
+def test_a_client_that_leaves_is_no_fault_of_the_server_in_the_log(runs):
+    with serving([runs / "rnn"]) as found:
+        body = json.dumps(LONG).encode()
+        raw(found, posting(found, body[:9], len(body)), half_closed=True)  # while it asks
+        with socket.create_connection(("127.0.0.1", found.port)) as sock:  # while it waits
+            sock.sendall(posting(found, body))
+            wait_for(lambda: found.state.engine.is_busy)
+        found.wait_until_idle()
+        assert [line["status"] for line in found.logged(2)] == [499, 499]
+
+
 # ---- time and places -------------------------------------------------------------------------------
 
 

@@ -123,3 +123,27 @@ def test_settings_that_a_task_has_not_are_refused(run_of):
         assert "input" in server.post("/v1/predict", {"model": "labels"}, 400)["error"]["message"]
         assert server.post("/v1/predict", {"model": "labels", "input": []})["data"] == []
         assert "no vectors of texts" in server.post("/v1/embeddings", body, 400)["error"]["message"]
+
+
+def test_files_of_one_name_are_not_mixed_and_a_long_name_is_no_fault(run_of):
+    run = run_of("forecasts")
+    name = "猫" * 100 + ".csv"  # of more bytes than the name of a file may have
+    other = "value\n" + "".join(f"{i / 100:.4f}\n" for i in range(100))
+    tables = [TABLE.encode(), other.encode()]
+    with serving([run.folder]) as server:
+        alone = [server.post("/v1/predict", {"model": "forecasts", "files": as_files(name, t)})["data"] for t in tables]
+        files = [as_files(name, table)[0] for table in tables]
+        both = server.post("/v1/predict", {"model": "forecasts", "files": files})["data"]
+        damaged = server.post("/v1/predict", {"model": "forecasts", "files": as_files(name, b"\x00\xff")}, 400)
+    assert alone[0] != alone[1]
+    assert both == alone[0] + alone[1]
+    assert damaged["error"]["message"].startswith(f"files.{name}: cannot be read")
+
+
+def test_a_field_without_effect_is_refused(run_of):
+    body = {"model": "labels", "input": "good", "files": as_files("a.csv", b"x")}
+    with serving([run_of("labels").folder]) as server:
+        assert "files: " in server.post("/v1/predict", body, 400)["error"]["message"]
+    with serving([run_of("forecasts").folder]) as server:
+        body = {"model": "forecasts", "input": "good", "files": as_files("a.csv", TABLE.encode())}
+        assert "input: " in server.post("/v1/predict", body, 400)["error"]["message"]

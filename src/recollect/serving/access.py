@@ -17,6 +17,7 @@ from recollect.serving.metrics import Metrics
 
 Scope = MutableMapping[str, Any]
 Log = Callable[[str], None]
+LEFT = 499  # in the log: the client has left before an answer was begun
 
 
 class Observed:
@@ -50,6 +51,8 @@ class Observed:
             self._note_fault(error)
             if not is_begun:
                 await answer(send_noted, 500, "the server failed; its log says where", [])
+        else:
+            status = status if is_begun else LEFT
         finally:
             self._note(scope, status, time.monotonic() - began)
 

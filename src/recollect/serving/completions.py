@@ -250,8 +250,7 @@ class Choices:
         """Keep what the session remembers now; raise for a row whose end is a failure."""
         job = self.job
         if event.end in PROBLEMS:
-            status, message = PROBLEMS[event.end]
-            raise ApiError(status, f"{message}{f' ({event.problem})' if event.problem else ''}")
+            raise failure(event, job.inbox)
         if job.session is None or event.memory is None or event.logits is None:
             return
         (text, ids), before = job.prompts[0], job.session.kept
@@ -278,6 +277,14 @@ class Choices:
             "top_logprobs": [best],
             "text_offset": [offset],
         }
+
+
+def failure(event: Event, inbox: Inbox) -> ApiError:
+    """Return what is answered where a row's end is a failure."""
+    if event.end == "cancelled" and inbox.is_cancelled:
+        return ApiError(499, "the client has left")
+    status, message = PROBLEMS[event.end or "broken"]
+    return ApiError(status, f"{message}{f' ({event.problem})' if event.problem else ''}")
 
 
 def _finite(log_p: float) -> float:

@@ -18,11 +18,16 @@ IDLE_SECONDS = 1.0  # without a request, until memory that the allocator keeps i
 AHEAD = 2  # ticks that may be computed before the event loop has taken their events
 
 
+class Stopping(RuntimeError):
+    """The server ends: what would be submitted now nobody computes."""
+
+
 class Inbox:
     """The events of one HTTP request, in the event loop."""
 
     def __init__(self) -> None:
         self.tickets: list[Ticket] = []
+        self.is_cancelled = False  # also what is submitted later
         self._events: deque[tuple[int, Event]] = deque()
         self._ready = asyncio.Event()
 
@@ -40,7 +45,8 @@ class Inbox:
         return found
 
     def cancel(self) -> None:
-        """Cancel what is still computed."""
+        """Cancel what is still computed: nobody waits for it."""
+        self.is_cancelled = True
         for ticket in self.tickets:
             ticket.cancel()
 
@@ -74,8 +80,12 @@ class Engine:
             await asyncio.sleep(0.01)
 
     def submit(self, scheduler: Scheduler, request: Request, inbox: Inbox) -> Ticket:
-        """Submit a request whose events go to an inbox; raises what `Scheduler.submit` raises."""
+        """Submit a request whose events go to an inbox; raises what `Scheduler.submit` raises, or `Stopping`."""
+        if self._is_stopping:
+            raise Stopping("the server is stopping; ask again when it is back")
         ticket = scheduler.submit(request, (inbox, len(inbox.tickets)))
+        if inbox.is_cancelled:
+            ticket.cancel()
         inbox.tickets.append(ticket)
         self._wake.set()
         return ticket

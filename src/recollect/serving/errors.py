@@ -11,6 +11,7 @@ from fastapi.responses import Response
 from starlette.exceptions import HTTPException
 
 from recollect.core.serialize import FileError, WriteFailed
+from recollect.serving.engine import Stopping
 from recollect.serving.sessions import Busy, NoRoom, Unknown
 
 KINDS = {400: "invalid_request_error", 401: "authentication_error", 404: "not_found_error", 429: "rate_limit_error"}
@@ -71,6 +72,10 @@ def add_handlers(app: FastAPI) -> None:
     @app.exception_handler(NoRoom)
     def of_sessions(request: Request, error: NoRoom) -> Response:
         return Json(error_body(429, str(error), "sessions_full"), 429, {"Retry-After": "60"})
+
+    @app.exception_handler(Stopping)
+    def of_the_end(request: Request, error: Stopping) -> Response:
+        return Json(error_body(503, str(error)), 503)
 
     @app.exception_handler(WriteFailed)
     def of_the_disk(request: Request, error: WriteFailed) -> Response:

@@ -126,31 +126,36 @@ def predicted(served: Served, asked: PredictionAsked, settings: dict[str, Any]) 
     """Return the predictions. A text is never read as the name of a file of this machine."""
     run: Any = served.opened
     if not reads_files(served):
+        if asked.files:
+            raise ApiError(400, f"files: the task {served.task} reads texts; give them as input, and leave files out")
         if asked.input is None:
             raise ApiError(400, f"input: the task {served.task} reads texts; give a text, or a list of them")
         texts = [asked.input] if isinstance(asked.input, str) else asked.input
         return [one.as_json() for one in run.predict(texts, **settings)] if texts else []
     if not asked.files:
         raise ApiError(400, f"files: the task {served.task} reads files; give each with its name and content in base64")
+    if asked.input is not None:
+        raise ApiError(400, f"input: the task {served.task} reads files; leave it out")
     with tempfile.TemporaryDirectory() as folder:
-        paths = [_written(file, Path(folder)) for file in asked.files]
+        paths = [_written(file, Path(folder) / str(i)) for i, file in enumerate(asked.files)]
         found = []
         for file, path in zip(asked.files, paths, strict=True):
-            rows = _of_file(run, path, settings)
+            rows = _of_file(run, path, file.name, settings)
             found += [_with_name(row, folder, file.name) for row in rows]
         return found
 
 
-def _of_file(run: Any, path: Path, settings: dict[str, Any]) -> list[dict[str, Any]]:
+def _of_file(run: Any, path: Path, name: str, settings: dict[str, Any]) -> list[dict[str, Any]]:
     try:
         return [one.as_json() for one in run.predict(str(path), **settings)]
     except Exception as error:  # whatever a library raises for a damaged picture: the file is the caller's
-        problem = str(error).replace(str(path), path.name)
-        raise ApiError(400, f"files.{path.name}: cannot be read ({problem})") from error
+        problem = str(error).replace(str(path), name)
+        raise ApiError(400, f"files.{name}: cannot be read ({problem})") from error
 
 
-def _written(file: FileGiven, folder: Path) -> Path:
-    path = folder / file.name
+def _written(file: FileGiven, place: Path) -> Path:
+    """Write a file to a place of its own, with its ending only: names may be equal, or too long for this machine."""
+    path = place.with_suffix(Path(file.name).suffix)
     try:
         path.write_bytes(b64decode(file.content, validate=True))
     except (binascii.Error, ValueError) as error:

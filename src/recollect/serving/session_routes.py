@@ -12,7 +12,7 @@ from recollect.generation.request import Request as Continuation
 from recollect.generation.scheduler import Full
 from recollect.generation.settings import Settings
 from recollect.serving.bodies import SessionAsked
-from recollect.serving.completions import PROBLEMS, encoded
+from recollect.serving.completions import encoded, failure
 from recollect.serving.engine import Inbox
 from recollect.serving.errors import ApiError, Json
 from recollect.serving.event_stream import watched
@@ -82,7 +82,6 @@ async def _read(state: State, served: Served, text: str, inbox: Inbox) -> Kept:
         raise ApiError(429, f"overloaded: {error}; try again later", Retry_After="1") from error
     ((_, event),) = await inbox.take()
     if event.memory is None or event.logits is None:
-        status, message = PROBLEMS[event.end or "broken"]
-        raise ApiError(status, f"{message} {event.problem}".strip())
+        raise failure(event, inbox)
     state.metrics.count("tokens_total", len(ids), model=served.name, kind="prompt")
     return Kept(memory=event.memory, logits=event.logits, model=served.name, symbols=len(ids), tail=text[-TAIL:])

@@ -60,9 +60,9 @@ class Worker:
         """Accept a computation; raise `Full` where too many wait."""
         work = Work(compute)
         with self._ready:
-            waiting = sum(not one.result.done() for one in self._waiting)
-            if waiting >= self.queue:
-                raise Full(f"{waiting} requests wait, at most {self.queue} may")
+            self._waiting = deque(one for one in self._waiting if not one.result.done())  # the others hold texts
+            if len(self._waiting) >= self.queue:
+                raise Full(f"{len(self._waiting)} requests wait, at most {self.queue} may")
             self._waiting.append(work)
             self._ready.notify()
         if self._thread is None:
