@@ -29,8 +29,8 @@ import torch.nn.functional as F
 from common import COMMIT, data_folder, earlier, parts_side_by_side, save_result, side_by_side
 from recollect.data.text.batches import Streams, Windows
 from recollect.evaluation.likelihood import score_carried, validation_scores
-from recollect.models.language import LanguageConfig, LanguageModel, count_parameters
-from recollect.models.sizes import nanogpt_char, sized
+from recollect.models.language import LanguageConfig, LanguageModel
+from recollect.models.sizes import nanogpt_char, parts_of, sized
 from recollect.training.checkpoint import load_checkpoint
 from recollect.training.loop import train
 from recollect.training.optimizer import Optimizer
@@ -59,7 +59,7 @@ class Setting:
         """Return the model's config."""
         if self.family == "transformer":
             return nanogpt_char(vocab_size)
-        equal = count_parameters(nanogpt_char(vocab_size))
+        equal = parts_of(nanogpt_char(vocab_size)).total
         return sized(self.family, vocab_size, "base", layers=self.layers, parameters=equal, dropout=self.dropout)
 
 
@@ -129,7 +129,7 @@ def enrol(
     plan = TrainingPlan(TrainingBudget(steps=updates), optimise, evaluate_every=250, save_every=updates + 1, keep=1)
     plan = replace(plan, precision=setting.precision)
     state = TrainingState(model, batches, optimise.build(model))
-    row = {"name": name, "setting": asdict(setting), "parameters": count_parameters(model.config), "commit": COMMIT}
+    row = {"name": name, "setting": asdict(setting), "parameters": parts_of(model.config).total, "commit": COMMIT}
     return state, plan, partial(one_run, state, plan, parts[1], row)
 
 

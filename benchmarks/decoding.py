@@ -33,7 +33,8 @@ from common import COMMIT, earlier, interleave, save_result, summary
 from recollect.accel.cpu.decode import compilation as compiling
 from recollect.generation.sampling import generate
 from recollect.generation.settings import Settings, compiled
-from recollect.models.language import LanguageConfig, LanguageModel, count_parameters
+from recollect.models.language import LanguageConfig, LanguageModel
+from recollect.models.sizes import parts_of
 
 TOP_K = 40
 GOALS = {"lstm": 10.0, "gpt": 3.0}
@@ -70,7 +71,7 @@ def compare(case: str, rounds: int) -> dict[str, Any]:
     torch.manual_seed(0)
     model = sharpened(LanguageModel(CONFIGS[name]).eval())
     peer = TorchLSTM(model) if name != "gpt" else gpt2_of(model)
-    row = {"case": case, "parameters": count_parameters(CONFIGS[name]), "commit": COMMIT, **beginnings(name)}
+    row = {"case": case, "parameters": parts_of(CONFIGS[name]).total, "commit": COMMIT, **beginnings(name)}
     row |= measure(model, peer, TOKENS[name], greedy, rounds)
     print(row, flush=True)
     return row

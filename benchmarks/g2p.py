@@ -19,7 +19,8 @@ from common import data_folder, save_result
 from recollect.core.padding import pad as pad_rows
 from recollect.generation.sampling import generate
 from recollect.generation.settings import Settings
-from recollect.models.translation import TranslationConfig, Translator, count_translation_parameters
+from recollect.models.sizes import parts_of
+from recollect.models.translation import TranslationConfig, Translator
 
 Weights = dict[str, NDArray[np.float32]]
 
@@ -72,7 +73,7 @@ def main() -> None:
     unequal = [row["word"] for row in rows if not row["equal"]]
     assert not unequal, unequal
     totals = {"words": len(words), "equal": len(rows), "seconds_in_one_batch": seconds}
-    save_result("g2p", rows, parameters=count_translation_parameters(model.config), **totals)
+    save_result("g2p", rows, parameters=parts_of(model.config).total, **totals)
     print(f"{len(rows)} of {len(words)} words equal to the numpy decode; all in one batch {seconds:.2f} s")
 
 

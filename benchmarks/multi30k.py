@@ -38,7 +38,8 @@ from recollect.evaluation.likelihood import NATS, score_targets
 from recollect.evaluation.text_metrics import bleu, chrf
 from recollect.generation.settings import Search
 from recollect.generation.translation import TokenizerPair, translate
-from recollect.models.translation import TranslationConfig, Translator, count_translation_parameters
+from recollect.models.sizes import parts_of
+from recollect.models.translation import TranslationConfig, Translator
 from recollect.training.checkpoint import load_checkpoint
 from recollect.training.loop import train
 from recollect.training.objective import NextSymbol
@@ -153,7 +154,7 @@ def one_run(name: str, setting: Setting, options: Any) -> dict[str, Any]:
         minutes = (time.perf_counter() - begun) / 60
         row = {"name": name, "setting": asdict(setting), "commit": COMMIT, "minutes": minutes}
         row["at_once"] = options.at_once
-        row |= {"parameters": count_translation_parameters(model.config), "best_step": state.progress.best_step}
+        row |= {"parameters": parts_of(model.config).total, "best_step": state.progress.best_step}
         row |= {"learning_seconds": state.progress.seconds, "tokens": state.progress.tokens}
         row |= {"valid": {"nats": state.progress.best, "beam 5": speak(model, data, data.valid, 5)[1]}}
         row |= {part: measure(model, data, setting, part) for part in PARTS}

@@ -29,7 +29,8 @@ import torch
 from common import ROOT, data_folder, save_result
 from recollect.data.text.batches import Windows
 from recollect.evaluation.likelihood import score_windows
-from recollect.models.language import LanguageConfig, LanguageModel, count_parameters
+from recollect.models.language import LanguageConfig, LanguageModel
+from recollect.models.sizes import parts_of
 from recollect.training.loop import update
 from recollect.training.optimizer import Optimizer
 from recollect.training.state import TrainingBudget, TrainingPlan, TrainingState
@@ -103,7 +104,7 @@ def our_losses(model: LanguageModel, ids: np.ndarray) -> dict[str, float]:
 
     model.eval()
     whole = score_windows(model, ids, STEPS).loss
-    return {"parameters": count_parameters(CONFIG), "whole_set_loss": whole, "sampled": sampled(loss, ids)}
+    return {"parameters": parts_of(CONFIG).total, "whole_set_loss": whole, "sampled": sampled(loss, ids)}
 
 
 @torch.no_grad()

@@ -34,8 +34,8 @@ from recollect.data.text.source import read_text as read
 from recollect.data.text.tokenizer import Tokenizer
 from recollect.evaluation.likelihood import score_carried, validation_scores
 from recollect.layers.recurrent.recurrence import Recurrence
-from recollect.models.language import LanguageModel, count_parameters
-from recollect.models.sizes import zaremba
+from recollect.models.language import LanguageModel
+from recollect.models.sizes import parts_of, zaremba
 from recollect.training.checkpoint import load_checkpoint
 from recollect.training.loop import train
 from recollect.training.optimizer import Optimizer
@@ -116,7 +116,7 @@ def enrol(
     budget = TrainingBudget(tokens=int(options.share * how["epochs"] * streams.predicted))
     plan = TrainingPlan(budget, optimise, evaluate_every=epoch, save_every=epoch, keep=1, precision=options.precision)
     state = TrainingState(model, streams, optimise.build(model))
-    row = {"family": family, "size": size, "seed": seed, "rate": rate, "parameters": count_parameters(model.config)}
+    row = {"family": family, "size": size, "seed": seed, "rate": rate, "parameters": parts_of(model.config).total}
     row |= {
         "first": how["first"],
         "decay": how["decay"],

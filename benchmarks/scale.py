@@ -30,7 +30,8 @@ import torch.distributed as dist
 
 from common import earlier, save_result
 from recollect.data.text.batches import Windows
-from recollect.models.language import LanguageConfig, LanguageModel, count_parameters
+from recollect.models.language import LanguageConfig, LanguageModel
+from recollect.models.sizes import parts_of
 from recollect.runs.scaling import Links, update_seconds
 from recollect.training.loop import update
 from recollect.training.optimizer import Optimizer
@@ -61,7 +62,7 @@ def workloads() -> list[Workload]:
     speeds = {row["setting"]: row["tokens_per_second"]["kernels"] for row in earlier("kernel-training")}
     found = {row["name"]: row for row in earlier("characters")}
     attention, recurrent = found["nanoGPT's, seed 0"], found["lstm"]
-    medium = count_parameters(LanguageConfig("lstm", 10_000, width=650, layers=2))
+    medium = parts_of(LanguageConfig("lstm", 10_000, width=650, layers=2)).total
     shared = attention["tokens_per_second"]
     kernels = speeds["tinyshakespeare, lstm"]
     return [
@@ -124,7 +125,7 @@ def gathering(size: int) -> Callable[[], float]:
 def take_part(rounds: int, path: Path) -> None:
     """Time the variants in turn in each process; the first writes the medians."""
     workers = join(torch.device("cpu"), 0)
-    size = 4 * count_parameters(CHECKED) // 8 * 8
+    size = 4 * parts_of(CHECKED).total // 8 * 8
     timers = {
         "computing": timer(*learner(ALONE, ROWS // 2)),
         "copies": timer(*learner(workers, ROWS)),
@@ -154,7 +155,7 @@ def check(rounds: int) -> dict[str, Any]:
     for name in ("copies", "sharded"):
         given = update_seconds(found["computing"], found["bytes"], 2, links, is_sharded=name == "sharded")
         found[f"{name}_expected"] = given
-    return found | {"parameters": count_parameters(CHECKED), "rounds": rounds, "rate": rate}
+    return found | {"parameters": parts_of(CHECKED).total, "rounds": rounds, "rate": rate}
 
 
 def main() -> None:

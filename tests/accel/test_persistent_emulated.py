@@ -254,9 +254,10 @@ def test_switched_off_and_out_of_reach(emulate):
     assert not machine.launched
 
 
-def test_why_not(monkeypatch):
+def test_a_device_without_kernels_has_a_reason(monkeypatch):
     monkeypatch.setattr(persistent, "REASONS", {})
-    assert persistent.why_not(CPU) == "not a CUDA device"
+    assert persistent.find_machine(CPU) is None
+    assert persistent.REASONS == {"cpu": "not a CUDA device"}
 
 
 @pytest.mark.parametrize("through_l2", [False, True])

@@ -6,10 +6,8 @@ import re
 import sys
 
 import pytest
-import torch
 
 from recollect.data.error import DataError
-from recollect.data.synthetic.adding import adding
 from recollect.data.synthetic.builtin import BUILTINS, builtin_documents
 from recollect.data.text.source import open_source
 
@@ -78,14 +76,3 @@ def test_without_the_docs_a_generator_is_read_and_said_once(monkeypatch):
 def test_bad_names_and_arguments(data, words):
     with pytest.raises(DataError, match=words):
         list(builtin_documents(data))
-
-
-def test_adding():
-    x, y = adding(64, 11, seed=3)
-    assert x.shape == (64, 11, 2)
-    assert (x[..., 1].sum(1) == 2).all()
-    assert (x[:, :5, 1].sum(1) == 1).all()
-    assert torch.equal(y, (x[..., 0] * x[..., 1]).sum(1))
-    assert torch.equal(x, adding(64, 11, seed=3)[0])
-    with pytest.raises(ValueError, match="length: got 1, expected 2 or more"):
-        adding(1, 1)

@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from recollect.laws.check import check_layer
-from recollect.models.language import FAMILIES, LanguageConfig, LanguageModel, count_parameters
+from recollect.models.language import FAMILIES, LanguageConfig, LanguageModel
 from recollect.models.parameters import count_apart
-from recollect.models.sizes import TARGETS, gpt2_small, nanogpt_char, sized, zaremba
+from recollect.models.sizes import TARGETS, gpt2_small, nanogpt_char, parts_of, sized, zaremba
 from tiers import slow_after
 
 GPT2 = {"max_length": 200, "activation": "gelu_tanh", "head_bias": False, "tied": True}
@@ -61,7 +61,7 @@ def test_a_size_is_the_same_body_for_all_families_and_vocabularies(family, size,
 @pytest.mark.parametrize("family", NEURAL)
 def test_all_parameters_can_be_made_equal_too(family):
     config = sized(family, 1000, "small", parameters=500_000)
-    assert abs(count_parameters(config) / 500_000 - 1) <= 0.05
+    assert abs(parts_of(config).total / 500_000 - 1) <= 0.05
 
 
 def test_settings_too_large_for_a_size_are_refused_by_name():
@@ -88,15 +88,15 @@ def test_tied_weights_are_one_tensor():
     model = small("lstm", tied=True)
     assert model.body[0].table.weight is model.body[len(model.body) - 1].linear.weight
     free = LanguageConfig("lstm", 11, width=8)
-    assert count_parameters(free) - count_parameters(model.config) == 11 * 8
+    assert parts_of(free).total - parts_of(model.config).total == 11 * 8
 
 
 def test_published_sizes():
     """Counted from the papers' and repositories' own shapes; ours have two biases in an LSTM, and biases in GPT."""
-    assert count_parameters(zaremba("small")) == 10_000 * 200 * 2 + 10_000 + 2 * 4 * 200 * (200 + 200 + 2)
+    assert parts_of(zaremba("small")).total == 10_000 * 200 * 2 + 10_000 + 2 * 4 * 200 * (200 + 200 + 2)
     blocks = 6 * (4 * (384 * 384 + 384) + 2 * 4 * 384 * 384 + 5 * 384 + 4 * 384)
-    assert count_parameters(nanogpt_char()) == 65 * 384 + 65 + 256 * 384 + blocks + 2 * 384
-    assert count_parameters(gpt2_small()) == 124_439_808 + 50_257  # GPT-2 has no bias at its output
+    assert parts_of(nanogpt_char()).total == 65 * 384 + 65 + 256 * 384 + blocks + 2 * 384
+    assert parts_of(gpt2_small()).total == 124_439_808 + 50_257  # GPT-2 has no bias at its output
 
 
 def test_blocks_begin_small():

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import recollect as rc
-from recollect.models.masked import count_masked_parameters
+from recollect.models.parameters import count_apart
 
 BERT = {"vocab_size": 11, "width": 16, "heads": 2, "max_length": 9, "dropout": 0.0}
 
@@ -51,9 +51,9 @@ def test_shared_layers_and_factored_embeddings_cost_fewer_parameters():
     norms, attention, forward = 2 * 2 * 16, 4 * (16 * 16 + 16), 2 * 16 * 64 + 64 + 16
     block = norms + attention + forward
     head = 16 * 16 + 16 + 2 * 16 + 11
-    assert count_masked_parameters(full) == (11 + 9 + 2) * 16 + 2 * 16 + 4 * block + head
+    assert count_apart(rc.MaskedModel(full)).total == (11 + 9 + 2) * 16 + 2 * 16 + 4 * block + head
     head = 16 * 4 + 4 + 2 * 4 + 11
-    assert count_masked_parameters(small) == (11 + 9 + 2) * 4 + 2 * 4 + 4 * 16 + 16 + block + head
+    assert count_apart(rc.MaskedModel(small)).total == (11 + 9 + 2) * 4 + 2 * 4 + 4 * 16 + 16 + block + head
 
 
 def test_the_embedding_is_the_map_to_the_vocabulary():

@@ -16,7 +16,8 @@ from recollect.layers.attention.cross_attention import CrossAttention
 from recollect.layers.decoder_block import DecoderBlock
 from recollect.layers.pointwise import FeedForward
 from recollect.layers.recurrent.gru import GRU
-from recollect.models.translation import FAMILIES, TranslationConfig, Translator, count_translation_parameters
+from recollect.models.sizes import parts_of
+from recollect.models.translation import FAMILIES, TranslationConfig, Translator
 from searching import check_search
 from tiers import slow_after
 
@@ -191,7 +192,7 @@ def test_static_contexts_are_what_they_say(way):
 @pytest.mark.parametrize("name", VARIANTS)
 def test_parameters_are_counted_without_being_made(name):
     model = small(name)
-    assert count_translation_parameters(model.config) == sum(p.numel() for p in model.parameters())
+    assert parts_of(model.config).total == sum(p.numel() for p in model.parameters())
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -200,7 +201,7 @@ def test_tied_and_shared_weights_are_one_tensor(family):
     model = small(family, **options)
     assert model.decoder.out.weight is model.decoder.embedding.table.weight is model.encoder.embedding.table.weight
     free = small(family, source_vocab=TARGET)
-    saved = count_translation_parameters(free.config) - count_translation_parameters(model.config)
+    saved = parts_of(free.config).total - parts_of(model.config).total
     assert saved == 2 * TARGET * 8
 
 
@@ -211,7 +212,7 @@ def test_the_first_transformers_size():
     )
     attention, feed_forward, norm = 4 * (512 * 512 + 512), 2 * 512 * 2048 + 2048 + 512, 2 * 512
     blocks = 6 * (attention + feed_forward + 2 * norm) + 6 * (2 * attention + feed_forward + 3 * norm)
-    assert count_translation_parameters(config) == 37_000 * 512 + 37_000 + blocks
+    assert parts_of(config).total == 37_000 * 512 + 37_000 + blocks
 
 
 def test_what_cannot_be_is_refused():

@@ -180,12 +180,8 @@ def test_vocabulary_files_are_read_as_transformers_reads_them(tmp_path):
     (tmp_path / "vocab.txt").write_text("\n".join(words), encoding="utf-8")
     ours = rc.PretrainedTokenizer.load(tmp_path)
     theirs = transformers.BertTokenizer.from_pretrained(tmp_path)
-    for pair in (("The cats sat. É你", "the CAT"), ("zebra", "cat")):
-        ids, segments = ours.encode_pair(*pair)
-        found = theirs(*pair)
-        assert ids.tolist() == found["input_ids"]
-        assert segments.tolist() == found["token_type_ids"]
-        assert ours.encode(pair[0]).tolist() == theirs(pair[0])["input_ids"]
+    for text in ("The cats sat. É你", "the CAT", "zebra"):
+        assert ours.encode(text).tolist() == theirs(text)["input_ids"]
     assert ours.encode("the cat sat. the cat sat.", most=5).tolist() == [2, 5, 6, 8, 3]
     assert ours.encode("the cat sat.").tolist() == [2, 5, 6, 8, 9, 3]  # not cut any longer
     with pytest.raises(DataError, match="nothing: not a symbol"):

@@ -18,7 +18,7 @@ from recollect.runs.run import Run
 from recollect.serving import shown_model
 from recollect.serving.app import create_app, listen
 from recollect.serving.live import Live
-from recollect.serving.shown_model import open_models
+from recollect.serving.shown_model import open_some
 from serving.conftest import TEXT, served
 
 PORT = 8642
@@ -27,7 +27,7 @@ HOME = f"http://127.0.0.1:{PORT}"
 
 @pytest.fixture(scope="module")
 def live(runs) -> Live:
-    return Live(open_models([runs / "markov", runs / "lstm"], "cpu"), TEXT, "recollect inspect --live runs")
+    return Live(open_some([runs / "markov", runs / "lstm"], "cpu")[0], TEXT, "recollect inspect --live runs")
 
 
 @pytest.fixture
@@ -118,7 +118,7 @@ def test_a_continuation_is_streamed_and_is_that_of_the_run(client, runs):
 def test_a_run_that_vanished_is_told_once_on_the_terminal_and_on_the_page(runs, tmp_path):
     shutil.copytree(runs / "rnn", tmp_path / "rnn")
     told: list[str] = []
-    live = Live(open_models([tmp_path / "rnn"], "cpu"), TEXT, notice=told.append)
+    live = Live(open_some([tmp_path / "rnn"], "cpu")[0], TEXT, notice=told.append)
     assert live.training()["rnn"]["curve"]
     shutil.rmtree(tmp_path / "rnn")
     for _ in range(2):
@@ -130,7 +130,7 @@ def test_a_run_that_vanished_is_told_once_on_the_terminal_and_on_the_page(runs, 
 
 def test_a_training_in_another_process_is_seen(runs, tmp_path):
     shutil.copytree(runs / "rnn", tmp_path / "rnn")
-    live = Live(open_models([tmp_path / "rnn"], "cpu"), TEXT)
+    live = Live(open_some([tmp_path / "rnn"], "cpu")[0], TEXT)
     before = live.training()["rnn"]
     assert not before["running"]
     with Run(tmp_path / "rnn").lock():
@@ -155,13 +155,13 @@ def test_a_port_in_use_is_refused_with_the_next_command(runs):
 def test_a_model_that_is_too_large_or_of_another_task_is_refused(runs, monkeypatch, tmp_path):
     monkeypatch.setattr(shown_model, "MOST_PARAMETERS", 1000)
     with pytest.raises(DataError, match=r"rnn: [0-9,]+ parameters are too many to trace, expected at most 1,000"):
-        open_models([runs / "rnn"])
+        open_some([runs / "rnn"])
     (tmp_path / "empty").mkdir()
     with pytest.raises(DataError, match="holds no run; train one with: recollect train DATA"):
-        open_models([tmp_path / "empty"])
+        open_some([tmp_path / "empty"])
     monkeypatch.setattr(shown_model, "MOST_MODELS", 4)
     with pytest.raises(DataError, match="got 5 models, expected at most 4 on one page"):
-        open_models([runs])
+        open_some([runs])
 
 
 @pytest.mark.parametrize(
@@ -231,7 +231,7 @@ ALERT = '#view-train [role="alert"]'
 def test_trainings_that_begin_go_on_and_vanish_are_seen_on_the_open_page(show, runs, tmp_path):
     shutil.copytree(runs / "rnn", tmp_path / "rnn")
     told: list[str] = []
-    live = Live(open_models([tmp_path / "rnn"], "cpu"), TEXT, notice=told.append, folders=[tmp_path])
+    live = Live(open_some([tmp_path / "rnn"], "cpu")[0], TEXT, notice=told.append, folders=[tmp_path])
     with served(live) as address:
         page = show(f"{address}#lang=en&view=train", offline=False)
         assert page.locator("#view-train .sheet").count() == 1
@@ -259,7 +259,7 @@ def test_a_training_in_a_process_of_its_own_gets_better_on_the_open_page(show, r
     shutil.copytree(runs / "markov", tmp_path / "markov")
     words = ["train", str(runs.parent / "words.txt"), "-m", "gru", "--budget", "1000000steps", "--device", "cpu"]
     words += ["--width", "16", "--layers", "1", "--evaluate-every", "20", "--out", str(tmp_path / "gru")]
-    with served(Live(open_models([tmp_path / "markov"], "cpu"), TEXT, folders=[tmp_path])) as address:
+    with served(Live(open_some([tmp_path / "markov"], "cpu")[0], TEXT, folders=[tmp_path])) as address:
         page = show(f"{address}#lang=en&view=train", offline=False)
         process = subprocess.Popen([sys.executable, "-m", "recollect", *words], stderr=subprocess.DEVNULL)
         try:

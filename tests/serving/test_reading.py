@@ -21,7 +21,7 @@ from recollect.serving.knobs import changes_of, knobs_of
 from recollect.serving.laboratory import BIASES, DISTANCE, untrained_reach
 from recollect.serving.packing import KINDS, pack, pack_ids
 from recollect.serving.reading import TEMPERATURES
-from recollect.serving.shown_model import ShownModel, open_models
+from recollect.serving.shown_model import ShownModel, open_some
 from recollect.serving.spans import spans_of
 from recollect.serving.writing import AT, TOKENS, stream_of, written
 from serving.conftest import FAMILIES, TEXT
@@ -36,7 +36,7 @@ def unpacked(packed) -> np.ndarray:
 
 @pytest.fixture(scope="module")
 def models(runs) -> dict[str, ShownModel]:
-    return {one.name: one for one in open_models([runs], "cpu")}
+    return {one.name: one for one in open_some([runs], "cpu")[0]}
 
 
 @pytest.fixture(scope="module")

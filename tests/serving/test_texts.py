@@ -7,7 +7,7 @@ import pytest
 from browser import needs_browser
 from recollect.serving.exhibit import exhibit, grid
 from recollect.serving.page import MODULES, STATIC, data_block, offline_page, script
-from recollect.serving.shown_model import open_models, text_of
+from recollect.serving.shown_model import open_some, text_of
 from tiers import slow_after
 
 HTML = "</script><script>window.ran = 1</script><img src=x onerror='window.ran = 1'>&amp;<b>"
@@ -22,7 +22,7 @@ TEXTS = {
 
 @pytest.fixture(scope="module")
 def models(runs):
-    return open_models([runs / "lstm", runs / "markov"], "cpu")
+    return open_some([runs / "lstm", runs / "markov"], "cpu")[0]
 
 
 @pytest.fixture

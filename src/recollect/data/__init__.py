@@ -1,1 +1,1 @@
-"""From files to batches: text, tokenizers, token files, batches. Only `batches` and `adding` need torch."""
+"""From files to batches: text, tokenizers, token files, batches."""

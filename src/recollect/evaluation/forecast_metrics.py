@@ -40,11 +40,6 @@ def absolute_error(y: Tensor, point: Tensor) -> Tensor:
     return (y - point).abs()
 
 
-def seasonal_steps(training: Tensor, season: int) -> Tensor:
-    """Return the denominator of MASE: mean |x_t − x_{t−m}| over the training part (T, …)."""
-    return (training[season:] - training[:-season]).abs().mean(0)
-
-
 def symmetric_error(y: Tensor, point: Tensor) -> Tensor:
     """Return 200 |y − ŷ| / (|y| + |ŷ|) of each value; 0 where both are 0."""
     total = y.abs() + point.abs()

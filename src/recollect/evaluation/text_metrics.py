@@ -121,16 +121,6 @@ def longest_common(one: Sequence[Hashable], other: Sequence[Hashable]) -> int:
     return len(one) - bin(column).count("1")
 
 
-def token_accuracy(hypotheses: Sequence[Sequence[Hashable]], references: Sequence[Sequence[Hashable]]) -> float:
-    """Compute the share of positions at which both have the same symbol, of the positions that either has."""
-    _check(hypotheses, references)
-    same = places = 0
-    for one, other in zip(hypotheses, references, strict=True):
-        same += sum(a == b for a, b in zip(one, other, strict=False))
-        places += max(len(one), len(other))
-    return same / places if places else 1.0
-
-
 def _check(hypotheses: Sequence[object], references: Sequence[object]) -> None:
     if len(hypotheses) != len(references):
         raise ValueError(f"hypotheses: got {len(hypotheses)}, expected {len(references)}, one for each reference")

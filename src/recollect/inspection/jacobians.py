@@ -104,10 +104,3 @@ def product_norms(jacobians: Tensor) -> Array:
             u = F.normalize(p @ (p.T @ u), dim=0, eps=TINY)
         norms.append(float((p.T @ u).norm() * scale))
     return np.array(norms)
-
-
-def decay_rate(norms: Array) -> float:
-    """Return the slope of ln ‖·‖ over the distance, by least squares: nats a step."""
-    known = np.isfinite(norms) & (norms > 0)
-    places = np.flatnonzero(known)
-    return float(np.polyfit(places, np.log(norms[known]), 1)[0]) if len(places) > 1 else float("nan")

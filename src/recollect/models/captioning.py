@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import pairwise
 from typing import Any, Literal
 
@@ -238,10 +237,3 @@ def build_decoder(config: CaptionConfig) -> AnyDecoder:
         decoder = ShowAttendTellDecoder(Embedding(config.target_vocab, width), cells, attend, dropout=drop)
     begin_evenly(decoder)  # small embeddings: larger ones outweigh the picture, and training takes twice as long
     return decoder
-
-
-@lru_cache  # the search for a size counts the same config several times
-def count_caption_parameters(config: CaptionConfig) -> int:
-    """Return the number of a captioner's parameters, shared ones counted once, without allocating them."""
-    with torch.device("meta"):
-        return sum(p.numel() for p in Captioner(config).parameters())

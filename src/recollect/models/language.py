@@ -10,10 +10,8 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, ClassVar, Literal
 
-import torch
 from torch import Tensor, nn
 
 from recollect.core.compose import Stack
@@ -282,16 +280,3 @@ def initialise(body: nn.Module, layers: int) -> None:
             nn.init.normal_(module.weight, std=0.02 / math.sqrt(2 * layers) if is_residual else 0.02)
             if isinstance(module, nn.Linear) and module.bias is not None:
                 nn.init.zeros_(module.bias)
-
-
-def count_parameters(config: LanguageConfig) -> int:
-    """Return the number of a model's parameters, shared ones counted once, without allocating them."""
-    if is_own(config.family):  # a class may be defined anew under its name
-        return _count_parameters.__wrapped__(config)
-    return _count_parameters(config)
-
-
-@lru_cache  # fitting a size asks for the same again and again
-def _count_parameters(config: LanguageConfig) -> int:
-    with torch.device("meta"):
-        return sum(p.numel() for p in LanguageModel(config).parameters())

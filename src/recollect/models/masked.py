@@ -10,10 +10,8 @@ It must be read at once (`streams` is False), since every step depends on later 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, ClassVar, Literal
 
-import torch
 from torch import Tensor, nn
 
 from recollect.core.compose import Bidirectional, Repeated, Stack
@@ -254,10 +252,3 @@ def _block(config: MaskedConfig) -> Block[Any]:
     attention = SelfAttention(config.width, config.heads, causal=False, dropout=config.dropout)
     feed_forward = FeedForward(config.width, config.hidden, activation=config.activation)
     return Block(attention, feed_forward, norm=config.norm, eps=config.eps, dropout=config.dropout)
-
-
-@lru_cache  # fitting a size asks for the same again and again
-def count_masked_parameters(config: MaskedConfig) -> int:
-    """Return the number of a model's parameters, shared ones counted once, without allocating them."""
-    with torch.device("meta"):
-        return sum(p.numel() for p in MaskedModel(config).parameters())

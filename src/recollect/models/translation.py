@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, Literal, TypeAlias
 
 import torch
@@ -278,10 +277,3 @@ def _attend(config: TranslationConfig, query_width: int, key_width: int) -> Atte
     }
     score = make_score(config.score or USUAL_SCORE[config.family], query_width, key_width)
     return Attend(score, make_alignment(config.alignment, **options[config.alignment]))
-
-
-@lru_cache  # the search for a size counts the same config several times
-def count_translation_parameters(config: TranslationConfig) -> int:
-    """Return the number of a translator's parameters, shared ones counted once, without allocating them."""
-    with torch.device("meta"):
-        return sum(p.numel() for p in Translator(config).parameters())

@@ -76,19 +76,6 @@ def runs_in(folder: Path) -> list[Path]:
     return sorted(found, key=lambda path: (names.index(path.name) if path.name in names else len(names), path.name))
 
 
-def open_models(
-    folders: Sequence[str | Path], device: str = "auto", layer: MakeLayer | None = None
-) -> list[ShownModel]:
-    """Open runs and pretrained models, or all runs of a folder; raise an error for what the page cannot show.
-
-    layer: a user-defined layer, for the runs that were trained on one.
-    """
-    models, problems = open_some(folders, device, layer)
-    if problems:
-        raise problems[0]
-    return models
-
-
 def open_some(
     folders: Sequence[str | Path], device: str = "auto", layer: MakeLayer | None = None
 ) -> tuple[list[ShownModel], list[Exception]]:

@@ -78,7 +78,7 @@ class PretrainedTokenizer:
 
     def encode(self, text: str, *, strict: bool = False, most: int | None = None) -> Ids:
         """Return the ids, of at most `most` symbols those around the text included; `strict` changes nothing."""
-        return np.array(self._encoded(text, None, most).ids, dtype=np.int64)
+        return np.array(self._encoded(text, most).ids, dtype=np.int64)
 
     def encode_part(self, text: str) -> Ids:
         """Return the ids of a part of a text, without the symbols around it."""
@@ -92,18 +92,13 @@ class PretrainedTokenizer:
         """Return 0: every text has ids."""
         return 0
 
-    def encode_pair(self, first: str, second: str, *, most: int | None = None) -> tuple[Ids, Ids]:
-        """Return the ids of two texts as one input, and which of them each id belongs to."""
-        found = self._encoded(first, second, most)
-        return np.array(found.ids, dtype=np.int64), np.array(found.type_ids, dtype=np.int64)
-
-    def _encoded(self, first: str, second: str | None, most: int | None) -> tokenizers.Encoding:
-        found = self.backend.encode(first, second)
+    def _encoded(self, text: str, most: int | None) -> tokenizers.Encoding:
+        found = self.backend.encode(text)
         if most is None or len(found.ids) <= most:
             return found
         self.backend.enable_truncation(most)
         try:
-            return self.backend.encode(first, second)
+            return self.backend.encode(text)
         finally:
             self.backend.no_truncation()
 

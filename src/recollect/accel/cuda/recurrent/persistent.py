@@ -14,7 +14,6 @@ import torch
 from torch import Tensor, nn
 
 from recollect.accel.cell_inputs import CellInputs, is_traced
-from recollect.accel.cuda import nvrtc
 from recollect.accel.cuda.driver import Cuda, DriverError
 from recollect.accel.cuda.nvrtc import NoCudaCompiler
 from recollect.accel.cuda.recurrent import chunks, precision, wavefront
@@ -85,16 +84,6 @@ def find_machine(device: torch.device) -> Machine | None:
         else:
             _machines[device] = Cuda(device)
     return _machines.get(device)
-
-
-def why_not(device: torch.device) -> str | None:
-    """Return why kernels cannot be used on a device, None where they can; loads the compiler, compiles nothing."""
-    if find_machine(device) is not None:
-        try:
-            nvrtc.load()
-        except NoCudaCompiler as error:
-            return str(error)
-    return REASONS.get(str(device))
 
 
 def find_plan(
