@@ -1,8 +1,13 @@
-"""The import floors: no module knows one above it, and only core/dispatch knows accel. Imports nothing: reads."""
+"""The import floors: no module knows one above it, and only core/dispatch knows accel; names that are given once.
+
+Imports nothing: reads.
+"""
 
 from __future__ import annotations
 
 import ast
+from collections import defaultdict
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -57,6 +62,22 @@ def too_high(path: Path, source: str) -> list[str]:
     return sorted(name for name in parts if FLOOR.get(name, len(FLOORS)) > FLOOR[part])
 
 
+def twice(sources: Mapping[Path, str]) -> dict[str, list[str]]:
+    """Return the names of classes that several places define, and those of modules that a floor has several times."""
+    classes, modules = defaultdict(list), defaultdict(list)
+    for path, source in sources.items():
+        inside = path.relative_to(PACKAGE)
+        for node in ast.walk(ast.parse(source)):
+            if isinstance(node, ast.ClassDef):
+                classes[node.name].append(f"{inside}:{node.lineno}")
+        if path.stem != "__init__":
+            modules[FLOOR.get(part_of(path), ACCEL), path.stem].append(str(inside))
+    return {
+        **{f"class {name}": places for name, places in classes.items() if len(places) > 1},
+        **{f"module {name}": places for (_, name), places in modules.items() if len(places) > 1},
+    }
+
+
 MODULES = sorted(p for p in PACKAGE.rglob("*.py") if p != PACKAGE / "__init__.py")
 
 
@@ -72,6 +93,24 @@ def test_an_import_from_above_is_seen():
     ) == ["layers"]
     assert too_high(PACKAGE / "layers" / "rnn.py", "import recollect.cli.main") == ["cli"]
     assert too_high(PACKAGE / "layers" / "rnn.py", "from recollect import models") == ["models"]
+
+
+def test_no_class_and_no_module_of_a_floor_has_the_name_of_another():
+    assert not twice({path: path.read_text(encoding="utf-8") for path in MODULES})
+
+
+def test_a_name_given_twice_is_seen():
+    sources = {
+        PACKAGE / "layers" / "gru.py": "class GRU:\n    pass",
+        PACKAGE / "cli" / "table.py": "def f():\n    class GRU: ...\n    class Table: ...",
+        PACKAGE / "tasks" / "page.py": "",
+        PACKAGE / "views" / "page.py": "",  # tasks and views are one floor
+        PACKAGE / "serving" / "page.py": "",
+    }
+    assert twice(sources) == {
+        "class GRU": ["layers/gru.py:1", "cli/table.py:2"],
+        "module page": ["tasks/page.py", "views/page.py"],
+    }
 
 
 def test_memory_knows_nothing_else():
