@@ -99,6 +99,9 @@ def test_an_identity_fails_where_it_is_wrong_or_cannot_fail():
     assert identity({"a": 1e-9}, 1e-6, Control(NAME, 1.0)).verdict == "holds"
     assert identity({"a": 1e-9, "b": 1e-3}, 1e-6, Control(NAME, 1.0)).verdict == "does not hold"
     assert identity({"a": 1e-9}, 1e-6, Control(NAME, 1e-8)).verdict == "does not hold"
+    undefined = identity({"a": 1e-9, "b": math.nan}, 1e-6, Control(NAME, 1.0))
+    assert undefined.verdict == "does not hold"
+    assert math.isnan(undefined.effect)
 
 
 def test_intervals_are_students():
@@ -178,14 +181,24 @@ def test_the_command_runs_one_claim_and_shows_it(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(
     ("words", "problem"),
-    [(["--lang", "fr"], "expected en or zh"), (["--seeds", "0"], "expected at least 1"), (["--gpu"], "finds no GPU")],
+    [(["--lang", "fr"], "expected en or zh"), (["--seeds", "0"], "expected at least 1")],
 )
 def test_bad_input_is_refused(words, problem):
-    if words == ["--gpu"] and torch.cuda.is_available():
-        pytest.skip("there is a GPU here")
     result = CliRunner().invoke(app, ["claims", *words])
     assert result.exit_code == 2
     assert problem in result.stderr
+
+
+def test_claims_that_need_a_gpu_are_refused_without_one_and_none_does(monkeypatch):
+    none = CliRunner().invoke(app, ["claims", "--gpu", "--json"])
+    assert (none.exit_code, none.stdout) == (0, "[]\n")
+    assert "no claim is of this class" in none.stderr
+    needing = replace(claim_named("C12"), budget="gpu")
+    monkeypatch.setattr("recollect.story.register.claims", lambda: (needing,))
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    result = CliRunner().invoke(app, ["claims", "--gpu"])
+    assert result.exit_code == 2
+    assert "finds no GPU" in result.stderr
 
 
 def test_the_documents_are_those_of_the_results():

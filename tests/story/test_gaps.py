@@ -33,6 +33,20 @@ def test_accuracies_are_of_the_own_cue_and_of_others():
     assert other == pytest.approx(gaps.CHANCE, abs=0.1)
 
 
+def test_what_else_tells_the_answer_is_found(monkeypatch):
+    """The cue a second time, as the last distractor: another cue at the beginning does not hide it."""
+
+    def draw(gap, rows):
+        cues = torch.randint(gaps.CUES, (rows,))
+        ids = torch.randint(gaps.CUES, gaps.QUERY, (rows, gap + 2))
+        ids[:, 0] = ids[:, -2] = cues
+        return ids, cues
+
+    monkeypatch.setattr(gaps, "draw", draw)
+    own, other = gaps.accuracies(lambda ids: (F.one_hot(ids[:, -2:-1], gaps.SYMBOLS).float(), None), 5)
+    assert own == other == 1.0
+
+
 def test_rank_correlation_is_spearmans():
     assert rank_correlation([1, 2, 3, 4], [10, 20, 30, 1000]) == pytest.approx(1)
     assert rank_correlation([1, 2, 3], [3, 2, 1]) == pytest.approx(-1)

@@ -46,10 +46,14 @@ def loss_of(model: Stack, gap: int, rows: int = BATCH) -> Tensor:
 
 @torch.no_grad()
 def accuracies(model: Stack, gap: int) -> tuple[float, float]:
-    """Return the share of new sequences whose cue is recalled, and that of sequences of other cues: chance."""
+    """Return the share of new sequences whose cue is recalled, and that where another's cue stands there: chance.
+
+    What else of a sequence told its answer would still do so.
+    """
     ids, cues = draw(gap, ROWS)
-    said = model(ids)[0][:, -1].argmax(1)
-    return float((said == cues).float().mean()), float((said == cues.roll(1)).float().mean())
+    exchanged = torch.cat([ids[:, :1].roll(1, 0), ids[:, 1:]], 1)
+    own, other = (model(given)[0][:, -1].argmax(1) == cues for given in (ids, exchanged))
+    return float(own.float().mean()), float(other.float().mean())
 
 
 def trained(

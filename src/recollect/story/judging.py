@@ -35,8 +35,8 @@ def identity(
 
     wrong: the error of an alternative that must fail, so that the measurement can fail.
     """
-    worst = max(errors.values())
-    is_right = worst <= limit < wrong.value
+    worst = max(errors.values(), key=lambda error: (error != error, error))
+    is_right = all(error <= limit for error in errors.values()) and limit < wrong.value  # none is NaN
     names = ", ".join(f"{name} {error:.1e}" for name, error in errors.items())
     words = found or Bilingual(f"Largest errors: {names}.", f"最大误差：{names}。")
     rows: list[Mapping[str, Any]] = [{"identity": name, "error": error} for name, error in errors.items()]

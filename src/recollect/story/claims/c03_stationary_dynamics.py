@@ -43,7 +43,10 @@ def run(budget: Budget) -> Result:
         Bilingual("RMSE", "RMSE"),
         [_curve("fitted once", fixed), _curve("refitted on the latest values", adaptive)],
     )
-    leak = Check(Bilingual("every prediction is made from values before it", "每个预测只使用之前的数值"), True)
+    leak = Check(
+        Bilingual("no prediction changes with its own value or a later one", "任何预测都不随当时及之后的数值改变"),
+        not _looks_ahead(np.array(list(regimes(LENGTH)))),
+    )
     return Result(
         verdict, found, mean, (low, high), Control(Bilingual("refitted", "重新拟合"), other), leak, chart=chart
     )
@@ -52,13 +55,26 @@ def run(budget: Budget) -> Result:
 def _errors(seed: int) -> tuple[Values, Values]:
     """Return the one-step errors after the training part, of a model fitted once and of one that is fitted anew."""
     x = np.array(list(regimes(LENGTH, seed=seed)))
+    once, latest = x[TRAINED:] - _predictions(x)
+    return once, latest
+
+
+def _predictions(x: Values) -> Values:
+    """Return what either model predicts for each step after the training part, (2, T)."""
     once = _fitted(x[:TRAINED])
-    errors = np.empty((2, LENGTH - TRAINED))
+    found = np.empty((2, LENGTH - TRAINED))
     for t in range(TRAINED, LENGTH):
         past = np.append(x[t - ORDER : t], 1.0)
-        latest = _fitted(x[t - RECENT : t])
-        errors[:, t - TRAINED] = x[t] - past @ once, x[t] - past @ latest
-    return errors[0], errors[1]
+        found[:, t - TRAINED] = past @ once, past @ _fitted(x[t - RECENT : t])
+    return found
+
+
+def _looks_ahead(x: Values) -> bool:
+    """Return whether a prediction changes with the values from its own step on."""
+    changed = x.copy()
+    changed[CHANGE:] += 1
+    before = slice(0, CHANGE - TRAINED + 1)
+    return not np.array_equal(_predictions(x)[:, before], _predictions(changed)[:, before])
 
 
 def _fitted(x: Values) -> Values:

@@ -10,7 +10,6 @@ Rule: with the difference of accuracy, last third minus first third of the sourc
 
 from __future__ import annotations
 
-import math
 import statistics
 
 import torch
@@ -22,7 +21,7 @@ from recollect.layers.recurrent.gru import GRU
 from recollect.story.claim import Budget, Chart, Check, Control, Curve, Result, Verdict
 from recollect.story.fitting import fit
 from recollect.story.judging import interval
-from recollect.story.results import measured
+from recollect.story.results import measured, not_measured
 from recollect.views.bilingual import Bilingual
 
 SYMBOLS, LENGTH, HIDDEN = 8, 18, 32
@@ -50,12 +49,15 @@ class SourceSummary(nn.Module):
 
 
 def run(budget: Budget) -> Result:
+    translated = _translator()
+    if translated is None:
+        return not_measured("multi30k")
     updates = 5 if budget.is_small else 150
     measures = {way: [_measure(way, seed, updates) for seed in range(budget.seeds)] for way in WAYS}
     forwards, backwards = ([_rise(profile) for profile, _ in measures[way]] for way in ("forwards", "backwards"))
     shuffled = statistics.fmean(other for pairs in measures.values() for _, other in pairs)
     low, high = interval(forwards)
-    first, last = translated = _translator()
+    first, last = translated
     mean = {way: torch.stack([profile for profile, _ in pairs]).mean(0) for way, pairs in measures.items()}
     thirds = {way: [float(part.mean()) for part in values.split(THIRD)] for way, values in mean.items()}
     shown = {way: ", ".join(f"{value:.0%}" for value in values) for way, values in thirds.items()}
@@ -119,14 +121,14 @@ def _rise(profile: Tensor) -> float:
     return float(profile[-THIRD:].mean() - profile[:THIRD].mean())
 
 
-def _translator() -> tuple[float, float]:
+def _translator() -> tuple[float, float] | None:
     """Return what c of Cho's translator knows beyond the usual word, of the first and of the last four words.
 
     The last symbol is left out: it is the full stop nearly always.
     """
     saved = measured("multi30k")
     if saved is None:
-        return math.nan, math.nan
+        return None
     places = [place for row in saved["rows"] if row["name"].startswith("cho, seed") for place in row["remembered"]]
     first, last = (
         [p["right"] - p["usual"] for p in places if p["place"] in part] for part in (range(4), range(-5, -1))

@@ -5,7 +5,7 @@ Seed: 000_56d5b8bda4e4cf77.txt:199
 Budget: seconds
 Expected: without mask and positions a token's weight is the same at every place, to 1e-12; in a trained causal language model the nearest steps have more than their share
 预期：没有掩码与位置编码时，一个 token 在任何位置上的权重都相同，误差 1e-12；训练过的因果语言模型中，近处的步得到的权重超过均分
-Rule: holds if … (no mask, no positions) where the weight is the same to 1e-12 and the interval of the trained model's share of the nearest eighth, over an equal share, is above 1.2; holds if the latter is within 0.8 to 1.2; else does not hold
+Rule: holds if … (no mask, no positions) where the weight is the same to 1e-12 and the interval of the trained model's share of the nearest eighth, over an equal share, is above 1.2; holds if the latter is within 0.8 to 1.2; does not hold if the weight changes or the interval is below 0.8; else not shown
 """
 
 from __future__ import annotations
@@ -72,7 +72,9 @@ def verdict_of(error: float, low: float, high: float) -> Verdict:
         return "does not hold"
     if low > 1.2:
         return "holds if"
-    return "holds" if low > 0.8 and high < 1.2 else "does not hold"
+    if high < 0.8:
+        return "does not hold"
+    return "holds" if low > 0.8 and high < 1.2 else "not shown"
 
 
 def _share(profile: Tensor) -> float:
