@@ -8,6 +8,7 @@ from torch import Tensor
 
 from recollect.core.types import AnyLayer
 from recollect.data.synthetic.builtin import builtin_documents, settle_builtin
+from recollect.story.judging import looks_ahead
 
 
 def characters(count: int) -> tuple[Tensor, int]:
@@ -28,3 +29,8 @@ def next_loss(model: AnyLayer, ids: Tensor) -> Tensor:
     """Return the mean loss of each symbol of some stretches, given those before it."""
     logits, _ = model(ids[:, :-1])
     return F.cross_entropy(logits.flatten(0, 1), ids[:, 1:].flatten())
+
+
+def sees_later(model: AnyLayer, text: Tensor) -> bool:
+    """Return whether what a model predicts changes with a later character: the leak check of language models."""
+    return looks_ahead(lambda ids: model(ids)[0], text[None, :48], 40)

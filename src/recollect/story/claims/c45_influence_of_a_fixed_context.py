@@ -28,7 +28,7 @@ ROWS, LEARNED = 300, 0.5
 def run(budget: Budget) -> Result:
     measured = [_measure(seed, 20 if budget.is_small else 300) for seed in range(budget.seeds)]
     found = [pair for pair, _, _ in measured]
-    right, other = (statistics.fmean(one[place] for one in measured) for place in (1, 2))
+    right, other = statistics.fmean(one[1] for one in measured), statistics.fmean(one[2] for one in measured)
     least = [min(pair) for pair in found]
     low, high = interval(least)
     by_input, by_output = (statistics.fmean(column) for column in zip(*found, strict=True))

@@ -20,9 +20,9 @@ from torch import Tensor
 from recollect.models.language import LanguageModel
 from recollect.story.claim import Budget, Chart, Check, Control, Curve, Result, Verdict
 from recollect.story.fitting import fit, size_of
-from recollect.story.judging import interval, looks_ahead
+from recollect.story.judging import interval
 from recollect.story.results import measured, not_measured
-from recollect.story.texts import characters, next_loss, windows
+from recollect.story.texts import characters, next_loss, sees_later, windows
 from recollect.views.bilingual import Bilingual
 
 SIZES = (1_000, 64_000)  # characters to train on
@@ -64,10 +64,7 @@ def run(budget: Budget) -> Result:
         Control(Bilingual("at the largest size", "文本最多时"), statistics.fmean(apart[SIZES[-1]])),
         Check(
             Bilingual("no model looks ahead", "没有模型偷看后文"),
-            not any(
-                looks_ahead(lambda ids, m=model: m(ids)[0], text[None, :48], 40)
-                for model in (_model(name, symbols) for name in WIDTHS)
-            ),  # type: ignore[misc]
+            not any(sees_later(model, text) for model in (_model(name, symbols) for name in WIDTHS)),
         ),
         condition=Bilingual("there is little text", "文本较少"),
         chart=_chart(losses),
