@@ -52,15 +52,11 @@ def train(
     as_json: AsJson = False,
 ) -> None:
     """Train a model on DATA. 训练一个模型。"""
-    from recollect.cli.early import check_training
-
-    flags: dict[str, Any] = {"task": task, "model": model, "size": size, "budget": budget}
-    kept: dict[str, Any] = {"device": device, "tokenizer": tokenizer}
-    check_training(data, **flags, **kept, settings=settings, batch=batch, steps=steps, seed=seed)
+    flags = {"task": task, "model": model, "size": size, "budget": budget}
+    given = _checked(data, flags, settings, seed, batch, steps, device=device, tokenizer=tokenizer)
     from recollect.runs.progress import reporter
     from recollect.runs.train import train as start_training
 
-    given = flags | settings_of(settings, seed=seed, **kept, batch_size=batch, steps=steps)
     with closing(reporter(as_json)) as progress:
         run = start_training(data, out=out, report=progress.show, **given)
     close(run)
@@ -112,21 +108,33 @@ def plan(
     as_json: AsJson = False,
 ) -> None:
     """Estimate whether a training fits in memory, and how long it takes. 估计显存/内存是否够用、训练需要多久。"""
-    from recollect.cli.early import check_training
-
-    flags: dict[str, Any] = {"task": task, "model": model, "size": size, "budget": budget}
-    kept: dict[str, Any] = {"device": device, "tokenizer": tokenizer}
-    check_training(data, **flags, **kept, settings=settings, batch=batch, steps=steps, seed=seed)
+    flags = {"task": task, "model": model, "size": size, "budget": budget}
+    given = _checked(data, flags, settings, seed, batch, steps, device=device, tokenizer=tokenizer)
     from recollect.runs.plan import as_table, forecast
     from recollect.runs.train import configure
 
-    given = flags | settings_of(settings, seed=seed, **kept, batch_size=batch, steps=steps)
     facts = forecast(configure(data, **given), devices=devices)
     if as_json:
         typer.echo(json.dumps(facts, ensure_ascii=False))
         return
     console.print(as_table(facts))
     typer.echo(f"Next: {facts['next']}", err=True)
+
+
+def _checked(
+    data: list[str],
+    flags: dict[str, Any],
+    settings: list[str] | None,
+    seed: int,
+    batch: int | None,
+    steps: int | None,
+    **kept: Any,
+) -> dict[str, Any]:
+    """Return what `configure` takes of what was typed, which is checked before torch is imported."""
+    from recollect.cli.early import check_training
+
+    check_training(data, **flags, **kept, settings=settings, batch=batch, steps=steps, seed=seed)
+    return flags | settings_of(settings, seed=seed, **kept, batch_size=batch, steps=steps)
 
 
 @app.command("settings")

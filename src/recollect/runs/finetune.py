@@ -10,25 +10,22 @@ from typing import Any
 
 import torch
 
-from recollect.core.errors import is_own
 from recollect.core.machine import choose_device
 from recollect.core.settings import SettingError
 from recollect.core.task import Task
 from recollect.core.types import JsonMapping
 from recollect.data.names import Named, join_names
-from recollect.data.text.source import to_stderr
 from recollect.models.inherited import Trained
 from recollect.models.language import RECURRENT
 from recollect.models.masked import BOTH_WAYS
-from recollect.models.own import load_name
 from recollect.runs.budget import parse_budget
 from recollect.runs.config import RunConfig
 from recollect.runs.interrupts import remembered
 from recollect.runs.parent import Parent, open_parent
 from recollect.runs.run import Run
 from recollect.runs.together import create, is_restarted, taking_part
-from recollect.runs.train import Report, learn, resume, shape_in_words, start
-from recollect.tasks.register import guess_task, register_task, task_named
+from recollect.runs.train import Report, learn, resume, shape_in_words, start, task_for
+from recollect.tasks.register import task_named
 
 SETTLED = (
     "tokenizer",
@@ -93,12 +90,8 @@ def configure_transfer(
     **settings: Any,
 ) -> RunConfig:
     """Return the checked config of a fine-tuning."""
-    if isinstance(task, str) and is_own(task):
-        task = register_task(load_name(task), task)
-    elif not isinstance(task, str | None):
-        task = register_task(task)
     named = join_names(data)
-    name = task or guess_task(named, to_stderr)
+    name = task_for(named, task)
     kind = task_named(name)
     inherited_tokenizer(kind, parent)
     family = family_of(kind, parent, model)

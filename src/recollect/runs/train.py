@@ -97,20 +97,25 @@ def configure(
     **settings: Any,
 ) -> RunConfig:
     """Return the checked config of a run; user-defined classes, or those of given files, are registered by name."""
-    if isinstance(task, str) and is_own(task):
-        task = register_task(load_name(task), task)
-    elif not isinstance(task, str | None):
-        task = register_task(task)
+    named = join_names(data)
+    name = task_for(named, task)
     if isinstance(model, str) and is_own(model):
         model = register_layer(load_name(model), model)
     elif not isinstance(model, str | None):
         model = register_layer(model)
-    named = join_names(data)
-    name = task or guess_task(named, to_stderr)
     config = RunConfig.make(named, model, size, task=name, **{**parse_budget(budget), **settings})
     if is_own(config.family):
         check_own(config.family)
     return config
+
+
+def task_for(named: str, task: str | type[Task] | None) -> str:
+    """Return a task's name: a user-defined one is registered; where none is given, it is the one the data are for."""
+    if task is None:
+        return guess_task(named, to_stderr)
+    if not isinstance(task, str):
+        return register_task(task)
+    return register_task(load_name(task), task) if is_own(task) else task
 
 
 def check_own(name: str) -> None:

@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
 
 from recollect.core.memory import Memory
 from recollect.core.settings import CheckedSettings, setting
-from recollect.core.task import About, Assets, Baseline, Batches, ItemScores, Loss, Scores, TaskDefaults
+from recollect.core.task import Assets, Baseline, Batches, ItemScores, Loss, Scores, TaskDefaults
 from recollect.core.types import JsonMapping
 from recollect.data.error import DataError
 from recollect.data.series.gaps import GapBatch, GapBatches, hide, middle_gap
 from recollect.data.series.series_data import PartTooShort, SeriesData, SeriesFacts, load_series
-from recollect.data.series.series_table import GAPS, SeriesTable, read_series
-from recollect.data.synthetic.series_generators import generate_series, is_generated_series
+from recollect.data.series.series_table import GAPS, SeriesTable
 from recollect.evaluation.gap_metrics import GAP_MEASURES, filler_of, gap_items, gap_scores, naive_fills
 from recollect.generation.fills import Filled, fill_table
 from recollect.models.gap_filling import FILLERS, FillConfig, GapFiller
 from recollect.models.language import BLOCKS
+from recollect.tasks.series_task import SeriesTask
 
 SIZES = {"tiny": (64, 1), "small": (128, 2), "base": (256, 3)}  # width and layers; blocks have one layer more
 SHOWN = 6  # values in a line of a sample
@@ -42,7 +41,7 @@ class FillOptions(CheckedSettings):
     batch_size: int = setting(32, least=1, help="windows in a batch")
 
 
-class FillTask(TaskDefaults):
+class FillTask(SeriesTask, TaskDefaults):
     """Estimate values that are missing inside a series."""
 
     name: ClassVar[str] = "fill"
@@ -50,28 +49,13 @@ class FillTask(TaskDefaults):
     Config: ClassVar[type] = FillConfig
     families: ClassVar[tuple[str, ...]] = FILLERS
     default_model: ClassVar[str] = "gru"
-    shows_names: ClassVar[bool] = False  # a prediction is a table that names its series
-    predicts_files: ClassVar[bool] = True
+    noun: ClassVar[Mapping[str, str]] = {"en": "A filler of gaps in time series", "zh": "时间序列缺失值填补模型"}
     options: FillOptions
 
     def __init__(self, options: FillOptions | None = None) -> None:
         super().__init__(options or FillOptions())
 
-    def open(self, source: str) -> SeriesData:
-        """Read the series of a table, or generate a built-in one, and split them by time."""
-        return self._parts(self._table(source), None)
-
-    def read(self, source: str, assets: Assets) -> SeriesData:
-        """Read other series; one that the run knows has the run's scale."""
-        return self._parts(self._table(source), assets["series"])
-
-    def _table(self, source: str) -> SeriesTable:
-        if is_generated_series(source):
-            return generate_series(source)
-        names = ("target", "time", "series", "gaps")
-        return read_series(source, **{name: getattr(self.options, name) for name in names})
-
-    def _parts(self, table: SeriesTable, facts: SeriesFacts | None) -> SeriesData:
+    def windows_of(self, table: SeriesTable, facts: SeriesFacts | None) -> SeriesData:
         """Return windows of rows before, in and after a gap; the gap and what follows lie in the part."""
         options = self.options
         before = options.context
@@ -104,14 +88,6 @@ class FillTask(TaskDefaults):
     def build(self, config: JsonMapping) -> GapFiller:
         """Return a model with new weights."""
         return GapFiller(FillConfig(**config))
-
-    def assets(self, dataset: SeriesData) -> Assets:
-        """Return channels, frequency and scales."""
-        return {"series": dataset.facts}
-
-    def load_assets(self, folder: Path) -> Assets:
-        """Read them back."""
-        return {"series": SeriesFacts.load(folder / "series.json")}
 
     def batches(self, dataset: SeriesData, model: GapFiller, seed: int) -> Batches:
         """Return windows of the training part, each with a gap at a place that is drawn."""
@@ -157,7 +133,7 @@ class FillTask(TaskDefaults):
 
     def predict(self, model: GapFiller, assets: Assets, inputs: str) -> Iterator[Filled]:
         """Return each series of a table with its missing values filled."""
-        return fill_table(model, assets["series"], self._table(inputs), self.options.gap, self.options.context)
+        return fill_table(model, assets["series"], self.table_of(inputs), self.options.gap, self.options.context)
 
     def sample(self, model: GapFiller, dataset: SeriesData) -> tuple[str, str]:
         """Return the source, and of the first window of the validation part the hidden values and the estimates."""
@@ -175,21 +151,7 @@ class FillTask(TaskDefaults):
         ]
         return dataset.table.source, ": " + " → ".join(lines)
 
-    def about(self, dataset: SeriesData, model: GapFiller) -> About:
-        """Return the contents of the model card."""
-        channels, series = len(dataset.table.channels), len(dataset.table.series)
-        frequency = dataset.facts.frequency.name
+    def bytes_held(self, dataset: SeriesData, model: GapFiller) -> dict[int, int]:
+        """Return the bytes of a window's values and of which of them are known."""
         window = dataset.train.lookback + dataset.train.horizon
-        return About(
-            noun={"en": "A filler of gaps in time series", "zh": "时间序列缺失值填补模型"},
-            symbols=frequency,
-            vocabulary=channels,
-            parts=(len(dataset.train), len(dataset.valid), len(dataset.test)),
-            unit={"en": "windows", "zh": "个窗口"},
-            memory={window: 2 * 4 * window * channels},
-            use="predict",
-            data={
-                "en": f"{series} series of {channels} channel{'s' if channels > 1 else ''}, one row a {frequency}",
-                "zh": f"{series} 条序列，{channels} 个通道，频率 {frequency}",
-            },
-        )
+        return {window: 2 * 4 * window * len(dataset.table.channels)}

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -13,12 +12,11 @@ from torch import Tensor
 
 from recollect.core.memory import Memory
 from recollect.core.settings import CheckedSettings, setting
-from recollect.core.task import About, Assets, Baseline, Batches, ItemScores, Loss, Scores
+from recollect.core.task import Assets, Baseline, Batches, ItemScores, Loss, Scores
 from recollect.core.types import JsonMapping, JsonObject
 from recollect.data.series.series_data import SeriesData, SeriesFacts, load_series
-from recollect.data.series.series_table import GAPS, SeriesTable, read_series
+from recollect.data.series.series_table import GAPS, SeriesTable
 from recollect.data.series.windows import WindowBatch, WindowBatches
-from recollect.data.synthetic.series_generators import generate_series, is_generated_series
 from recollect.evaluation.forecast_metrics import FORECAST_MEASURES, binomial_interval
 from recollect.evaluation.linear_forecasts import baseline_rows
 from recollect.evaluation.rolling_origin import calibrate, deciding_error, predictor, roll, window_items
@@ -27,6 +25,7 @@ from recollect.models import forecast_outputs as outputs
 from recollect.models.forecast_config import FORECASTERS, KINDS, ForecastConfig, forecast_settings
 from recollect.models.forecasting import Forecaster
 from recollect.models.language import BLOCKS
+from recollect.tasks.series_task import SeriesTask
 from recollect.views.forecast_plot import forecast_page, forecast_svg
 
 SIZES = {"tiny": (64, 1), "small": (128, 2), "base": (256, 3)}  # width, and layers of a recurrent model
@@ -51,7 +50,7 @@ class ForecastOptions(CheckedSettings):
     batch_size: int = setting(32, least=1, help="windows in a batch")
 
 
-class ForecastTask:
+class ForecastTask(SeriesTask):
     """Predict the values after a window of a series."""
 
     name: ClassVar[str] = "forecast"
@@ -60,33 +59,20 @@ class ForecastTask:
     Config: ClassVar[type] = ForecastConfig
     default_model: ClassVar[str] = "nlinear"  # a linear map is hard to beat with nothing chosen
     takes_layers: ClassVar[bool] = True
-    shows_names: ClassVar[bool] = False  # a forecast is a table that names its series
-    predicts_files: ClassVar[bool] = True
+    noun: ClassVar[Mapping[str, str]] = {"en": "A forecaster", "zh": "时间序列预测模型"}
+    options: ForecastOptions
 
     def __init__(self, options: ForecastOptions | None = None) -> None:
         self.options = options or ForecastOptions()
 
-    def open(self, source: str) -> SeriesData:
-        """Read the series of a table, or generate a built-in one, and split them by time."""
-        return self._parts(self._table(source), None)
-
-    def _table(self, source: str) -> SeriesTable:
-        if is_generated_series(source):
-            return generate_series(source)
-        names = ("target", "time", "series", "gaps")
-        return read_series(source, **{name: getattr(self.options, name) for name in names})
-
-    def _parts(self, table: SeriesTable, facts: SeriesFacts | None) -> SeriesData:
+    def windows_of(self, table: SeriesTable, facts: SeriesFacts | None) -> SeriesData:
+        """Return windows of `lookback` rows to read and `horizon` rows to predict."""
         names = ("lookback", "horizon", "split", "season", "calendar")
         return load_series(table, facts, **{name: getattr(self.options, name) for name in names})
 
     def reopen(self, name: str) -> None:
         """Return None: nothing is cached, and the table is read again."""
         return
-
-    def read(self, source: str, assets: Assets) -> SeriesData:
-        """Read other series and split them as the run's were; a series that the run knows has the run's scale."""
-        return self._parts(self._table(source), assets["series"])
 
     @staticmethod
     def settings(family: str) -> tuple[str, ...]:
@@ -107,14 +93,6 @@ class ForecastTask:
     def build(self, config: JsonMapping) -> Forecaster:
         """Return a model with new weights."""
         return Forecaster(ForecastConfig(**config))
-
-    def assets(self, dataset: SeriesData) -> Assets:
-        """Return channels, frequency and scales."""
-        return {"series": dataset.facts}
-
-    def load_assets(self, folder: Path) -> Assets:
-        """Read them back."""
-        return {"series": SeriesFacts.load(folder / "series.json")}
 
     def batches(self, dataset: SeriesData, model: Forecaster, seed: int) -> Batches:
         """Return batches of windows of the training part, in random order."""
@@ -165,7 +143,7 @@ class ForecastTask:
 
     def predict(self, model: Forecaster, assets: Assets, inputs: str) -> Iterator[Forecast]:
         """Return the forecast after the last row of each series of a table."""
-        return forecast_after(model, assets["series"], self._table(inputs))
+        return forecast_after(model, assets["series"], self.table_of(inputs))
 
     def plot(self, predictions: Sequence[Forecast], title: str, *, is_page: bool) -> str:
         """Return a drawing of forecasts with their intervals: a page, or one SVG."""
@@ -187,24 +165,9 @@ class ForecastTask:
         lines = [" ".join(f"{value:.4g}" for value in values) for values in (before, after)]
         return dataset.table.source, ": " + " → ".join(lines)
 
-    def about(self, dataset: SeriesData, model: Forecaster) -> About:
-        """Return the contents of the model card."""
-        channels = len(dataset.table.channels)
-        series = len(dataset.table.series)
-        frequency = dataset.facts.frequency.name
-        return About(
-            noun={"en": "A forecaster", "zh": "时间序列预测模型"},
-            symbols=frequency,
-            vocabulary=channels,
-            parts=(len(dataset.train), len(dataset.valid), len(dataset.test)),
-            unit={"en": "windows", "zh": "个窗口"},
-            memory={dataset.train.lookback: _bytes(model, dataset.train.lookback)},
-            use="predict",
-            data={
-                "en": f"{series} series of {channels} channel{'s' if channels > 1 else ''}, one row a {frequency}",
-                "zh": f"{series} 条序列，{channels} 个通道，频率 {frequency}",
-            },
-        )
+    def bytes_held(self, dataset: SeriesData, model: Forecaster) -> dict[int, int]:
+        """Return the bytes of one row's memory after a window."""
+        return {dataset.train.lookback: _bytes(model, dataset.train.lookback)}
 
 
 def deciding(model: Forecaster) -> str:

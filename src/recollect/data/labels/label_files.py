@@ -154,18 +154,23 @@ def missing(where: str, column: str, there: list[str]) -> DataError:
     )
 
 
-def _table(path: Path, text: Column, label: Column) -> Iterator[LabelledText]:
+def numbered_rows(path: Path) -> list[tuple[int, list[str]]]:
+    """Return the rows of a .csv or .tsv, each with the number of its line; in a .tsv nothing is quoted."""
     csv.field_size_limit(FIELD_LIMIT)  # the default limit is 128 kB, less than a long text
     kind = format_of(path)
     quoting: Literal[0, 3] = csv.QUOTE_MINIMAL if kind == "csv" else csv.QUOTE_NONE
     with open_text(path, find_encoding(path)) as file:
         reader = csv.reader(file, delimiter=TABLES[kind], quoting=quoting, strict=True)
         try:
-            rows = [(reader.line_num, row) for row in reader if row]
+            return [(reader.line_num, row) for row in reader if row]
         except csv.Error as error:
             raise DataError(f"{path}, line {reader.line_num}: not a table that can be read ({error})") from error
         except UNREADABLE as error:
             raise DataError(f"{path}: cannot be read to its end ({error}); take another copy") from error
+
+
+def _table(path: Path, text: Column, label: Column) -> Iterator[LabelledText]:
+    rows = numbered_rows(path)
     places, is_header = _places(path, [row for _, row in rows], text, label)
     for number, row in rows[is_header:]:
         if len(row) <= max(places):

@@ -6,16 +6,14 @@ one question, and those with the label 1 are right.
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from recollect.data.error import DataError, did_you_mean
-from recollect.data.labels.label_files import json_rows
+from recollect.data.labels.label_files import json_rows, numbered_rows
 from recollect.data.synthetic.match_generators import MATCH_TASKS, Question, generated_questions
-from recollect.data.text.encoding import UNREADABLE, find_encoding, open_text
-from recollect.data.text.formats import FIELD_LIMIT, TABLES, format_of
+from recollect.data.text.formats import TABLES, format_of
 
 FORMS = (
     "a .csv, .tsv or .jsonl with columns text, query and answer, or query, text and label (1: right, 0: wrong), or a "
@@ -106,16 +104,7 @@ def _rows(path: Path) -> Iterator[Row]:
         return
     if kind not in TABLES:
         raise DataError(f"{path}: not a table; questions are {FORMS}")
-    csv.field_size_limit(FIELD_LIMIT)
-    quoting: Literal[0, 3] = csv.QUOTE_MINIMAL if kind == "csv" else csv.QUOTE_NONE
-    with open_text(path, find_encoding(path)) as file:
-        reader = csv.reader(file, delimiter=TABLES[kind], quoting=quoting, strict=True)
-        try:
-            lines = [(reader.line_num, row) for row in reader if row]
-        except csv.Error as error:
-            raise DataError(f"{path}, line {reader.line_num}: not a table that can be read ({error})") from error
-        except UNREADABLE as error:
-            raise DataError(f"{path}: cannot be read to its end ({error}); take another copy") from error
+    lines = numbered_rows(path)
     names = lines[0][1] if lines else []
     for number, row in lines[1:]:
         if len(row) != len(names):
