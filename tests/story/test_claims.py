@@ -55,6 +55,7 @@ def test_exact_claims_have_the_verdict_that_is_demanded(claim):
 def test_every_claim_is_declared_in_both_languages(claim):
     assert re.search(r"[一-鿿]", claim.text.zh)
     assert not re.search(r"[一-鿿]", claim.text.en)
+    assert re.search(r"[一-鿿]", claim.expected.zh)
     assert re.search(r"00[0-4]_[0-9a-f]{16}\.txt:\d+", claim.seed)
     assert claim.budget in BUDGETS
     assert claim.is_correction == (claim.says is not None)
@@ -98,6 +99,8 @@ def test_a_failed_leak_check_voids_the_verdict():
 def test_an_identity_fails_where_it_is_wrong_or_cannot_fail():
     assert identity({"a": 1e-9}, 1e-6, Control(NAME, 1.0)).verdict == "holds"
     assert identity({"a": 1e-9, "b": 1e-3}, 1e-6, Control(NAME, 1.0)).verdict == "does not hold"
+    named = identity({Bilingual("states", "状态"): 1e-9}, 1e-6, Control(NAME, 1.0))
+    assert named.found == ("Largest errors: states 1.0e-09.", "最大误差：状态 1.0e-09。")
     assert identity({"a": 1e-9}, 1e-6, Control(NAME, 1e-8)).verdict == "does not hold"
     undefined = identity({"a": 1e-9, "b": math.nan}, 1e-6, Control(NAME, 1.0))
     assert undefined.verdict == "does not hold"

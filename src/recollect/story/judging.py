@@ -25,7 +25,7 @@ def largest_error(a: Tensor, b: Tensor) -> float:
 
 
 def identity(
-    errors: Mapping[str, float],
+    errors: Mapping[str, float] | Mapping[Bilingual, float],
     limit: float,
     wrong: Control,
     found: Bilingual | None = None,
@@ -37,9 +37,11 @@ def identity(
     """
     worst = max(errors.values(), key=lambda error: (error != error, error))
     is_right = all(error <= limit for error in errors.values()) and limit < wrong.value  # none is NaN
-    names = ", ".join(f"{name} {error:.1e}" for name, error in errors.items())
-    words = found or Bilingual(f"Largest errors: {names}.", f"最大误差：{names}。")
-    rows: list[Mapping[str, Any]] = [{"identity": name, "error": error} for name, error in errors.items()]
+    named = {Bilingual(name, name) if isinstance(name, str) else name: error for name, error in errors.items()}
+    english = ", ".join(f"{name.en} {error:.1e}" for name, error in named.items())
+    chinese = "，".join(f"{name.zh} {error:.1e}" for name, error in named.items())
+    words = found or Bilingual(f"Largest errors: {english}.", f"最大误差：{chinese}。")
+    rows: list[Mapping[str, Any]] = [{"identity": name.en, "error": error} for name, error in named.items()]
     verdict: Verdict = "holds" if is_right else "does not hold"
     return Result(verdict, words, worst, (worst, worst), wrong, DETERMINISTIC, chart=chart, rows=rows)
 

@@ -4,6 +4,7 @@
 Seed: 002_c6efc9a4698e0e4d.txt:50, 002_c6efc9a4698e0e4d.txt:52
 Budget: seconds
 Expected: over all 3⁵ strings the probabilities sum to 1, and each is the product, to 1e-6
+预期：对全部 3⁵ 个串，概率之和为 1，且每个串的概率都等于各条件概率之积，误差 1e-6
 Rule: holds if both errors are at most 1e-6, else does not hold
 Exact: holds
 """
@@ -31,9 +32,9 @@ def run(budget: Budget) -> Result:
     lstm = LanguageModel("lstm", SYMBOLS + 1, width=8, layers=1).double()
     learned = _learned(lstm, strings)
     errors = {
-        "markov, sum of all - 1": abs(float(whole.exp().sum()) - 1),
-        "markov, Σ log p - log p": float((stepwise - whole).abs().max()),
-        "lstm, sum of all - 1": abs(float(learned.exp().sum()) - 1),
+        Bilingual("markov, sum of all - 1", "马尔可夫，总和 - 1"): abs(float(whole.exp().sum()) - 1),
+        Bilingual("markov, Σ log p - log p", "马尔可夫，Σ log p - log p"): float((stepwise - whole).abs().max()),
+        Bilingual("lstm, sum of all - 1", "LSTM，总和 - 1"): abs(float(learned.exp().sum()) - 1),
     }
     unordered = _markov_without_order(markov, strings)
     wrong = Control(

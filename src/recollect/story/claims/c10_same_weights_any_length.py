@@ -4,6 +4,7 @@
 Seed: 000_56d5b8bda4e4cf77.txt:14, 000_56d5b8bda4e4cf77.txt:18, 000_56d5b8bda4e4cf77.txt:115
 Budget: seconds
 Expected: one layer reads 1 to 10,000 steps; its gradient is the sum of those of a copy of the weights for each step
+预期：同一层可读 1 到 10,000 步；它的梯度等于每步各用一份权重时各份梯度之和
 Rule: holds if the error is at most 1e-10, else does not hold
 Exact: holds
 """
@@ -32,8 +33,10 @@ def run(budget: Budget) -> Result:
     (shared,) = torch.autograd.grad(layer(x)[0].square().sum(), layer.weight_hh)
     untied = _gradients_of_copies(layer, x)
     errors = {
-        "parameters that change with the length": float(max(counts) - min(counts)),
-        "gradient - sum over the steps": largest_error(torch.stack(untied).sum(0), shared),
+        Bilingual("parameters that change with the length", "随长度变化的参数量"): float(max(counts) - min(counts)),
+        Bilingual("gradient - sum over the steps", "梯度 - 各步之和"): largest_error(
+            torch.stack(untied).sum(0), shared
+        ),
     }
     wrong = Control(
         Bilingual("the last step's gradient alone", "只取最后一步的梯度"), largest_error(untied[-1], shared)

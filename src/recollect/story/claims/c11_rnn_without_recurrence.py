@@ -4,6 +4,7 @@
 Seed: 003_d30a3ba1164faeec.txt:28
 Budget: seconds
 Expected: with W_hh = 0 the outputs are those of a perceptron at each step; [x, h] [W_xh; W_hh] = x W_xh + h W_hh
+预期：W_hh = 0 时，输出等于逐步的感知机；[x, h] [W_xh; W_hh] = x W_xh + h W_hh
 Rule: holds if both errors are at most 1e-12, else does not hold
 Exact: holds
 """
@@ -28,8 +29,8 @@ def run(budget: Budget) -> Result:
         layer.weight_hh.zero_()
     perceptron = torch.tanh(x @ layer.weight_ih.T + _bias(layer))
     errors = {
-        "W_hh = 0 against a perceptron": largest_error(layer(x)[0], perceptron),
-        "one joined matrix against two": largest_error(joined, full),
+        Bilingual("W_hh = 0 against a perceptron", "W_hh = 0 与感知机之差"): largest_error(layer(x)[0], perceptron),
+        Bilingual("one joined matrix against two", "合并矩阵与两个矩阵之差"): largest_error(joined, full),
     }
     wrong = Control(Bilingual("with recurrence", "保留循环连接"), largest_error(full, perceptron))
     return identity(errors, 1e-12, wrong)

@@ -4,6 +4,7 @@
 Seed: 003_d30a3ba1164faeec.txt:67
 Budget: seconds
 Expected: torch's cell stores two hidden biases; merged into one, outputs differ by at most 1e-12
+预期：torch 的单元存有两个隐藏偏置；合并为一个后，输出相差不超过 1e-12
 Rule: holds if the merged cell's error is at most 1e-12 and five tensors remain, else does not hold
 Exact: holds
 """
@@ -32,5 +33,8 @@ def run(budget: Budget) -> Result:
     ours.load_state_dict({**one, "bias_ih": two["bias_ih"]})
     lost = largest_error(ours(x)[0], expected)
     left = len(two) - 1 + len(list(Linear(7, 3).parameters()))  # one bias less, and the read-out's matrix and bias
-    errors = {"b_ih + b_hh as one bias": merged, "tensors left - 5": float(abs(left - 5))}
+    errors = {
+        Bilingual("b_ih + b_hh as one bias", "b_ih + b_hh 合为一个偏置"): merged,
+        Bilingual("tensors left - 5", "剩余张量数 - 5"): float(abs(left - 5)),
+    }
     return identity(errors, 1e-12, Control(Bilingual("the second bias dropped", "丢掉第二个偏置"), lost))

@@ -49,6 +49,14 @@ PATHS = {
 }
 
 
+IN_CHINESE = {
+    "usual": "通常的通路",
+    "second path": "另有第二条通路",
+    "without tanh": "去掉 tanh",
+    "orthogonal start": "正交初始化",
+}
+
+
 class PathRNN(nn.Module):
     """h_t = φ(W_xh x_t + W_hh h_{t-1} + S h_{t-s} + b), with φ = tanh or the identity; logits of the cue at the end."""
 
@@ -86,7 +94,9 @@ def run(budget: Budget) -> Result:
     others = statistics.fmean(other for one in found.values() for _, other in one)
     mean = {name: statistics.fmean(one) for name, one in right.items()}
     figures = ", ".join(f"{name} ({PATHS[name].activations} tanh) {share:.0%}" for name, share in mean.items())
-    chinese = "，".join(f"{name}（{PATHS[name].activations} 次 tanh）{share:.0%}" for name, share in mean.items())
+    chinese = "，".join(
+        f"{IN_CHINESE[name]}（{PATHS[name].activations} 次 tanh）{share:.0%}" for name, share in mean.items()
+    )
     low, high = intervals["second path"]
     return Result(
         verdict_of(intervals["second path"], intervals["without tanh"], intervals["orthogonal start"]),

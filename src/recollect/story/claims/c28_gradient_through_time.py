@@ -4,6 +4,7 @@
 Seed: 002_c6efc9a4698e0e4d.txt:132, 002_c6efc9a4698e0e4d.txt:134
 Budget: seconds
 Expected: after 12 steps in float64 the recursion and automatic differentiation agree to 1e-10
+预期：float64 下 12 步之后，递推与自动微分相差不超过 1e-10
 Rule: holds if the largest error is at most 1e-10, else does not hold
 Exact: holds
 """
@@ -33,4 +34,4 @@ def run(budget: Budget) -> Result:
         slope = direct + torch.einsum("ad,dbc->abc", local[:, None] * layer.weight_hh.detach(), slope)
         before = h
     wrong = Control(Bilingual("without the second term", "去掉第二项"), largest_error(direct, found))
-    return identity({"recursion - autograd": largest_error(slope, found)}, 1e-10, wrong)
+    return identity({Bilingual("recursion - autograd", "递推 - 自动微分"): largest_error(slope, found)}, 1e-10, wrong)

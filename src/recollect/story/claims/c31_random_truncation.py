@@ -4,6 +4,7 @@
 Seed: 002_c6efc9a4698e0e4d.txt:164, 002_c6efc9a4698e0e4d.txt:166
 Budget: seconds
 Expected: influence balancing: regular truncation at 5 to 50 moves away from the start loss of 8 in every run, reweighted random truncation converges in the median at some mean length
+预期：影响平衡实验：截断 5 至 50 步时，每次训练都偏离初始损失 8；加权的随机截断在某个平均长度下，中位数能够收敛
 Rule: holds if regular truncation at 10 converges in the median; does not hold if it does not and reweighted truncation does at some length; else not shown
 """
 

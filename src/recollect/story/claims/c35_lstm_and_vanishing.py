@@ -4,6 +4,7 @@
 Seed: 004_87792308dac9c34b.txt:21, 003_d30a3ba1164faeec.txt:163
 Budget: seconds
 Expected: along the cell ∂c_T/∂c_t is the product of the forget gates: it vanishes where they are below 1; large recurrent weights still explode
+预期：沿记忆单元，∂c_T/∂c_t 等于各步遗忘门之积：遗忘门小于 1 时消失；循环权重很大时仍会爆炸
 Rule: holds if … (open forget gates) where the product is exact, decays with closed gates, stays with open ones, and large weights explode; else does not hold
 Exact: holds if
 """

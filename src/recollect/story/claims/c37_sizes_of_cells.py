@@ -4,6 +4,7 @@
 Seed: 003_d30a3ba1164faeec.txt:146
 Budget: seconds
 Expected: RNN : GRU : LSTM = 1 : 3 : 4 at equal width, 33,024, 99,072 and 132,096 at 128
+预期：宽度相同时 RNN : GRU : LSTM = 1 : 3 : 4，宽度 128 时为 33,024、99,072 与 132,096
 Rule: holds if the ratios are exactly 3 and 4, else does not hold
 Exact: holds
 """

@@ -4,6 +4,7 @@
 Seed: 003_d30a3ba1164faeec.txt:155
 Budget: seconds
 Expected: torch and cuDNN apply the reset gate after the matrix, the paper before it: with the same weights outputs differ
+预期：torch 与 cuDNN 在矩阵相乘之后应用重置门，论文在相乘之前：同样的权重，输出不同
 Rule: holds if the two forms agree to 1e-6; does not hold if they differ while ours equals torch's in one of them
 Exact: does not hold
 """

@@ -4,6 +4,7 @@
 Seed: 003_d30a3ba1164faeec.txt:173, 003_d30a3ba1164faeec.txt:179, 003_d30a3ba1164faeec.txt:182, 004_87792308dac9c34b.txt:37
 Budget: seconds
 Expected: greedy is beam search of width 1; its scores are those of one teacher-forced pass; all end at the end symbol or the limit; in the textbook's table greedy finds a string of 0.048 and misses one of 0.054; encoder and decoder are two calls, c = encoder(x) and y_i = decoder(c, s_1 … s_{i-1}), and the source is read once
+预期：贪心搜索就是宽度为 1 的束搜索；其得分等于一次教师强制前向的得分；生成都止于结束符或长度上限；在教材的例表中，贪心找到概率 0.048 的串，错过 0.054 的串；编码与解码是两次调用，c = encoder(x)，y_i = decoder(c, s_1 … s_{i-1})，源序列只读一次
 Rule: holds if all errors are at most 1e-9, else does not hold
 Exact: holds
 """
@@ -50,11 +51,13 @@ def run(budget: Budget) -> Result:
     first = generate(table, [[BEGIN]], Settings(tokens=LIMIT, greedy=True, stop=[END]))[0].ids
     likely = {tuple(ids): _probability(table, ids) for ids in (first, [A, C, B, END])}
     errors = {
-        "greedy - beam 1": float(sum(a.ids != b.ids for a, b in zip(greedy, single, strict=True))),
-        "steps - one pass": max(abs(a - b) for a, b in zip(sums, forced, strict=True)),
-        "ends elsewhere": float(sum(not _ends_rightly(h) for h in single)),
-        "greedy string - 0.048": abs(likely[tuple(first)] - 0.048),
-        "missed string - 0.054": abs(likely[A, C, B, END] - 0.054),
+        Bilingual("greedy - beam 1", "贪心 - 束宽 1"): float(
+            sum(a.ids != b.ids for a, b in zip(greedy, single, strict=True))
+        ),
+        Bilingual("steps - one pass", "逐步 - 一次前向"): max(abs(a - b) for a, b in zip(sums, forced, strict=True)),
+        Bilingual("ends elsewhere", "止于别处"): float(sum(not _ends_rightly(h) for h in single)),
+        Bilingual("greedy string - 0.048", "贪心所得的串 - 0.048"): abs(likely[tuple(first)] - 0.048),
+        Bilingual("missed string - 0.054", "错过的串 - 0.054"): abs(likely[A, C, B, END] - 0.054),
         **_two_calls(),
     }
     wrong = Control(Bilingual("if greedy found the likelier one", "假如贪心找到了更可能的串"), 0.054 - 0.048)
@@ -62,7 +65,7 @@ def run(budget: Budget) -> Result:
 
 
 @torch.no_grad()
-def _two_calls() -> dict[str, float]:
+def _two_calls() -> dict[Bilingual, float]:
     """Return how far y_i = decoder(c, s_1 … s_{i-1}) is from one pass over the target, and how often x is read again."""
     model = Translator("bahdanau", 12, 12, width=8).double().eval()
     source, target = torch.randint(12, (2, 5)), torch.randint(12, (2, 6))
@@ -72,7 +75,10 @@ def _two_calls() -> dict[str, float]:
     context = model.remember(source)
     source.zero_()  # gone: all that the decoder has of it is c
     errors = [largest_error(model(target[:, :i], context)[0][:, -1], expected[:, i - 1]) for i in range(1, 7)]
-    return {"y from c and earlier symbols - one pass": max(errors), "source read again": float(abs(len(reads) - 1))}
+    return {
+        Bilingual("y from c and earlier symbols - one pass", "由 c 与之前的符号得到的 y - 一次前向"): max(errors),
+        Bilingual("source read again", "再次读取源序列"): float(abs(len(reads) - 1)),
+    }
 
 
 def _ends_rightly(hypothesis: Hypothesis) -> bool:

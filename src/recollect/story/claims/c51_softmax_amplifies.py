@@ -4,6 +4,7 @@
 Seed: 000_56d5b8bda4e4cf77.txt:182
 Budget: seconds
 Expected: the ratio of two weights is e to the difference of scores, more extreme the lower the temperature, and no weight is exactly 0
+预期：两个权重之比等于 e 的得分差次方，温度越低越悬殊，且没有权重恰好为 0
 Rule: holds if ratios are exact to 1e-9, order is kept and no weight is 0; hard alignment is the limit of temperature 0
 Exact: holds
 """
@@ -27,9 +28,11 @@ def run(budget: Budget) -> Result:
     ratios = weights[..., 1:] / weights[..., :1]
     shares = [(t, float((scores / t).softmax(-1).max(-1).values.mean())) for t in TEMPERATURES]
     errors = {
-        "ratio - e^difference": largest_error(ratios.log(), scores[..., 1:] - scores[..., :1]),
-        "order": float((scores.argsort(-1) != weights.argsort(-1)).sum()),
-        "weights that are 0": float((weights == 0).sum()),
+        Bilingual("ratio - e^difference", "权重之比 - e 的得分差次方"): largest_error(
+            ratios.log(), scores[..., 1:] - scores[..., :1]
+        ),
+        Bilingual("order", "次序"): float((scores.argsort(-1) != weights.argsort(-1)).sum()),
+        Bilingual("weights that are 0", "为 0 的权重"): float((weights == 0).sum()),
     }
     chart = Chart(
         Bilingual("Weight of the highest score by temperature", "最高分的权重随温度的变化"),

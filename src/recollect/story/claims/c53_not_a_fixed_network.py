@@ -4,6 +4,7 @@
 Seed: 003_d30a3ba1164faeec.txt:203
 Budget: seconds
 Expected: one layer reads two lengths with the same parameters, and its weights between positions change with the input
+预期：同一层用同样的参数读两种长度，且位置间的权重随输入变化
 Rule: holds if the weights do not depend on the input; does not hold if they do and both lengths are read
 Exact: does not hold
 """

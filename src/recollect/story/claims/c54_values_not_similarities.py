@@ -4,6 +4,7 @@
 Seed: 003_d30a3ba1164faeec.txt:217
 Budget: seconds
 Expected: the output is the weighted sum of values; with parameters frozen two inputs have different weights
+预期：输出是 value 的加权和；参数冻结时，两个输入的权重仍不相同
 Rule: holds if the output does not follow the values; does not hold if it is Σ a v to 1e-12 and weights change without learning
 Exact: does not hold
 """

@@ -4,6 +4,7 @@
 Seed: 000_56d5b8bda4e4cf77.txt:174
 Budget: seconds
 Expected: weights are in the order of the scores, log-ratios of weights are differences of scores
+预期：权重与得分的次序相同，权重之比的对数等于得分之差
 Rule: holds if order and ratios agree to 1e-10 and raising one score raises its weight and lowers all others, else does not hold
 Exact: holds
 """
@@ -34,9 +35,13 @@ def run(budget: Budget) -> Result:
     others = torch.cat([change[..., :2], change[..., 3:]], -1)
     unmoved = float((change[..., 2] <= 0).sum() + (others >= 0).sum())
     errors = {
-        "order of weights - order of scores": float((scores.argsort(-1) != weights.argsort(-1)).sum()),
-        "log ratio - difference of scores": largest_error(ratios, scores[..., 1:] - scores[..., :1]),
-        "weights that move the wrong way": unmoved,
+        Bilingual("order of weights - order of scores", "权重次序 - 得分次序"): float(
+            (scores.argsort(-1) != weights.argsort(-1)).sum()
+        ),
+        Bilingual("log ratio - difference of scores", "比值的对数 - 得分之差"): largest_error(
+            ratios, scores[..., 1:] - scores[..., :1]
+        ),
+        Bilingual("weights that move the wrong way", "变化方向相反的权重"): unmoved,
     }
     uniform = torch.zeros_like(ratios)
     wrong = Control(Bilingual("uniform weights", "均匀权重"), largest_error(uniform, scores[..., 1:] - scores[..., :1]))

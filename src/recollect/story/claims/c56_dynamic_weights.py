@@ -4,6 +4,7 @@
 Seed: 000_56d5b8bda4e4cf77.txt:201
 Budget: seconds
 Expected: attention's weights between positions change with the input; so do a GRU's gates; W_q, W_k, W_v do not
+预期：注意力在位置间的权重随输入变化，GRU 的门也一样；W_q、W_k、W_v 则不变
 Rule: holds if attention's weights change while a convolution's do not, else does not hold
 Exact: holds
 """

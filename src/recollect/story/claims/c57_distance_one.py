@@ -4,6 +4,7 @@
 Seed: 000_56d5b8bda4e4cf77.txt:199
 Budget: seconds
 Expected: over n positions one layer of attention needs 1 sequential operation, a recurrent layer n
+预期：跨越 n 个位置，一层注意力需要 1 次串行运算，循环层需要 n 次
 Rule: holds if the measured distances are exactly 1 and n for n = 2 … 64, else does not hold
 Exact: holds
 """
@@ -26,8 +27,8 @@ def run(budget: Budget) -> Result:
     attention = [(float(n), float(_attention_distance(n))) for n in LENGTHS]
     recurrent = [(float(n), float(_recurrent_distance(n))) for n in LENGTHS]
     errors = {
-        "attention: distance - 1": max(abs(d - 1) for _, d in attention),
-        "rnn: distance - n": max(abs(d - n) for n, d in recurrent),
+        Bilingual("attention: distance - 1", "注意力：距离 - 1"): max(abs(d - 1) for _, d in attention),
+        Bilingual("rnn: distance - n", "RNN：距离 - n"): max(abs(d - n) for n, d in recurrent),
     }
     chart = Chart(
         Bilingual(

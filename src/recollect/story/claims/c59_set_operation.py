@@ -4,6 +4,7 @@
 Seed: 001_9b45f3fd679b11ad.txt:61
 Budget: seconds
 Expected: without a mask the error is rounding; a causal mask or positions break it
+预期：不加掩码时只有舍入误差；因果掩码或位置编码会打破等变性
 Rule: holds if it is at most 1e-10 with every mask; holds if … where only the unmasked layer without positions is; else does not hold
 Exact: holds if
 """

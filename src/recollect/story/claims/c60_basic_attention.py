@@ -4,6 +4,7 @@
 Seed: 001_9b45f3fd679b11ad.txt:61
 Budget: seconds
 Expected: no parameter, and on random vectors a step attends mostly to itself, less so when scaled by 1/√d
+预期：没有参数；对随机向量，每一步主要注意自己，除以 √d 后有所减轻
 Rule: holds if it has none and equals softmax(x xᵀ) x to 1e-12, else does not hold
 Exact: holds
 """

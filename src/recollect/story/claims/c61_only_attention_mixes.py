@@ -4,6 +4,7 @@
 Seed: 001_9b45f3fd679b11ad.txt:51
 Budget: seconds
 Expected: feed-forward network, norm, residual connection, embedding and positions have no slope from one position to another; batch norm would
+预期：前馈网络、归一化、残差连接、投影与位置编码在不同位置之间的偏导均为 0；BatchNorm 则不为 0
 Rule: holds if all of those slopes are exactly 0 and attention's is not, else does not hold
 Exact: holds
 """

@@ -4,6 +4,7 @@
 Seed: 001_9b45f3fd679b11ad.txt:91, 001_9b45f3fd679b11ad.txt:97
 Budget: seconds
 Expected: variance of q · k is k; the median norm of the softmax's Jacobian falls from .34 at 16 to 1e-5 at 1,024, and stays .30 when scaled
+预期：q · k 的方差为 k；softmax 雅可比矩阵范数的中位数，不缩放时由 k = 16 的 0.34 降到 k = 1,024 的 1e-5，缩放后一直为 0.30
 Rule: holds if the variance is k to 10 %, the norm falls more than 1,000 times without the scale and less than 1.5 times with it; else does not hold
 Exact: holds
 """

@@ -4,6 +4,7 @@
 Seed: 000_56d5b8bda4e4cf77.txt:209, 000_56d5b8bda4e4cf77.txt:210
 Budget: seconds
 Expected: counted operations of scores and sums: 4 times as many for twice the length; the rest 2 times; bytes = 2 · layers · n · d · 4
+预期：计数的运算量：长度加倍，打分与求和变为 4 倍，其余变为 2 倍；字节数 = 2 · 层数 · n · d · 4
 Rule: holds if all three are exact, else does not hold
 Exact: holds
 """
@@ -35,9 +36,15 @@ def run(budget: Budget) -> Result:
     model = LanguageModel("transformer", 20, width=WIDTH, layers=LAYERS, heads=2)
     sizes = {n: sum(t.nbytes for t in _keys_values(model, n)) for n in LENGTHS}
     errors = {
-        "scores and sums: ratio - 4": max(abs(mixing[2 * n] / mixing[n] - 4) for n in LENGTHS[:-1]),
-        "feed-forward: ratio - 2": max(abs(forward[2 * n] / forward[n] - 2) for n in LENGTHS[:-1]),
-        "bytes - 2 · layers · n · d · 4": float(max(abs(sizes[n] - 2 * LAYERS * n * WIDTH * 4) for n in LENGTHS)),
+        Bilingual("scores and sums: ratio - 4", "打分与求和：倍数 - 4"): max(
+            abs(mixing[2 * n] / mixing[n] - 4) for n in LENGTHS[:-1]
+        ),
+        Bilingual("feed-forward: ratio - 2", "前馈：倍数 - 2"): max(
+            abs(forward[2 * n] / forward[n] - 2) for n in LENGTHS[:-1]
+        ),
+        Bilingual("bytes - 2 · layers · n · d · 4", "字节数 - 2 · 层数 · n · d · 4"): float(
+            max(abs(sizes[n] - 2 * LAYERS * n * WIDTH * 4) for n in LENGTHS)
+        ),
     }
     chart = Chart(
         Bilingual(f"Operations of one layer, width {WIDTH}", f"一层的运算量，宽度 {WIDTH}"),

@@ -4,6 +4,7 @@
 Seed: 004_87792308dac9c34b.txt:65
 Budget: seconds
 Expected: one pass over a known text equals T single steps; to generate, it goes step by step with a memory that grows
+预期：对已知文本，一次前向等于逐步 T 次；生成时则须逐步进行，所需的记忆随之增长
 Rule: holds if … (training) where one pass equals T steps to 1e-5 and the memory of the steps is not empty; else does not hold
 Exact: holds if
 """

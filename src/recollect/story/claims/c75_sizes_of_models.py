@@ -4,6 +4,7 @@
 Seed: 004_87792308dac9c34b.txt:81, 004_87792308dac9c34b.txt:83
 Budget: seconds
 Expected: per layer of width d: RNN 2d², GRU 6d², LSTM 8d², block 12d², self-attention alone 4d², sinusoidal positions 0; doubling d gives 4 times as many
+预期：宽度为 d 的每一层：RNN 2d²，GRU 6d²，LSTM 8d²，Transformer 块 12d²，仅自注意力 4d²，正弦位置编码 0；d 加倍，参数变为 4 倍
 Rule: holds if the RNN's number doubles with the width and attention has more than every recurrent layer; does not hold if it grows 4 times and attention has fewer than an LSTM
 Exact: does not hold
 """

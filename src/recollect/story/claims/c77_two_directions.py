@@ -4,6 +4,7 @@
 Seed: 000_56d5b8bda4e4cf77.txt:205
 Budget: seconds
 Expected: in one layer with a linear head the mixed derivative of left and right is exactly 0; with two layers, and in an encoder, it is not
+预期：一层加线性输出层时，左右两侧的混合偏导恰为 0；两层时、以及在编码器中则不为 0
 Rule: holds if … (one layer, linear head) where it is 0 there and not with two layers nor in the encoder; else does not hold
 Exact: holds if
 """

@@ -4,6 +4,7 @@
 Seed: 000_56d5b8bda4e4cf77.txt:195, 000_56d5b8bda4e4cf77.txt:196, 000_56d5b8bda4e4cf77.txt:197
 Budget: seconds
 Expected: batch descent from W = 0 at rate 1/2 is linear attention; Nadaraya–Watson with exp is softmax attention; dual = primal; on random keys one pass of fixed-rate descent recalls less than linear attention
+预期：从 W = 0 出发、步长 1/2 的整批梯度下降就是线性注意力；取 exp 核的 Nadaraya–Watson 回归就是 softmax 注意力；对偶形式等于原形式；对随机的键，固定步长的单遍下降回忆得比线性注意力少
 Rule: holds if … (tuned) where the identities hold to 1e-9 and plain one-pass descent recalls less than linear attention; holds where it recalls more; else does not hold
 Exact: holds if
 """

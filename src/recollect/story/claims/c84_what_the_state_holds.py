@@ -4,6 +4,7 @@
 Seed: 000_56d5b8bda4e4cf77.txt:191, 000_56d5b8bda4e4cf77.txt:192, 000_56d5b8bda4e4cf77.txt:197
 Budget: seconds
 Expected: in numbers of width d: RNN d; one TTT head d² twice (weights, and the mini-batch's gradient), its MLP 8d² twice; attention 2nd after n steps
+预期：宽度为 d 时所存的数：RNN 为 d；一个 TTT 头为 d² 的两倍（权重与小批量内的梯度），其 MLP 为 8d² 的两倍；注意力读 n 步后为 2nd
 Rule: holds if all counts are exact, else does not hold
 Exact: holds
 """

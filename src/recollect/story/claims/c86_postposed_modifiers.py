@@ -32,6 +32,7 @@ from recollect.views.bilingual import Bilingual
 
 COUNT, HELD_OUT, WIDTH, ROWS = 4000, 1000, 24, 32
 FAMILIES = {"gru": "GRU", "bigru": "BiGRU", "causal": "causal Transformer", "encoder": "Transformer encoder"}
+IN_CHINESE = {"causal": "因果 Transformer", "encoder": "Transformer 编码器"}
 SENSES = {noun: {sense.chinese: number for number, sense in enumerate(pair)} for noun, pair in NOUNS.items()}
 Interval = tuple[float, float]
 Shares = dict[str, float]
@@ -73,11 +74,13 @@ def run(budget: Budget) -> Result:
     figures = "; ".join(
         f"{FAMILIES[name]} {found['noun, far']:.0%} and {found['end, far']:.0%}" for name, found in mean.items()
     )
+    chinese = "；".join(
+        f"{IN_CHINESE.get(name, FAMILIES[name])} {found['noun, far']:.0%} 与 {found['end, far']:.0%}"
+        for name, found in mean.items()
+    )
     found = Bilingual(
         f"Sense of a noun that a relative clause separates from what decides it, asked at the noun and at the end: {figures}. Without the clause the GRU has {mean['gru']['end, near']:.0%} at the end.",
-        f"名词与决定其词义的词之间隔着定语从句，分别在名词处与句末提问：{figures}。没有从句时，GRU 在句末为 {mean['gru']['end, near']:.0%}。".replace(
-            " and ", " 与 "
-        ).replace("; ", "；"),
+        f"名词与决定其词义的词之间隔着定语从句，分别在名词处与句末提问：{chinese}。没有从句时，GRU 在句末为 {mean['gru']['end, near']:.0%}。",
     )
     blind = max(abs(mean[name]["noun, far"] - 0.5) for name in ("gru", "causal"))
     return Result(

@@ -6,6 +6,7 @@ Budget: seconds
 Says: GPT consists of an encoder and a decoder.
 说法：GPT 由编码器和解码器组成。
 Expected: no cross-attention in the language model, and no output depends on later symbols; a translator has both parts
+预期：语言模型中没有交叉注意力，输出也不依赖后面的符号；翻译模型则两部分都有
 Rule: holds if both counts are 0 while a translator's is not, else does not hold
 Exact: holds
 """
@@ -27,5 +28,8 @@ def run(budget: Budget) -> Result:
     translator = Translator("transformer", 20, 20, width=16, heads=2)
     ahead = looks_ahead(lambda ids: gpt(ids)[0], torch.randint(20, (2, 8)), 5)
     crossing = [sum(isinstance(m, CrossAttention) for m in model.modules()) for model in (gpt, translator)]
-    errors = {"attention to a source": float(crossing[0]), "outputs that see later symbols": float(ahead)}
+    errors = {
+        Bilingual("attention to a source", "对源序列的注意力"): float(crossing[0]),
+        Bilingual("outputs that see later symbols", "看到后文的输出"): float(ahead),
+    }
     return identity(errors, 0.0, Control(Bilingual("in an encoder–decoder", "编码器-解码器中"), float(crossing[1])))

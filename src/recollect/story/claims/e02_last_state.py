@@ -6,6 +6,7 @@ Budget: seconds
 Says: output[-1] takes the last state where the batch comes first.
 说法：在 batch_first 的情况下，output[-1] 取到最后的状态。
 Expected: output[:, -1] and output[:, 0, H:] are h_n to 1e-12, output[-1] is another sequence's states
+预期：output[:, -1] 与 output[:, 0, H:] 等于 h_n，误差 1e-12；output[-1] 则是另一个序列的状态
 Rule: holds if the errors are at most 1e-10 and the wrong alternative fails, else does not hold
 Exact: holds
 """
@@ -29,8 +30,10 @@ def run(budget: Budget) -> Result:
     output, last = one(x)
     outputs, lasts = both(x)
     errors = {
-        "output[:, -1] - h_n": largest_error(output[:, -1], last[0]),
-        "reverse: output[:, 0, H:] - h_n": largest_error(outputs[:, 0, WIDTH:], lasts[1]),
+        Bilingual("output[:, -1] - h_n", "output[:, -1] - h_n"): largest_error(output[:, -1], last[0]),
+        Bilingual("reverse: output[:, 0, H:] - h_n", "反向：output[:, 0, H:] - h_n"): largest_error(
+            outputs[:, 0, WIDTH:], lasts[1]
+        ),
     }
     mistakes = min(largest_error(output[-1], last[0]), largest_error(outputs[:, -1, WIDTH:], lasts[1]))
     return identity(

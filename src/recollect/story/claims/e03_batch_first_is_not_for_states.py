@@ -6,6 +6,7 @@ Budget: seconds
 Says: Without batch first, the first two axes of the input and of the input must be exchanged.
 说法：若不用 batch_first，需要交换输入和输入的前两个维度。
 Expected: the same states with either layout
+预期：两种布局下状态相同
 Rule: holds if the errors are at most 1e-10 and the wrong alternative fails, else does not hold
 Exact: holds
 """
@@ -26,9 +27,9 @@ def run(budget: Budget) -> Result:
     second.load_state_dict(first.state_dict())
     (output, states), (output_second, states_second) = first(x), second(x.transpose(0, 1))
     errors = {
-        "states": largest_error(states, states_second),
-        "outputs, transposed": largest_error(output, output_second.transpose(0, 1)),
-        "states' layout": float(tuple(states.shape) != (2, 5, 4)),
+        Bilingual("states", "状态"): largest_error(states, states_second),
+        Bilingual("outputs, transposed", "转置后的输出"): largest_error(output, output_second.transpose(0, 1)),
+        Bilingual("states' layout", "状态的布局"): float(tuple(states.shape) != (2, 5, 4)),
     }
     wrong = Control(Bilingual("outputs not transposed", "输出未转置"), largest_error(output, output_second))
     return identity(errors, 1e-12, wrong)

@@ -6,6 +6,7 @@ Budget: seconds
 Says: The output holds all states; bias, device and dtype are left out.
 说法：output 包含所有状态；表中缺少 bias、device、dtype。
 Expected: output[:, -1] is the last of h_n only; without a batch the outputs are the same
+预期：output[:, -1] 只等于 h_n 的最后一层；不带批次维时输出相同
 Rule: holds if the errors are at most 1e-10 and the wrong alternative fails, else does not hold
 Exact: holds
 """
@@ -25,9 +26,9 @@ def run(budget: Budget) -> Result:
     x = torch.randn(2, 5, 3, dtype=torch.float64)
     output, states = layer(x)
     errors = {
-        "no biases": float(not layer.bias),
-        "output - states of the top layer": largest_error(output[:, -1], states[-1]),
-        "one sequence without a batch": largest_error(layer(x[0])[0], output[0]),
+        Bilingual("no biases", "没有偏置"): float(not layer.bias),
+        Bilingual("output - states of the top layer", "output - 顶层状态"): largest_error(output[:, -1], states[-1]),
+        Bilingual("one sequence without a batch", "不带批次维的单个序列"): largest_error(layer(x[0])[0], output[0]),
     }
     wrong = Control(
         Bilingual("output against the lower layer", "output 与下层状态比较"), largest_error(output[:, -1], states[0])

@@ -6,6 +6,7 @@ Budget: seconds
 Says: Training minimises the conditional log-likelihood.
 说法：训练是最小化条件对数似然。
 Expected: a small step down the negative log-likelihood raises the probability of the data, a step down the log-likelihood lowers it
+预期：沿负对数似然下降一小步，数据的概率升高；沿对数似然下降一小步，概率降低
 Rule: holds if the first raises and the second lowers it, else does not hold
 Exact: holds
 """
@@ -25,7 +26,9 @@ RATE = 1e-3
 def run(budget: Budget) -> Result:
     rises = {sign: _rise(sign) for sign in (1.0, -1.0)}
     wrong = Control(Bilingual("fall of log p when it is minimised", "若最小化，log p 的下降"), -rises[-1.0])
-    return identity({"fall of log p when it is maximised": max(0.0, -rises[1.0])}, 0.0, wrong)
+    return identity(
+        {Bilingual("fall of log p when it is maximised", "最大化时 log p 的下降"): max(0.0, -rises[1.0])}, 0.0, wrong
+    )
 
 
 def _rise(sign: float) -> float:

@@ -6,6 +6,7 @@ Budget: seconds
 Says: A random prediction is the baseline, with a perplexity of the vocabulary's size.
 说法：随机预测就是基线，困惑度等于词表大小。
 Expected: uniform 28 of 28 symbols, the frequencies of the symbols below it, random probabilities about 48, a zero probability infinite
+预期：28 个符号：均匀分布为 28，符号频率更低，随机概率约 48，有一个概率为零则为无穷大
 Rule: holds if uniform is exact, frequencies are below, random is above and a zero is infinite, else does not hold
 Exact: holds
 """

@@ -6,6 +6,7 @@ Budget: seconds
 Says: A perplexity of 1 is the best case.
 说法：困惑度为 1 是最好的情况。
 Expected: on 10,000 characters, counts of order 5: training perplexity below 2, held-out at least twice it and worse than a lower order
+预期：10,000 个字符、5 阶计数：训练困惑度低于 2，留出困惑度至少为其两倍，且不如更低的阶数
 Rule: holds if both are so, else does not hold
 Exact: holds
 """

@@ -6,6 +6,7 @@ Budget: seconds
 Says: Standard back-propagation through time truncates after a fixed number of steps.
 说法：标准的 BPTT 采用固定步数的截断梯度。
 Expected: cut after T steps the gradient is the full one, cut after fewer another
+预期：T 步之后才截断，梯度就是完整的；更早截断则不同
 Rule: holds if the errors are at most 1e-10 and the wrong alternative fails, else does not hold
 Exact: holds
 """
@@ -30,7 +31,9 @@ def run(budget: Budget) -> Result:
     full = _gradient(layer, x, STEPS)
     (whole,) = torch.autograd.grad(layer(x)[0].square().sum(), layer.weight_hh)
     wrong = Control(Bilingual("cut after 3 steps", "3 步后截断"), largest_error(_gradient(layer, x, 3), whole))
-    return identity({"cut after T steps - full": largest_error(full, whole)}, 1e-10, wrong)
+    return identity(
+        {Bilingual("cut after T steps - full", "T 步后截断 - 完整"): largest_error(full, whole)}, 1e-10, wrong
+    )
 
 
 def _gradient(layer: RNN, x: Tensor, every: int) -> Tensor:

@@ -6,6 +6,7 @@ Budget: seconds
 Says: Full computation is infeasible, and truncation prevents vanishing.
 说法：完整计算不可行，而截断可以避免梯度消失。
 Expected: gradient beyond the cut 0; the full gradient through 1,000 steps is finite and reaches the first step
+预期：截断之前的梯度为 0；经过 1,000 步的完整梯度是有限的，且能到达第一步
 Rule: holds if the first is exactly 0 and the second is not, else does not hold
 Exact: holds
 """
@@ -33,8 +34,8 @@ def run(budget: Budget) -> Result:
     last, _ = layer(x[:, STEPS - TAU :], Hidden(hidden=memory.hidden))
     (cut,) = torch.autograd.grad(last[:, -1].sum(), x)
     errors = {
-        "influence beyond the cut": float(cut[:, : STEPS - TAU].abs().max()),
-        "full gradient that is not finite": float((~full.isfinite()).sum()),
+        Bilingual("influence beyond the cut", "截断之前的影响"): float(cut[:, : STEPS - TAU].abs().max()),
+        Bilingual("full gradient that is not finite", "完整梯度中非有限的项"): float((~full.isfinite()).sum()),
     }
     kept = float(full[:, STEPS - TAU - 1].abs().max())
     return identity(errors, 0.0, Control(Bilingual("the same influence in full", "完整计算时的同一影响"), kept))

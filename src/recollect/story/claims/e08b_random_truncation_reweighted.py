@@ -6,6 +6,7 @@ Budget: seconds
 Says: Random truncation means chunks of random length.
 说法：随机截断就是取随机长度的片段。
 Expected: over all cuts, the expected reweighted gradient is the full one; without weights it is not
+预期：对所有截断方式求期望，加权的梯度等于完整梯度；不加权则不等
 Rule: holds if the errors are at most 1e-10 and the wrong alternative fails, else does not hold
 Exact: holds
 """
@@ -34,7 +35,11 @@ def run(budget: Budget) -> Result:
         expected["reweighted"] += chance * _gradient(weight, x, [one / GO for one in kept])
         expected["random lengths"] += chance * _gradient(weight, x, [float(one) for one in kept])
     wrong = Control(Bilingual("without weights", "不加权"), largest_error(expected["random lengths"], full))
-    return identity({"expected reweighted - full": largest_error(expected["reweighted"], full)}, 1e-10, wrong)
+    return identity(
+        {Bilingual("expected reweighted - full", "加权梯度的期望 - 完整"): largest_error(expected["reweighted"], full)},
+        1e-10,
+        wrong,
+    )
 
 
 def _gradient(weight: Tensor, x: Tensor, factors: list[float]) -> Tensor:

@@ -6,6 +6,7 @@ Budget: seconds
 Says: The speed is linear in the length.
 说法：整体推理速度与长度线性相关。
 Expected: sequential steps n for n symbols, operations for each symbol constant
+预期：n 个符号需要 n 个串行步，每个符号的运算量不变
 Rule: holds if operations are exactly in proportion to the length, else does not hold
 Exact: holds
 """
@@ -28,7 +29,9 @@ from recollect.views.bilingual import Bilingual
 def run(budget: Budget) -> Result:
     rnn, attention = (_each(layer, 400) / _each(layer, 100) for layer in (RNN(16, 16), SelfAttention(16, 1)))
     wrong = Control(Bilingual("growth in attention", "注意力的增长"), attention - 1)
-    return identity({"growth of operations for each symbol": abs(rnn - 1)}, 1e-9, wrong)
+    return identity(
+        {Bilingual("growth of operations for each symbol", "每个符号运算量的增长"): abs(rnn - 1)}, 1e-9, wrong
+    )
 
 
 def _each(layer: AnyLayer, steps: int) -> float:

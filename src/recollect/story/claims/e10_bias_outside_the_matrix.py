@@ -6,6 +6,7 @@ Budget: seconds
 Says: The bias is a part of the matrix's subscript.
 说法：偏置写进了矩阵的下标。
 Expected: the layer equals the formula to 1e-12
+预期：该层与公式相差不超过 1e-12
 Rule: holds if the errors are at most 1e-10 and the wrong alternative fails, else does not hold
 Exact: holds
 """
@@ -37,7 +38,7 @@ def run(budget: Budget) -> Result:
     wrong = torch.tanh(from_x[:, 2 * H :] + (r * h) @ (w[2 * H :] + b[2 * H :, None]).T)
     found, other = (z * h + (1 - z) * candidate for candidate in (right, wrong))
     return identity(
-        {"layer - formula": largest_error(y, found)},
+        {Bilingual("layer - formula", "层 - 公式"): largest_error(y, found)},
         1e-12,
         Control(Bilingual("bias added to the matrix", "偏置加进矩阵"), largest_error(y, other)),
     )

@@ -6,6 +6,7 @@ Budget: seconds
 Says: It predicts from the state of the step before.
 说法：由前一步的状态预测。
 Expected: logits at t are the output map of the state at t
+预期：第 t 步的 logits 是第 t 步状态的输出映射
 Rule: holds if the errors are at most 1e-10 and the wrong alternative fails, else does not hold
 Exact: holds
 """
@@ -33,4 +34,4 @@ def run(budget: Budget) -> Result:
     wrong = Control(
         Bilingual("from the state before", "由前一步状态"), largest_error(out(states[:, :-1]), logits[:, 1:])
     )
-    return identity({"logits - W h_t": largest_error(out(states), logits)}, 1e-10, wrong)
+    return identity({Bilingual("logits - W h_t", "logits - W h_t"): largest_error(out(states), logits)}, 1e-10, wrong)

@@ -6,6 +6,7 @@ Budget: seconds
 Says: The context has a component for each step of the source.
 说法：上下文的分量与源序列的每个时间步对应。
 Expected: the same number of components for 3 and 40 source symbols
+预期：源序列有 3 个与 40 个符号时，分量个数相同
 Rule: holds if the two shapes are equal while attention's source grows, else does not hold
 Exact: holds
 """
@@ -27,7 +28,7 @@ def run(budget: Budget) -> Result:
     wrong = Control(
         Bilingual("bytes that attention's source grows by", "注意力的源记忆增长的字节数"), grown["bahdanau"]
     )
-    return identity({"bytes that the context grows by": grown["cho"]}, 0.0, wrong)
+    return identity({Bilingual("bytes that the context grows by", "上下文增长的字节数"): grown["cho"]}, 0.0, wrong)
 
 
 def _bytes(family: str, length: int) -> int:

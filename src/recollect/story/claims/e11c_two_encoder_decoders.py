@@ -6,6 +6,7 @@ Budget: seconds
 Says: The simple model has the context in every step, and yet is blamed for using it at the start only.
 说法：简单模型的公式每一步都用到上下文，却又被批评只在开头使用。
 Expected: with its state exchanged, the first forgets the source entirely, the second does not
+预期：换掉状态后，前者完全忘记源序列，后者没有
 Rule: holds if the first's difference is exactly 0 and the second's is not, else does not hold
 Exact: holds
 """
@@ -26,7 +27,9 @@ from recollect.views.bilingual import Bilingual
 @torch.no_grad()
 def run(budget: Budget) -> Result:
     wrong = Control(Bilingual("context at every step", "每步输入上下文"), _difference("cho"))
-    return identity({"context in the first state only": _difference("sutskever")}, 0.0, wrong)
+    return identity(
+        {Bilingual("context in the first state only", "只在初始状态中的上下文"): _difference("sutskever")}, 0.0, wrong
+    )
 
 
 def _difference(family: str) -> float:

@@ -6,6 +6,7 @@ Budget: seconds
 Says: Sharing weights gives every word the same weight.
 说法：权重共享就是给每个词同样的权重。
 Expected: with shared weights the norms of ∂h_T/∂x_t differ between words: coefficient of variation above 0.5
+预期：权重共享时，‖∂h_T/∂x_t‖ 因词而异：变异系数高于 0.5
 Rule: holds if it is above 0.5, else does not hold
 Exact: holds
 """

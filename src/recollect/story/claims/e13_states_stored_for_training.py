@@ -6,6 +6,7 @@ Budget: seconds
 Says: Every h_t must be stored.
 说法：每个 h_t 都要保存。
 Expected: tensors saved for the backward pass double with the length; the memory in use does not grow
+预期：为反向传播保存的张量随长度加倍；使用时的记忆不增长
 Rule: holds if the memory grows by 0 bytes and the saved tensors grow, else does not hold
 Exact: holds
 """

@@ -6,6 +6,7 @@ Budget: seconds
 Says: The same context gives each input the same influence on each output.
 说法：上下文相同，则每个输入对每个输出的影响相同。
 Expected: as measured for C45
+预期：与 C45 的实测一致
 Rule: holds where C45 does not hold
 Cites: C45 does not hold
 """

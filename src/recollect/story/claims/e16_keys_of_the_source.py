@@ -6,6 +6,7 @@ Budget: seconds
 Says: The keys of all target symbols make the matrix K.
 说法：目标序列所有 token 的 key 构成矩阵 K。
 Expected: keys do not change with the target, and do with the source
+预期：键不随目标序列变化，只随源序列变化
 Rule: holds if the first difference is 0 and the second is not, else does not hold
 Exact: holds
 """
@@ -30,4 +31,6 @@ def run(budget: Budget) -> Result:
     wrong = Control(
         Bilingual("change with the source", "随源序列的变化"), largest_error(layer.remember(second).keys, keys)
     )
-    return identity({"change with the target": largest_error(after.keys, keys)}, 0.0, wrong)
+    return identity(
+        {Bilingual("change with the target", "随目标序列的变化"): largest_error(after.keys, keys)}, 0.0, wrong
+    )

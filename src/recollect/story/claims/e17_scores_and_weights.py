@@ -6,6 +6,7 @@ Budget: seconds
 Says: Attention weights, also called attention scores.
 说法：注意力权重系数，也称为注意力得分。
 Expected: weights = softmax(scores) to 1e-12, and differ from the scores
+预期：权重 = softmax(得分)，误差 1e-12，且与得分不同
 Rule: holds if the errors are at most 1e-10 and the wrong alternative fails, else does not hold
 Exact: holds
 """
@@ -28,4 +29,8 @@ def run(budget: Budget) -> Result:
         attend(torch.randn(2, 3, 8, dtype=torch.float64), attend.remember(torch.randn(2, 5, 8, dtype=torch.float64)))
     scores, weights = seen["scores"], seen["weights"]
     wrong = Control(Bilingual("scores taken as weights", "把 score 当作 weight"), largest_error(scores, weights))
-    return identity({"weights - softmax(scores)": largest_error(weights, scores.softmax(-1))}, 1e-12, wrong)
+    return identity(
+        {Bilingual("weights - softmax(scores)", "权重 - softmax(得分)"): largest_error(weights, scores.softmax(-1))},
+        1e-12,
+        wrong,
+    )

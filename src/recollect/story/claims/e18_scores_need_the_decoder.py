@@ -6,6 +6,7 @@ Budget: seconds
 Says: Scores are computed from the encoder's states.
 说法：得分由编码器各状态算出。
 Expected: the same source has other scores for another decoder state
+预期：同一个源序列，解码器状态不同，得分就不同
 Rule: holds if the scores are those of the formula and change with the query, else does not hold
 Exact: holds
 """
@@ -32,4 +33,4 @@ def run(budget: Budget) -> Result:
         Bilingual("if the decoder's state did not matter", "假如与解码器状态无关"),
         largest_error(scores[:, 0], scores[:, 1]),
     )
-    return identity({"scores - q · k": largest_error(scores, q @ keys.mT)}, 1e-12, wrong)
+    return identity({Bilingual("scores - q · k", "得分 - q · k"): largest_error(scores, q @ keys.mT)}, 1e-12, wrong)

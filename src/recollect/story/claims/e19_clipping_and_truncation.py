@@ -6,6 +6,7 @@ Budget: seconds
 Says: One word for both.
 说法：两种技术用了同一个词。
 Expected: 1 - cosine is 0 after clipping and above 1e-4 after truncation
+预期：裁剪后 1 - 余弦为 0，截断后高于 1e-4
 Rule: holds if both are so, else does not hold
 Exact: holds
 """
@@ -34,7 +35,7 @@ def run(budget: Budget) -> Result:
     (cut,) = torch.autograd.grad(last, layer.weight_hh)
     turned = {"clipped": _turn(layer.weight_hh.grad, full), "truncated": _turn(cut, full)}
     wrong = Control(Bilingual("1 - cosine after truncation", "截断后的 1 - 余弦"), turned["truncated"])
-    return identity({"1 - cosine after clipping": turned["clipped"]}, 1e-10, wrong)
+    return identity({Bilingual("1 - cosine after clipping", "裁剪后的 1 - 余弦"): turned["clipped"]}, 1e-10, wrong)
 
 
 def _turn(a: Tensor, b: Tensor) -> float:

@@ -6,6 +6,7 @@ Budget: seconds
 Says: Three extra tricks: queries, values, keys.
 说法：三个技巧是 query、value、key。
 Expected: with identity maps, no scaling and one head, the layer is the basic one; each of the three changes it
+预期：映射为恒等、不缩放、只有一个头时，该层就是基础自注意力；三者中任何一个都会改变它
 Rule: holds if the errors are at most 1e-10 and the wrong alternative fails, else does not hold
 Exact: holds
 """
@@ -31,7 +32,9 @@ def run(budget: Budget) -> Result:
     wrong = Control(
         Bilingual("with any one of the three", "加上三者中任意一个"), min(largest_error(one, basic) for one in changes)
     )
-    return identity({"without the three": largest_error(_layer(1, False)(x)[0], basic)}, 1e-12, wrong)
+    return identity(
+        {Bilingual("without the three", "三者皆无时"): largest_error(_layer(1, False)(x)[0], basic)}, 1e-12, wrong
+    )
 
 
 def _layer(heads: int, scaled: bool, maps: torch.Tensor | None = None) -> SelfAttention:

@@ -6,6 +6,7 @@ Budget: seconds
 Says: Pure self-attention is completely insensitive to order.
 说法：纯自注意力对顺序完全不敏感。
 Expected: as measured for C59
+预期：与 C59 的实测一致
 Rule: holds where C59 holds if there is neither a mask nor a position
 Cites: C59 holds if
 """

@@ -6,6 +6,7 @@ Budget: seconds
 Says: The reason is the growing length of the vectors.
 说法：理由是向量长度随维度增长。
 Expected: as measured for C63
+预期：与 C63 的实测一致
 Rule: holds where C63 holds
 Cites: C63 holds
 """

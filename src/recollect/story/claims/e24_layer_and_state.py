@@ -6,6 +6,7 @@ Budget: seconds
 Says: The output of the first layer of a network is the hidden state.
 说法：第一个全连接层的输出就是隐藏状态。
 Expected: a window network's hidden layer does not depend on inputs beyond its window, an RNN's state does
+预期：窗口网络的隐藏层不依赖窗口以外的输入，RNN 的状态则依赖
 Rule: holds if the first dependence is exactly 0 and the second is not, else does not hold
 Exact: holds
 """
@@ -36,4 +37,4 @@ def run(budget: Budget) -> Result:
                 layer(given)
             values[name].append(seen["hidden"][:, -1])
     wrong = Control(Bilingual("an RNN's state", "RNN 的状态"), largest_error(*values["rnn"]))
-    return identity({"a hidden layer": largest_error(*values["window"])}, 0.0, wrong)
+    return identity({Bilingual("a hidden layer", "隐藏层"): largest_error(*values["window"])}, 0.0, wrong)

@@ -6,6 +6,7 @@ Budget: seconds
 Says: The state of the model is Markov.
 说法：模型的状态是马尔可夫的。
 Expected: an earlier observation changes nothing beyond τ in a chain; given its state, nothing in an RNN; without, it does
+预期：对马尔可夫链，τ 步以前的观测没有影响；对 RNN，给定状态后更早的观测也没有影响，不给定则有
 Rule: holds if the first two are exactly 0 and the third is not, else does not hold
 Exact: holds
 """
@@ -34,8 +35,12 @@ def run(budget: Budget) -> Result:
     later[:, 0] += 1
     _, memory = rnn(x[:, :6])
     errors = {
-        "chain: an observation beyond τ": largest_error(chain(text)[0][:, 3:], chain(other)[0][:, 3:]),
-        "RNN, given its state": largest_error(rnn(x[:, 6:], memory)[0], rnn(later[:, 6:], memory)[0]),
+        Bilingual("chain: an observation beyond τ", "马尔可夫链：τ 步以前的观测"): largest_error(
+            chain(text)[0][:, 3:], chain(other)[0][:, 3:]
+        ),
+        Bilingual("RNN, given its state", "RNN，给定状态"): largest_error(
+            rnn(x[:, 6:], memory)[0], rnn(later[:, 6:], memory)[0]
+        ),
     }
     wrong = Control(
         Bilingual("RNN, an early observation", "RNN，改变早先的观测"),

@@ -6,6 +6,7 @@ Budget: seconds
 Says: Input layer and hidden layer are not fully connected.
 说法：输入层与隐藏层不是全连接。
 Expected: every entry of ∂a_t/∂x_t is non-zero, and of ∂h_t/∂x_s for s > t all are zero
+预期：∂a_t/∂x_t 的每一项都不为零；s > t 时 ∂h_t/∂x_s 全为零
 Rule: holds if there is no missing connection and none back in time, else does not hold
 Exact: holds
 """
@@ -26,6 +27,9 @@ def run(budget: Budget) -> Result:
     slopes = torch.autograd.functional.jacobian(lambda x: layer(x)[0], x)[0, :, :, 0]  # (T, H, T, D)
     here = torch.stack([slopes[t, :, t] for t in range(6)])
     back = torch.stack([slopes[t, :, t + 1 :].abs().sum() for t in range(6)])
-    errors = {"missing connections": float((here == 0).sum()), "connections back in time": float(back.max())}
+    errors = {
+        Bilingual("missing connections", "缺失的连接"): float((here == 0).sum()),
+        Bilingual("connections back in time", "逆时间的连接"): float(back.max()),
+    }
     wrong = Control(Bilingual("connections within a step", "同一步内的连接数"), float((here != 0).sum()))
     return identity(errors, 0.0, wrong)

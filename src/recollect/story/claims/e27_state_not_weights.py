@@ -6,6 +6,7 @@ Budget: seconds
 Says: The information is stored by W_hh.
 说法：RNN 通过 W_hh 存储时序信息。
 Expected: no weight changes while reading, the memory does
+预期：读入时权重不变，记忆改变
 Rule: holds if the weights' change is exactly 0 and the memory's is not, else does not hold
 Exact: holds
 """
@@ -26,4 +27,4 @@ def run(budget: Budget) -> Result:
     _, memory = layer(torch.randn(1, 50, 4, dtype=torch.float64))
     changed = max(largest_error(p, before[name]) for name, p in layer.named_parameters())
     wrong = Control(Bilingual("change of the memory", "记忆的变化"), float(memory.hidden.abs().max().detach()))
-    return identity({"change of the weights": changed}, 0.0, wrong)
+    return identity({Bilingual("change of the weights", "权重的变化"): changed}, 0.0, wrong)

@@ -6,6 +6,7 @@ Budget: seconds
 Says: With R = 0 the old state has practically no effect.
 说法：R 为 0 时旧状态几乎无效。
 Expected: as measured for C36
+预期：与 C36 的实测一致
 Rule: holds where C36 holds if the update gate is shut
 Cites: C36 holds if
 """

@@ -6,6 +6,7 @@ Budget: seconds
 Says: Attention is a fully connected network that returns similarities and learns weights.
 说法：注意力是全连接网络，返回相似度，并学习权重。
 Expected: as measured for C54
+预期：与 C54 的实测一致
 Rule: holds where C54 does not hold
 Cites: C54 does not hold
 """

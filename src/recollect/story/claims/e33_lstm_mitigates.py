@@ -6,6 +6,7 @@ Budget: seconds
 Says: An LSTM solves vanishing gradients.
 说法：LSTM 解决梯度消失。
 Expected: as measured for C35
+预期：与 C35 的实测一致
 Rule: holds where C35 holds if the forget gates stay open
 Cites: C35 holds if
 """

@@ -6,6 +6,7 @@ Budget: seconds
 Says: Because sequence-to-sequence was limited, Transformers came into use.
 说法：由于序列到序列的局限，人们转而使用 Transformer。
 Expected: in the line of models: sutskever 2014, bahdanau and luong 2015, transformer 2017
+预期：在模型谱系中：sutskever 2014，bahdanau 与 luong 2015，transformer 2017
 Rule: holds if the register of models has this order, else does not hold
 Exact: holds
 """

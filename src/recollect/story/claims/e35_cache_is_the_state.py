@@ -6,6 +6,7 @@ Budget: seconds
 Says: It has no hidden state and is not sequential.
 说法：没有隐藏状态，也不是顺序的。
 Expected: as measured for C73
+预期：与 C73 的实测一致
 Rule: holds where C73 holds if the sequence is known
 Cites: C73 holds if
 """

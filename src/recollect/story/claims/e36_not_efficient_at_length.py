@@ -6,6 +6,7 @@ Budget: seconds
 Says: A Transformer handles sequences of any length efficiently.
 说法：Transformer 可以高效处理任意长度的序列。
 Expected: as measured for C71
+预期：与 C71 的实测一致
 Rule: holds where C71 holds
 Cites: C71 holds
 """

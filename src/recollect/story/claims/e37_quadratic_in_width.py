@@ -6,6 +6,7 @@ Budget: seconds
 Says: Parameters are in proportion to units and dimensions.
 说法：参数数量与单元数和维度成正比。
 Expected: as measured for C75
+预期：与 C75 的实测一致
 Rule: holds where C75 does not hold
 Cites: C75 does not hold
 """

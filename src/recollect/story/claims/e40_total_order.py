@@ -6,6 +6,7 @@ Budget: seconds
 Says: A partial order.
 说法：偏序。
 Expected: every exchange changes the state; a sum of the inputs changes with none
+预期：每一次交换都改变状态；而输入之和不因任何交换改变
 Rule: holds if no exchange leaves the state unchanged, else does not hold
 Exact: holds
 """
@@ -34,4 +35,6 @@ def run(budget: Budget) -> Result:
         unchanged["rnn"] += largest_error(layer(x[:, order])[0][:, -1], state) < 1e-12
         unchanged["sum"] += largest_error(x[:, order].sum(1), x.sum(1)) < 1e-12
     wrong = Control(Bilingual("exchanges that leave a sum unchanged", "不改变求和的交换数"), float(unchanged["sum"]))
-    return identity({"exchanges that change nothing": float(unchanged["rnn"])}, 0.0, wrong)
+    return identity(
+        {Bilingual("exchanges that change nothing", "不改变状态的交换"): float(unchanged["rnn"])}, 0.0, wrong
+    )

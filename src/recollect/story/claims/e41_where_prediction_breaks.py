@@ -6,6 +6,7 @@ Budget: seconds
 Says: Predictions deviate strongly from 16 steps on.
 说法：从 16 步开始出现较大偏差。
 Expected: as measured for C5
+预期：与 C5 的实测一致
 Rule: holds where C5 holds if the window is short
 Cites: C5 holds if
 """

@@ -6,6 +6,7 @@ Budget: seconds
 Says: greate
 说法：greate
 Expected: no generated example holds the misspelling
+预期：生成的例句中没有这个错误拼写
 Rule: holds if none of the built-in examples has it, else does not hold
 Exact: holds
 """
@@ -23,7 +24,7 @@ from recollect.views.bilingual import Bilingual
 def run(budget: Budget) -> Result:
     words = [word for name in ("apple", "kindness") for word in _words(name)]
     wrong = Control(Bilingual("words looked at", "检查的词数"), float(len(words)))
-    return identity({"misspelt words": float(words.count("greate"))}, 0.0, wrong)
+    return identity({Bilingual("misspelt words", "拼错的词"): float(words.count("greate"))}, 0.0, wrong)
 
 
 def _words(name: str) -> list[str]:

@@ -6,6 +6,7 @@ Budget: seconds
 Says: Contextualize RNN, later Contextualized RNN.
 说法：先写 Contextualize RNN，后写 Contextualized RNN。
 Expected: the register of models has one station for it, and neither spelling of the other name
+预期：模型谱系中这种模型只有一个条目，另一个名称的两种拼法都不出现
 Rule: holds if it occurs once and the other never, else does not hold
 Exact: holds
 """
@@ -21,7 +22,7 @@ from recollect.views.bilingual import Bilingual
 def run(budget: Budget) -> Result:
     names = [station.name for station in LINE]
     errors = {
-        "stations named cho, less 1": float(names.count("cho") - 1),
-        "other names": float(sum("contextualize" in name for name in names)),
+        Bilingual("stations named cho, less 1", "名为 cho 的条目数 - 1"): float(names.count("cho") - 1),
+        Bilingual("other names", "其他名称"): float(sum("contextualize" in name for name in names)),
     }
     return identity(errors, 0.0, Control(Bilingual("stations of the line", "模型总数"), float(len(names))))
