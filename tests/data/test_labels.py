@@ -69,7 +69,12 @@ def test_a_folder_for_each_label(tmp_path):
         ),
         ("a.csv", "text,label\nx,y\n,y\n", r"a\.csv, line 3: the text is empty"),
         ("a.csv", "text,label\nx,y\nz, \n", r"a\.csv, line 3: the label is empty"),
-        ("a.csv", "text,label\nx\n", r"a\.csv, line 2: 1 cells, but cell 2 is needed"),
+        ("a.csv", "text,label\nx\n", r"a\.csv, line 2: 1 cells, but the first line has 2"),
+        (
+            "a.csv",
+            "text,label\nx,y\nwell, good,y\n",
+            r"a\.csv, line 3: 3 cells, but the first line has 2; .* with quotes",
+        ),
         ("a.csv", 'text,label\n"x,y\n', "not a table that can be read"),
         ("a.jsonl", '{"text": "x"}\n', r"a\.jsonl, line 1: no column 'label'; there are: text"),
         ("a.jsonl", '{"text": 5, "label": "y"}\n', "field 'text' is a int, not a string"),
@@ -190,7 +195,7 @@ def tagged(data, **columns):
 
 def test_every_format_of_tags_gives_the_same(tmp_path):
     rows = list(zip(*SENTENCE, strict=True))
-    conll = "-DOCSTART- O\n\n" + "\n".join(f"{word} x {tag}" for word, tag in rows) + "\n\n\nBo\tO\n"
+    conll = "-DOCSTART- O\n\n" + "\n".join(f"{word} x {tag}" for word, tag in rows) + "\n\n\nBo\tx\tO\n"
     assert tagged(write(tmp_path / "a.conll", conll)) == [SENTENCE, (("Bo",), ("O",))]
     assert tagged(write(tmp_path / "c.conll", "\n".join(f"{tag}\t{word}" for word, tag in rows)), text=2, label=1) == [
         SENTENCE
@@ -211,6 +216,7 @@ def test_every_format_of_tags_gives_the_same(tmp_path):
     ("name", "content", "error"),
     [
         ("a.conll", "word\n", r"a\.conll, line 1: 1 cells, expected a word and its tag"),
+        ("a.conll", "a DT O\nb NN B-X\nc VB\n", r"a\.conll, line 3: 2 cells, but the first line has 3"),
         ("a.conllu", "1\tword\tADJ\n", r"a\.conllu, line 1: 3 cells, expected the 10 of CoNLL-U"),
         ("a.jsonl", '{"words": ["a"], "tags": []}', r"a\.jsonl, line 1: got 1 words and 0 tags"),
         ("a.jsonl", '{"words": "a", "tags": []}', "field 'words' is a str, not a list"),
@@ -245,6 +251,15 @@ def test_schemes_are_found_checked_and_converted(tmp_path):
     assert load_tags("verbs:count=50", Vocabulary()).labels.scheme is None
     with pytest.raises(DataError, match=r"b\.conll, line 1, word 2: tag 'I-PER' after 'O' is not legal in bio"):
         load_tags(span_file(tmp_path / "b.conll", "O I-PER"), Vocabulary(), scheme="bio")
+
+
+@pytest.mark.parametrize(("scheme", "legal"), [("bioes", "B-X I-X E-X O S-Y"), ("bmes", "B-X M-X E-X O S-Y")])
+def test_one_illegal_sequence_is_named_in_the_scheme_of_the_others(scheme, legal, tmp_path):
+    path = tmp_path / "a.conll"
+    rows = [legal] * 12 + ["B-X O"]
+    path.write_text("\n\n".join("\n".join(f"w{i} {tag}" for tag in row.split()) for i, row in enumerate(rows)) + "\n")
+    with pytest.raises(DataError, match=rf"line 73, word 1: tag 'B-X' after 'the beginning' is not legal in {scheme}"):
+        load_tags(str(path), Vocabulary())
 
 
 def test_tags_that_no_scheme_allows_are_refused_unless_asked_for(tmp_path):

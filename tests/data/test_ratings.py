@@ -44,7 +44,12 @@ def test_columns_by_name_and_gzip(tmp_path):
     [
         ("ann,film 1,5\nbob,film 2,good\n", None, "line 2: the rating 'good' is no number"),
         ("ann,film 1,5\nbob,film 2,nan\n", None, "line 2: the rating 'nan' is no number"),
-        ("ann,film 1,5\nbob,film 2\n", None, "line 2: 2 cells, but the rating is cell 3"),
+        ("ann,film 1,5\nbob,film 2\n", None, "line 2: 2 cells, but the first line has 3"),
+        (
+            "ann,film 1,5\nbob,Apollo, 13,4\n",
+            None,
+            "line 2: 4 cells, but the first line has 3; mend the row, with quotes",
+        ),
         ("ann,film 1,5\n,film 2,3\n", None, "line 2: the user is empty"),
         ("ann,5\n", None, "line 1: 2 cells, expected 3: user,item,rating"),
         ("who,what,stars\nann,film 1,5\n", "who,what,star", "no column 'star'; there are: who, what, stars; did you"),
@@ -82,6 +87,31 @@ def test_given_parts_are_kept_whole(tmp_path):
     data = load_ratings(str(tmp_path / "train.csv"), test=str(tmp_path / "test.csv"))
     assert len(data.test) == 5
     assert len(data.train) + len(data.valid) == 20
+
+
+@pytest.mark.parametrize("part", ["valid", "test"])
+def test_a_part_without_ratings_is_refused(part, tmp_path):
+    empty = tmp_path / "empty.csv"
+    empty.write_text("user,item,rating\n")
+    with pytest.raises(DataError, match=r"empty\.csv: no ratings in it, expected at least one"):
+        load_ratings("tastes:users=30,films=20,each=10", **{part: str(empty)})
+
+
+def test_a_rating_that_stands_twice_is_not_tested_on_where_it_was_learned(tmp_path):
+    path = tmp_path / "r.csv"
+    rows = [f"u{i % 10},i{i // 10},{i % 5}" for i in range(100)]
+    path.write_text("\n".join([*rows, *rows[:60]]) + "\n")
+    data = load_ratings(str(path))
+    train, valid, test = ({tuple(pair) for pair in part.pairs.tolist()} for part in (data.train, data.valid, data.test))
+    assert not train & (valid | test)
+
+
+def test_a_quote_in_a_name_between_tabs_is_a_part_of_it(tmp_path):
+    path = tmp_path / "r.tsv"
+    path.write_text("".join(f'ann\t"Film {i}\t{i % 5}\n' for i in range(20)))
+    data = load_ratings(str(path))
+    assert len(data.train) + len(data.valid) + len(data.test) == 20
+    assert all(name.startswith('"Film') for name in data.items.names[1:])
 
 
 def test_ratings_are_dot_products_and_noise():

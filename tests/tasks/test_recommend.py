@@ -67,6 +67,8 @@ def test_the_card_and_the_plan(run):
 def test_an_unknown_user_is_refused(run):
     told = ask("predict", run, "stranger", code=2).stderr
     assert "'stranger': a user that the run does not know" in told
+    told = ask("predict", run, "user-3,flim-7", code=2).stderr
+    assert "'flim-7': an item that the run does not know; did you mean film-7" in told
 
 
 @pytest.mark.slow

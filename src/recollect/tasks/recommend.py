@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from recollect.core.errors import nearest
 from recollect.core.serialize import write_file
 from recollect.core.settings import CheckedSettings, setting
 from recollect.core.task import (
@@ -171,9 +172,15 @@ class RecommendTask(TaskDefaults):
             user, has_item, item = line.replace("\t", ",").partition(",")
             if not assets["users"].id(user.strip()):
                 raise DataError(
-                    f"{user.strip()!r}: a user that the run does not know; expected one of its training part"
+                    f"{user.strip()!r}: a user that the run does not know"
+                    f"{nearest(user.strip(), assets['users'].names[1:])}; expected one of its training part"
                 )
             ratings = model.rate_all(assets["users"].id(user.strip())).tolist()
+            if has_item and not assets["items"].id(item.strip()):
+                raise DataError(
+                    f"{item.strip()!r}: an item that the run does not know"
+                    f"{nearest(item.strip(), assets['items'].names[1:])}; expected one of its training part"
+                )
             if has_item:
                 found = [Answer(f"{ratings[assets['items'].id(item.strip())]:.2f}", 0.0, 0.0)]
             else:

@@ -173,8 +173,9 @@ def _table(path: Path, text: Column, label: Column) -> Iterator[LabelledText]:
     rows = numbered_rows(path)
     places, is_header = _places(path, [row for _, row in rows], text, label)
     for number, row in rows[is_header:]:
-        if len(row) <= max(places):
-            raise DataError(f"{path}, line {number}: {len(row)} cells, but cell {max(places) + 1} is needed")
+        if len(row) != len(rows[0][1]):  # a comma in a text without quotes would make the next words its label
+            got = f"{path}, line {number}: {len(row)} cells, but the first line has {len(rows[0][1])}"
+            raise DataError(f"{got}; mend the row, in .csv with quotes around a text that holds a comma")
         yield LabelledText(row[places[0]], row[places[1]], f"{path}, line {number}")
 
 

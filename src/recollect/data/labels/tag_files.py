@@ -80,7 +80,7 @@ def _columns(path: Path, text: Column, label: Column) -> Iterator[TaggedWords]:
     """Yield the sequences of CoNLL: a word a line, blank lines between sequences, columns by tabs or blanks."""
     words: list[str] = []
     tags: list[str] = []
-    begun = 1
+    begun, width = 1, 0
     for number, line in lines_of_file(path):
         cells = line.split("\t") if "\t" in line else line.split()
         if not line.strip() or cells[0] == "-DOCSTART-":
@@ -91,6 +91,10 @@ def _columns(path: Path, text: Column, label: Column) -> Iterator[TaggedWords]:
         place = _place(label, len(cells), len(cells), f"{path}, line {number}")
         if len(cells) < 2 or not cells[place].strip():
             raise DataError(f"{path}, line {number}: {len(cells)} cells, expected a word and its tag")
+        width = width or len(cells)
+        if len(cells) != width:  # its last cell may be another column's
+            got = f"{path}, line {number}: {len(cells)} cells, but the first line has {width}"
+            raise DataError(f"{got}; a line is a word and its columns; mend the line, or remove a comment")
         words.append(cells[_place(text, 1, len(cells), f"{path}, line {number}")].strip() or UNTAGGED)
         tags.append(cells[place].strip())
     if words:

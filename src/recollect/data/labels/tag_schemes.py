@@ -84,18 +84,17 @@ def fault_in(tags: Sequence[str], scheme: str) -> int | None:
 
 
 def find_scheme(sequences: Iterable[Sequence[str]]) -> str | None:
-    """Return the scheme of span tags: the first in which all sequences are legal.
+    """Return the scheme of span tags: that in which all sequences are legal.
 
-    `bio` where the tags are those of spans but no scheme allows all of them; None where they are not of spans.
+    Where no scheme allows all of them, it is the one that allows most; None where tags are not of spans.
     """
-    possible = list(SCHEMES)
+    legal = dict.fromkeys(("bio", "bioes", "bmes", "iob1"), 0)  # of equal ones the first
     marks: set[str] = set()
     for tags in sequences:
         for tag in tags:
             if not is_of_span(tag):
                 return None
             marks.add(divide(tag)[0])
-        possible = [scheme for scheme in possible if fault_in(tags, scheme) is None]
-    if marks <= {OUTSIDE, "_"}:
-        return None
-    return max(possible, key=["iob1", "bmes", "bioes", "bio"].index) if possible else "bio"
+        for scheme in legal:
+            legal[scheme] += fault_in(tags, scheme) is None
+    return None if marks <= {OUTSIDE, "_"} else max(legal, key=lambda scheme: legal[scheme])

@@ -10,7 +10,7 @@ import csv
 import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from recollect.core.errors import nearest
 from recollect.data.error import DataError, did_you_mean
@@ -46,6 +46,9 @@ def read_ratings(data: str, field: str | None = None) -> Iterator[RatingRow]:
     if not is_header:
         yield _rating(first, places)
     for row in rows:
+        if len(row.cells) != len(first.cells):  # a comma in a name without quotes would move the rating
+            got = f"{row.where}: {len(row.cells)} cells, but the first line has {len(first.cells)}"
+            raise DataError(f"{got}; mend the row, with quotes around a name that holds the delimiter")
         yield _rating(row, places)
 
 
@@ -70,7 +73,9 @@ def table_rows(path: Path) -> Iterator[TableRow]:
             delimiter = next((one for one in DELIMITERS if one in file.readline()), ",")
             file.seek(0)
             lines = (line.replace("::", "\t") for line in file) if delimiter == "::" else file
-            rows = csv.reader(lines, delimiter="\t" if delimiter == "::" else delimiter)
+            is_bare = delimiter in ("\t", "::")  # there a quote is a part of a name
+            quoting: Literal[0, 3] = csv.QUOTE_NONE if is_bare else csv.QUOTE_MINIMAL
+            rows = csv.reader(lines, delimiter="\t" if delimiter == "::" else delimiter, quoting=quoting, strict=True)
             yield from (TableRow(row, f"{path}, line {rows.line_num}") for row in rows if row)
     except csv.Error as error:
         raise DataError(f"{path}, line {rows.line_num}: not a table that can be read ({error})") from error

@@ -89,6 +89,11 @@ def load_ratings(data: str, field: str | None = None, valid: str | None = None, 
     rows = {part: list(read_ratings(source, field)) for part, source in given.items()}
     if len(rows["train"]) < LEAST:
         raise DataError(f"{data}: got {len(rows['train'])} ratings, expected {LEAST} or more to train and test on")
+    for part, own in rows.items():
+        if not own:
+            raise DataError(
+                f"{given[part]}: no ratings in it, expected at least one to {'test' if part == 'test' else 'validate'} on"
+            )
     if len({row.value for row in rows["train"]}) == 1:
         raise DataError(f"{data}: every rating is {rows['train'][0].value:g}; there is nothing to learn")
     _hold_out(rows)
@@ -111,6 +116,9 @@ def _hold_out(rows: dict[str, list[RatingRow]]) -> None:
         rows[part] = [whole[i] for i in order[:size]]
         order = order[size:]
     rows["train"] = [whole[i] for i in sorted(order)]
+    known = {row[:2] for row in rows["train"]}
+    for part in missing:  # a rating that a table holds twice is not tested on where it was learned
+        rows[part] = [row for row in rows[part] if row[:2] not in known] or rows[part]
 
 
 def encode_ratings(rows: Sequence[RatingRow], users: Names, items: Names) -> RatingPart:
