@@ -110,6 +110,8 @@ def test_a_comparison_has_everything(compared, tmp_path):
     assert len(gru.values) == 2
     assert len(markov.values) == 1
     assert markov.counts
+    assert 0 < markov.figures["seconds"] < 60
+    assert "speed" not in markov.figures
     assert gru.figures["updates"] == 3
     assert gru.figures["speed"] > 0
     assert gru.figures["peak_bytes"] > 0

@@ -129,9 +129,11 @@ def of_log(rows: list[JsonObject]) -> JsonObject:
     for row in rows:
         if "tokens" in row:
             spent = {name: row[name] for name in spent}
-        elif (name := figure_of(row)) is not None:
+            continue
+        spent["seconds"] = row.get("seconds", spent["seconds"])  # of counting
+        if (name := figure_of(row)) is not None:
             curve.append([row["step"], spent["tokens"], spent["seconds"], row[name]])
-    speed = spent["tokens"] / spent["seconds"] if spent["seconds"] else None
+    speed = spent["tokens"] / spent["seconds"] if spent["seconds"] and spent["tokens"] else None
     return {"curve": curve, "updates": spent["step"], **spent, "speed": speed}
 
 

@@ -109,11 +109,12 @@ def _main(judged: Judged, said: Conditions) -> Bilingual:
     if judged.winner is not None:
         largest = max(judged.chances.values())
         chance = "p < 0.0005" if largest < 0.0005 else f"p ≤ {largest:.2g}"
+        count = len(judged.chances)
         return Bilingual(
             f"Take {judged.winner}: with {budget.en} it is better than every other model, at {value} {said.measure}"
-            f" ({chance} each, corrected for {len(judged.chances)} comparisons, {said.seeds} seeds).",
+            f" ({chance} each, corrected for {count} comparison{'' if count == 1 else 's'}, {said.seeds} seeds).",
             f"选 {judged.winner}：在{budget.zh}的条件下，它以 {value} {said.measure} 优于其他每个模型"
-            f"（各自 {chance}，已对 {len(judged.chances)} 次比较做校正，{said.seeds} 个种子）。",
+            f"（各自 {chance}，已对 {count} 次比较做校正，{said.seeds} 个种子）。",
         )
     if len(judged.level) == 1:
         return Bilingual(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import time
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import asdict, replace
@@ -245,9 +246,11 @@ def start(config: RunConfig, task: Task, model: nn.Module, dataset: Dataset, wor
 
 
 def _count(run: Run, model: nn.Module, dataset: Dataset, report: Report) -> bool:
+    begun = time.perf_counter()
     run.task.fit(model, dataset)
+    seconds = round(time.perf_counter() - begun, 6)
     scores = run.task.measure(model, dataset, "valid")
-    row = {"step": 0, f"valid_{scores.decisive}": scores.value}
+    row = {"step": 0, "seconds": seconds, f"valid_{scores.decisive}": scores.value}
     row |= {f"valid_{name}": value for name, value in next(iter(scores.rows.values())).items()}
     RunLog(run, partial(run.task.sample, dataset=dataset), report).add(row, model, share=1.0, best=scores.value)
     run.finish(model)

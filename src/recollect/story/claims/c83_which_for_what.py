@@ -54,9 +54,9 @@ def run(budget: Budget) -> Result:
     return Result(
         verdict_of(list(intervals.values()), others),
         Bilingual(
-            f"Loss of a Transformer minus an LSTM's ({sizes[1]} and {sizes[0]} parameters) by characters of text: {figures} nats. LSTM minus Transformer in sentiment {shown['sentiment']} (accuracy, SST-2); Transformer minus the best "
+            f"Loss of a Transformer minus an LSTM's ({sizes[1]} and {sizes[0]} parameters) by characters of text: {figures} nats. LSTM minus Transformer in sentiment {shown['sentiment']} (accuracy, SST-2, one seed); Transformer minus the best "
             f"recurrent model in translation {shown['translation']} BLEU (Multi30k); Transformer minus a recurrent decoder in captions {shown['captions, chrF']} chrF and {shown['captions, BLEU']} BLEU (one seed; benchmarks/results).",
-            f"Transformer 与 LSTM（参数量 {sizes[1]} 与 {sizes[0]}）的损失之差，按文本字符数：{figures} 奈特。情感分类 LSTM 减 Transformer {shown['sentiment']}（SST-2 正确率）；Transformer 减最好的"
+            f"Transformer 与 LSTM（参数量 {sizes[1]} 与 {sizes[0]}）的损失之差，按文本字符数：{figures} 奈特。情感分类 LSTM 减 Transformer {shown['sentiment']}（SST-2 正确率，一个种子）；Transformer 减最好的"
             f"循环模型：翻译 {shown['translation']} BLEU（Multi30k）；图像字幕（Transformer 减循环解码器）{shown['captions, chrF']} chrF、{shown['captions, BLEU']} BLEU（一个种子；benchmarks/results）。",
         ),
         statistics.fmean(apart[SIZES[0]]),

@@ -17,6 +17,7 @@ from dataclasses import replace
 
 import torch
 
+from recollect.core.memory import Layers
 from recollect.models.decoders import Summarised
 from recollect.models.translation import Translator
 from recollect.story.claim import Budget, Control, Result
@@ -37,8 +38,10 @@ def _difference(family: str) -> float:
     model = Translator(family, 12, 12, width=8).double().eval()
     target = torch.randint(12, (1, 6), generator=torch.Generator().manual_seed(0))
     first, second = (model.remember(torch.full((1, 5), symbol)) for symbol in (3, 7))
-    if isinstance(first, Summarised) and isinstance(second, Summarised):
-        second = replace(second, state=first.state)
-    else:
+    if isinstance(first, Layers):  # the states are all that there is
         second = first
+    else:
+        assert isinstance(first, Summarised)
+        assert isinstance(second, Summarised)
+        second = replace(second, state=first.state)
     return largest_error(model(target, first)[0], model(target, second)[0])
