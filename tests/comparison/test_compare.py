@@ -177,6 +177,7 @@ def test_a_head_start_is_left_out(compared, tmp_path):
     (problem,) = next(row.problems for row in again.rows if row.name == "gru")
     assert problem == "gru-seed1: a head start: the log begins with update 2"
     assert problem in again.verdict[-1].en
+    assert "one seed tells nothing" in again.verdict[0].en or "Take none" in again.verdict[0].en
     assert len(next(row.values for row in again.rows if row.name == "gru")) == 1
 
 
@@ -238,6 +239,10 @@ def test_costs_that_cannot_be_measured_do_not_lose_the_cell(compared, tmp_path, 
     with pytest.raises(MemoryError):
         cell.main([str(folder), "gru-seed0", "costs"])
     assert (folder / "cells" / "gru-seed0.json").read_bytes() == before
+    cells = {"gru": cells_of(compared.plan, Entrant("gru"), None)}
+    found = assemble(compared.plan, folder, [Entrant("gru")], cells, [])
+    assert found.verdict[-1].en == "What these cost to use was not measured: gru."
+    assert not any("cost to use" in sentence.en for sentence in compared.verdict)
 
 
 def test_naive_rows_have_the_settings_of_the_comparison(in_process, tmp_path):

@@ -249,7 +249,8 @@ def _mean(values: Sequence[float]) -> float:
 def _verdict(plan: Plan, rows: Sequence[Row], judged: Judged, measure: JsonMapping) -> list[Bilingual]:
     """Return the sentences of the verdict; the last name what is left out."""
     values = {row.name: in_words(row) for row in rows if row.values}
-    said = Conditions(str(measure.get("measure", "")), plan.budget_in_words, plan.seeds, values)
+    seeds = min((len(row.values) for row in rows if row.values and not row.counts), default=plan.seeds)
+    said = Conditions(str(measure.get("measure", "")), plan.budget_in_words, seeds, values)
     time_of = "read_seconds" if plan.is_by_seconds else "seconds"
     costs = {
         TIME: {row.name: row.figures[time_of] for row in rows if time_of in row.figures and row.values},
@@ -262,6 +263,12 @@ def _verdict(plan: Plan, rows: Sequence[Row], judged: Judged, measure: JsonMappi
                 f"Equal seconds were not equal: trainings ran on different machines ({'; '.join(machines)}).",
                 f"秒数相同但条件不同：训练在不同的机器上进行（{'；'.join(machines)}）。",
             )
+        )
+    unknown = [row.name for row in rows if row.values and "read_seconds" not in row.figures]
+    if unknown:
+        names = ", ".join(unknown), "、".join(unknown)
+        found.append(
+            Bilingual(f"What these cost to use was not measured: {names[0]}.", f"未测得使用代价：{names[1]}。")
         )
     left = [problem for row in rows for problem in row.problems]
     if left:

@@ -86,7 +86,7 @@ class Conditions:
 
     measure: str  # the title of the deciding figure
     budget: Bilingual
-    seeds: int
+    seeds: int  # the fewest that count of a model
     values: Mapping[str, str]  # the figures in words
 
 
