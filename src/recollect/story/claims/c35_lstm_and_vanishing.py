@@ -4,7 +4,7 @@
 Seed: 004_87792308dac9c34b.txt:21, 003_d30a3ba1164faeec.txt:163
 Budget: seconds
 Expected: along the cell ∂c_T/∂c_t is the product of the forget gates: it vanishes where they are below 1; large recurrent weights still explode
-预期：沿记忆单元，∂c_T/∂c_t 等于各步遗忘门之积：遗忘门小于 1 时消失；循环权重很大时仍会爆炸
+预期：沿细胞状态，∂c_T/∂c_t 等于各步遗忘门之积：遗忘门小于 1 时消失；循环权重很大时仍会爆炸
 Rule: holds if … (open forget gates) where the product is exact, decays with closed gates, stays with open ones, and large weights explode; else does not hold
 Exact: holds if
 """
@@ -38,10 +38,10 @@ def run(budget: Budget) -> Result:
     is_so = result.verdict == "holds" and shut < 1e-6 and opened > 0.5 and exploded > 10
     found = Bilingual(
         f"After {STEPS} steps the slope along the cell is {shut:.0e} with forget gates around 1/2, {slopes[3.0][0]:.2g} with a bias of 3, {opened:.2f} with open ones; recurrent weights {LARGE:g} times as large make the whole at least {exploded:.0e} in each of 5 seeds.",
-        f"{STEPS} 步之后，沿细胞的偏导：遗忘门约 1/2 时 {shut:.0e}，偏置 3 时 {slopes[3.0][0]:.2g}，门全开时 {opened:.2f}；循环权重放大 {LARGE:g} 倍后，5 个种子的整体偏导都至少为 {exploded:.0e}。",
+        f"{STEPS} 步之后，沿细胞状态的偏导：遗忘门约 1/2 时 {shut:.0e}，偏置 3 时 {slopes[3.0][0]:.2g}，门全开时 {opened:.2f}；循环权重放大 {LARGE:g} 倍后，5 个种子的整体偏导都至少为 {exploded:.0e}。",
     )
     chart = Chart(
-        Bilingual("Slope along the cell after 100 steps", "100 步后沿细胞的偏导"),
+        Bilingual("Slope along the cell after 100 steps", "100 步后沿细胞状态的偏导"),
         Bilingual("bias of the forget gate", "遗忘门偏置"),
         Bilingual("slope", "偏导"),
         [Curve("lstm", [(bias, _along_the_cell(bias)[0]) for bias in (0.0, 1.0, 2.0, 3.0, 4.0, 6.0)])],
