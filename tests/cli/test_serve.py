@@ -63,6 +63,12 @@ def test_a_port_in_use_is_refused_with_another():
         (["run", "--set", "nonsense=1"], "--set nonsense: no such setting of serve, which has timeout, grace"),
         (["run", "--set", "timeout=0"], "--set timeout: got 0, expected a number, at least 1"),
         (["run", "--key-file", "gone"], "--key-file: gone cannot be read"),
+        (
+            ["run", "--set", "allow_origin=*"],
+            "--set allow_origin: got '*', expected names like https://app.example.org",
+        ),
+        (["run", "--set", "allow_origin=https://a.org/"], "--set allow_origin: got 'https://a.org/'"),
+        (["run", "--set", "allow_host=https://a.org"], "--set allow_host: got 'https://a.org'"),
     ],
 )
 def test_what_cannot_be_served_is_refused(words, message, tmp_path):
@@ -76,6 +82,13 @@ def test_another_address_needs_a_key_of_some_length():
     Path("KEYS").write_text("short\n")
     said = refused("run", "--host", "0.0.0.0", "--key-file", "KEYS")
     assert "fewer than 16 characters" in said
+    assert "short" not in said
+
+
+def test_a_key_of_the_environment_needs_the_same_length(monkeypatch):
+    monkeypatch.setenv(KEY, "short")
+    said = refused("run", "--port", "0")
+    assert f"{KEY}: holds no key, or one of fewer than 16 characters" in said
     assert "short" not in said
 
 

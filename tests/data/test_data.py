@@ -307,3 +307,12 @@ def test_byte_pairs_word_by_word_are_those_of_the_whole_text():
     for _ in range(300):
         some = "".join(draw.choice(" \t\n\r\u00a0\u3000\x0b\x85a1.'我é") for _ in range(12)) + text
         assert tokenizer.encode(some).tolist() == tokenizer._pairs.encode(some).ids
+
+
+def test_long_words_are_encoded_and_not_kept():
+    """A line without blanks is one word: of a server's prompts all would stay in memory."""
+    tokenizer = Tokenizer.train("bpe", ["the cat sat on the mat\n" * 20], 300)
+    text = "thecat" * 2000 + " sat on 猫坐在垫子上" + "。" * 100 + "\nthe mat"
+    assert tokenizer.decode(tokenizer.encode(text)) == text
+    assert tokenizer.encode("thecat" * 50).tolist() == tokenizer._pairs.encode("thecat" * 50).ids
+    assert max(map(len, tokenizer._known_words)) <= 64

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import shutil
 import socket
 import threading
 from contextlib import ExitStack
@@ -14,6 +15,7 @@ import httpx
 import pytest
 
 from recollect.serving import access, server as server_module
+from recollect.serving.guard import own_hosts
 from recollect.serving.served import open_served
 from recollect.serving.server import Access, create_server
 from recollect.serving.state import Limits, State
@@ -110,6 +112,22 @@ def test_a_foreign_host_is_refused(server: Serving, host):
         answer = client.get("/v1/models", headers={"Host": host.format(port=server.port)})
     assert answer.status_code == 403
     assert "Host: got" in answer.json()["detail"]
+
+
+def test_at_the_port_of_http_the_host_has_no_port():
+    assert {"127.0.0.1", "localhost", "[::1]", "localhost:80"} <= set(own_hosts(80))
+    assert "localhost" not in own_hosts(8000)
+
+
+def test_runs_whose_names_differ_in_letters_that_an_id_has_not_are_columns_of_their_own(runs, tmp_path):
+    folders = [tmp_path / name for name in ("小猫", "小狗")]
+    shutil.copytree(runs / "rnn", folders[0])
+    shutil.copytree(runs / "lstm", folders[1])
+    with serving(folders) as found:
+        columns = found.post("/api/exhibit", {"text": "the cat"})["columns"]
+        assert [one["name"] for one in columns] == ["小猫", "小狗"]
+        assert [one["family"] for one in columns] == ["rnn", "lstm"]
+        assert len({one["id"] for one in columns}) == 2
 
 
 @pytest.mark.parametrize("origin", ["http://example.org", "null", "https://127.0.0.1:{port}", "http://127.0.0.1:1"])

@@ -103,6 +103,7 @@ def test_ids_as_prompts_and_usage_at_the_end_of_a_stream(server: Serving, runs):
     assert "".join(part.choices[0].text for part in parts) == generated(runs, "rnn")
     assert last.choices == []
     assert last.usage.total_tokens == 47
+    assert all("usage" in part.model_fields_set and part.usage is None for part in parts)
 
 
 def test_without_a_seed_texts_differ_and_the_seed_is_told(server: Serving, runs):
@@ -110,6 +111,16 @@ def test_without_a_seed_texts_differ_and_the_seed_is_told(server: Serving, runs)
     first, second = (server.post("/v1/completions", {"model": "rnn", **how}) for _ in range(2))
     assert first["choices"][0]["text"] != second["choices"][0]["text"]
     assert first["choices"][0]["text"] == generated(runs, "rnn", seed=first["seed"])
+
+
+def test_a_long_prompt_is_not_decoded_again_for_every_row(server: Serving, monkeypatch):
+    """The engine's thread would do it, and every other stream would wait."""
+    (served,) = (one for one in server.state.models if one.name == "rnn")
+    original = served.tokenizer.stream
+    seen: list[str] = []
+    monkeypatch.setattr(served.tokenizer, "stream", lambda after="": seen.append(after) or original(after))
+    server.post("/v1/completions", {"model": "rnn", **HOW, "prompt": "the cat sat " * 100, "n": 2})
+    assert [("the cat sat " * 100).endswith(after) and 0 < len(after) <= 64 for after in seen] == [True, True]
 
 
 def test_embeddings_are_those_of_embed(server: Serving, runs):

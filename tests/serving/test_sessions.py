@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import shutil
 import socket
@@ -14,8 +15,10 @@ from recollect.core.memory import Memory
 from recollect.core.reservation import with_leaves
 from recollect.core.serialize import FileError, load_memory, save_memory
 from recollect.runs.run import Run
+from recollect.serving.served import open_served
 from recollect.serving.session_files import Kept
-from recollect.serving.state import Limits
+from recollect.serving.sessions import NoRoom
+from recollect.serving.state import Limits, State
 from serving.served import Serving, serving, wait_for
 from tiers import slow_after
 
@@ -249,6 +252,20 @@ def test_sessions_beyond_the_limits_are_429(runs):
         name = begun(found, "transformer")
         body = {"model": "transformer", "session": name, "prompt": "a"}
         assert "bytes, at most 2000" in found.post("/v1/completions", body, 429)["error"]["message"]
+
+
+def test_sessions_that_are_loaded_at_once_are_not_more_than_may_be(runs, tmp_path):
+    with serving([runs / "lstm"], sessions=tmp_path) as found:
+        names = [begun(found, "lstm") for _ in range(3)]
+    state = State.of(open_served([str(runs / "lstm")], "cpu"), Limits(sessions=2), tmp_path)
+
+    async def load() -> list[object]:
+        return await asyncio.gather(*(state.sessions.load(name) for name in names), return_exceptions=True)
+
+    loaded = asyncio.run(load())
+    state.sessions.close()
+    assert sum(isinstance(one, NoRoom) for one in loaded) == 1
+    assert len(state.sessions.by_id) == 2
 
 
 def test_what_is_no_session_is_refused(server: Serving):

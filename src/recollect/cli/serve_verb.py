@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import signal
 from collections.abc import Mapping
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 PORT = 8000
 ROWS, QUEUE = 64, 256
 LOOPBACK = "127.0.0.1"
+EVERYWHERE = ("0.0.0.0", "::")  # every address of the machine: nobody calls it by this name
 KEY = "RECOLLECT_API_KEY"
 NUMBERS = {  # of --set: default, least
     "timeout": (300.0, 1.0),  # seconds of one request
@@ -35,7 +37,10 @@ NUMBERS = {  # of --set: default, least
     "session_bytes": (2**30, 1024),
     "sessions": (10_000, 1),
 }
-LISTS = ("allow_host", "allow_origin")  # of --set: names divided by commas
+LISTS = {  # of --set, names divided by commas: what each must be, and an example
+    "allow_host": (r"[^/\s*]+", "models.example.org"),
+    "allow_origin": (r"https?://[^/\s*]+", "https://app.example.org"),
+}
 
 
 @app.command()
@@ -103,7 +108,10 @@ def settings_of(more: list[str] | None, again: str) -> dict[str, Any]:
     found: dict[str, Any] = {name: default for name, (default, _) in NUMBERS.items()} | dict.fromkeys(LISTS, ())
     for name, value in (parse(text) for text in more or []):
         if name in LISTS:
-            found[name] = tuple(str(value).split(","))
+            found[name] = tuple(one.strip() for one in str(value).split(","))
+            wrong = next((one for one in found[name] if not re.fullmatch(LISTS[name][0], one)), None)
+            if wrong is not None:
+                refuse(f"--set {name}: got {wrong!r}, expected names like {LISTS[name][1]}, divided by commas", again)
         elif name not in NUMBERS:
             refuse(f"--set {name}: no such setting of serve, which has {', '.join([*NUMBERS, *LISTS])}", again)
         elif not isinstance(value, int | float) or not NUMBERS[name][1] <= value < inf:
@@ -115,15 +123,16 @@ def settings_of(more: list[str] | None, again: str) -> dict[str, Any]:
 
 def keys_of(path: str | None, again: str) -> list[str]:
     """Return the keys of a file, or the one of the environment; never one of the command line, which others can see."""
-    if path is None:
-        return [os.environ[KEY]] if os.environ.get(KEY) else []
+    if path is None and not os.environ.get(KEY):
+        return []
+    where = f"{KEY}:" if path is None else f"--key-file: {path}"
     try:
-        lines = Path(path).read_text(encoding="utf-8").split()
+        keys = os.environ[KEY].split() if path is None else Path(path).read_text(encoding="utf-8").split()
     except (OSError, UnicodeDecodeError) as error:
-        refuse(f"--key-file: {path} cannot be read ({error})", f"{again} --key-file KEYS")
-    if not lines or min(map(len, lines)) < 16:
-        refuse(f"--key-file: {path} holds no key, or one of fewer than 16 characters", "openssl rand -hex 32 > KEYS")
-    return lines
+        refuse(f"{where} cannot be read ({error})", f"{again} --key-file KEYS")
+    if not keys or min(map(len, keys)) < 16:
+        refuse(f"{where} holds no key, or one of fewer than 16 characters", "openssl rand -hex 32 > KEYS")
+    return keys
 
 
 def start(asked: ServeArguments) -> None:
@@ -143,6 +152,8 @@ def start(asked: ServeArguments) -> None:
         server = server_for(state, create_server(state, access), settings["grace"])
         address = f"http://{f'[{host}]' if ':' in host else host}:{sock.getsockname()[1]}/v1"
         typer.echo(f"Serving {', '.join(one.name for one in state.models)}: {address}\nCtrl-C ends it.")
+        if host in EVERYWHERE and not settings["allow_host"]:
+            notice(f"only 127.0.0.1 and localhost are answered; name others: {asked.again} --set allow_host=NAME")
         code = 0
         try:
             server.run(sockets=[sock])
@@ -185,13 +196,13 @@ def finish(state: State, asked: ServeArguments, code: int) -> NoReturn:
 
 def access_of(host: str, port: int, keys: list[str], settings: dict[str, Any]) -> Access:
     """Return who may talk to the server."""
-    from recollect.serving.guard import own_hosts
+    from recollect.serving.guard import hosts_of, own_hosts
     from recollect.serving.server import Access
 
-    own = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    own = hosts_of([f"[{host}]" if ":" in host else host], port)
     named = settings["allow_host"]  # a proxy may listen at another port, or at that of HTTP, which is left out
     others = [*named, *(f"{name}:{port}" for name in named if ":" not in name)]
-    return Access((*own_hosts(port), own, *others), keys, settings["allow_origin"])
+    return Access((*own_hosts(port), *own, *others), keys, settings["allow_origin"])
 
 
 class Terminated(KeyboardInterrupt):

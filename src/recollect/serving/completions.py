@@ -196,7 +196,7 @@ def _submit(state: State, job: Job, settings: Settings) -> None:
             keeps=kept is not None,
             alternatives=asked.logprobs,
             codec=job.served.tokenizer,
-            after=text if kept is None else kept.tail + text,
+            after=(text if kept is None else kept.tail + text)[-TAIL:],
             stop=[] if asked.stop is None else [asked.stop] if isinstance(asked.stop, str) else asked.stop,
             due=time.monotonic() + state.limits.seconds,
         )
@@ -327,13 +327,14 @@ def _joined(before: dict[str, list[Any]] | None, part: dict[str, list[Any]]) -> 
 async def streamed(state: State, job: Job) -> AsyncIterator[bytes]:
     """Yield the answer as server-sent events, one for each part of a text."""
     head = json.dumps(job.head(), separators=(",", ":"))[:-1].encode()
+    options = job.asked.stream_options
+    usage = b',"usage":null' if options is not None and options.include_usage else b""  # but in the last one
     try:
         async for parts in events_of(state, job):
             if parts:
-                lines = [b'data: %b,"choices":[%b]}\n\n' % (head, json.dumps(part).encode()) for part in parts]
-                yield b"".join(lines)
-        options = job.asked.stream_options
-        if options is not None and options.include_usage:
+                texts = [json.dumps(part).encode() for part in parts]
+                yield b"".join(b'data: %b,"choices":[%b]%b}\n\n' % (head, text, usage) for text in texts)
+        if usage:
             yield b'data: %b,"choices":[],"usage":%b}\n\n' % (head, json.dumps(job.usage).encode())
         yield b"data: [DONE]\n\n"
     except ApiError as error:

@@ -24,7 +24,13 @@ HEADERS = {
 
 def own_hosts(port: int) -> tuple[str, ...]:
     """Return the values of the header Host that are this server's."""
-    return tuple(f"{name}:{port}" for name in NAMES)
+    return hosts_of(NAMES, port)
+
+
+def hosts_of(names: Iterable[str], port: int) -> tuple[str, ...]:
+    """Return the values of the header Host for some names at a port; clients leave out that of HTTP."""
+    names = tuple(names)
+    return (*(f"{name}:{port}" for name in names), *(names if port == 80 else ()))
 
 
 class Guard:

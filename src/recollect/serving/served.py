@@ -93,11 +93,12 @@ class Served:
         }
         return {"id": self.name, "object": "model", "created": self.created, "owned_by": "recollect", **facts}
 
-    def as_shown(self) -> ShownModel:
-        """Return it as the page shows it."""
+    def as_shown(self, number: int) -> ShownModel:
+        """Return it as the page shows it, as its model of this number: names may differ in what an id cannot hold."""
         run = self.opened if isinstance(self.opened, Run) else None
         plain = "".join(c if c.isascii() and c.isalnum() else "-" for c in self.name)
-        return ShownModel(plain, self.name, self.folder, self.model.config.family, self.model, self.tokenizer, run)
+        own = plain if plain == self.name else f"{plain}-{number}-"
+        return ShownModel(own, self.name, self.folder, self.model.config.family, self.model, self.tokenizer, run)
 
 
 def open_served(

@@ -80,7 +80,8 @@ def create_server(state: State, access: Access, log: Log = print_line) -> FastAP
 def _add_page(app: FastAPI, state: State) -> None:
     """Add the page of the models that it can show."""
     sized = [(one, sum(p.numel() for p in one.model.parameters())) for one in state.models if one.scheduler is not None]
-    shown = [one.as_shown() for one, size in sized if size <= MOST_PARAMETERS][:MOST_MODELS]
+    fitting = [one for one, size in sized if size <= MOST_PARAMETERS][:MOST_MODELS]
+    shown = [one.as_shown(number) for number, one in enumerate(fitting)]
     if shown:
         app.include_router(page_routes(), include_in_schema=False)
         app.include_router(inspection_routes(Live(shown, DEFAULT_TEXT)), include_in_schema=False)

@@ -195,6 +195,8 @@ class Sessions:
         if name in self.by_id:
             self._check_idle(self.by_id[name])  # again: it may have been begun in the meantime
             self._release(self.by_id[name].kept)
+        else:
+            self.check_room()  # again: others may have been loaded
         return self._put(Session(name, kept, is_saved=True))
 
     def _folder(self) -> SessionFiles:

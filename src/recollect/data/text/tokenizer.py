@@ -31,6 +31,7 @@ UNKNOWN = {"char": "\ufffd", "word": "<unk>", "space": "<unk>"}  # shown for a s
 FREQUENT = 1000  # words that are kept however rare they are: a short text has few that occur twice
 ENOUGH = 1 << 22  # characters from which byte pairs are learned at most: more would only take longer
 MOST_KNOWN = 1 << 20  # words whose byte pairs are kept
+LONGEST_KNOWN = 64  # characters of such a word: a line without blanks is one word, and hardly ever comes again
 RUN_OF_BLANKS = re.compile(r" (?:\s|$)")
 Ids: TypeAlias = NDArray[np.int64]
 IdArray: TypeAlias = NDArray[Any]  # ids on disk, in the smallest type that holds them
@@ -110,14 +111,15 @@ class Tokenizer:
         pairs = self._pairs
         assert pairs is not None
         words = _spaced_words(text)
-        distinct = set(words)
+        distinct = {word for word in words if len(word) <= LONGEST_KNOWN}
         if len(self._known_words) + len(distinct) > MOST_KNOWN:
             self._known_words = {}
         known = self._known_words
         new = list(distinct.difference(known))
         for word, found in zip(new, pairs.encode_batch_fast(new), strict=True):
             known[word] = found.ids
-        return np.fromiter(chain.from_iterable(map(known.__getitem__, words)), dtype=np.int64)
+        ids = (known[word] if word in known else pairs.encode(word).ids for word in words)
+        return np.fromiter(chain.from_iterable(ids), dtype=np.int64)
 
     def decode(self, ids: Iterable[int]) -> str:
         """Return the text; bytes that are not UTF-8 become �."""
