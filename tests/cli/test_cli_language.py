@@ -186,6 +186,7 @@ def test_a_run_of_another_version_is_refused(tmp_path):
         (["train", "recall", "--set", "speed=9"], "speed: no such setting of the task language; did you mean seed"),
         (["train", "recall", "--device", "gpu"], "--device: got 'gpu', expected auto, cpu, cuda or cuda:N"),
         (["train", "recall", "--set", "dropout=much"], 'dropout: got "much", expected a number, at least 0'),
+        (["train", "recall", "-m", "transformer", "--set", "max_length=64"], "steps: got 128, expected at most 64"),
         (["generate", "nowhere", "a"], "nowhere: not a run"),
         (["evaluate", "nowhere"], "nowhere: not a run"),
         (["resume", "nowhere"], "nowhere: not a run"),

@@ -93,7 +93,7 @@ def test_given_parts_are_kept_whole(tmp_path):
 def test_a_part_without_ratings_is_refused(part, tmp_path):
     empty = tmp_path / "empty.csv"
     empty.write_text("user,item,rating\n")
-    with pytest.raises(DataError, match=r"empty\.csv: no ratings in it, expected at least one"):
+    with pytest.raises(DataError, match=r"empty\.csv: no ratings in it, expected at least one, as"):
         load_ratings("tastes:users=30,films=20,each=10", **{part: str(empty)})
 
 

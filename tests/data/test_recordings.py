@@ -132,7 +132,7 @@ def test_one_recording_is_named(tmp_path):
         ({"channels": 2}, r"b\.wav: 2 channels, expected 1; convert it: ffmpeg"),
         ({"rate": 16000}, r"b\.wav: 16000 samples a second, expected 8000, as .*\.wav has; convert it: ffmpeg"),
         ({"samples": []}, r"b\.wav: no samples in it"),
-        ({"text": b"RIFF"}, r"b\.wav: not a \.wav that can be read"),
+        ({"text": b"RIFF"}, r"b\.wav: not a \.wav that can be read \(it ends within its header\); convert it: ffmpeg"),
         ({"text": b""}, r"b\.wav: not a \.wav that can be read \(it is empty\)"),
         ({"text": b"ID3 this is no wav at all, but it is long enough to be one"}, r"b\.wav: not a \.wav that can be"),
     ],

@@ -95,6 +95,15 @@ def test_tensors_that_do_not_fit_are_named_with_the_nearest(folder):
     assert "of another shape transformer.wpe.weight (got (9, 16), expected (64, 16))" in said
 
 
+def test_quantised_weights_are_refused(tmp_path):
+    rc.save_pretrained(gpt2(tied=True), tmp_path)
+    change(tmp_path, lambda t: t.update({"transformer.wpe.weight": t["transformer.wpe.weight"].to(torch.int8)}))
+    with pytest.raises(
+        rc.FileError, match=r"transformer\.wpe\.weight is of the type int8, expected numbers with a frac"
+    ):
+        read_model(tmp_path)
+
+
 def test_tied_tensors_that_differ_are_refused(tmp_path):
     rc.save_pretrained(gpt2(tied=True), tmp_path)
     change(tmp_path, lambda tensors: tensors.update({"lm_head.weight": tensors["transformer.wte.weight"].clone()}))

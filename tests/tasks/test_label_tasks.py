@@ -178,12 +178,26 @@ def test_stopped_and_resumed_in_one_process_it_is_bit_equal(tmp_path):
         ("e.conll", "word\n", [], "e.conll, line 1: 1 cells, expected a word and its tag"),
         ("f.conll", CONLL, ["-m", "bag-of-words"], "model: got 'bag-of-words', expected one of per-word"),
         ("g.conll", CONLL, ["--set", "pooling=max"], "pooling: no such setting"),
+        ("h.csv", "text,label\n" + "a,x\nb,y\n" * 9, ["--task", "classify", "--set", "stack=3"], "stack: got 3, but "),
+        (
+            "i.conll",
+            "a b\n" * 5 + "\n" + "a c\n\n" * 20,
+            ["-m", "bert", "--set", "max_length=4"],
+            "max_length: got 4, ex",
+        ),
         ("h.csv", CSV, ["--task", "classify", "-m", "cnn", "--set", "pooling=sum"], "expected one of last, mean"),
     ],
 )
 def test_bad_input_is_refused_with_its_place(name, content, options, error, tmp_path):
     data = write(tmp_path / name, content)
     assert error in ask("train", data, *options, "--out", str(tmp_path / "run"), code=2).stderr
+
+
+@pytest.mark.parametrize("given", ["letters=true", "tokenizer=char", "text=name"])
+def test_settings_of_texts_are_refused_where_recordings_are_read(given, tmp_path):
+    told = ask("train", "tones:count=20", "--set", given, "--out", str(tmp_path / "run"), code=2).stderr
+    assert f"{given.partition('=')[0]}: got " in told
+    assert "but tones:count=20 holds recordings, which have none; leave it out" in told
 
 
 def test_labels_unseen_in_training_and_empty_inputs_are_refused(tmp_path):

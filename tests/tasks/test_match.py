@@ -89,7 +89,14 @@ def test_the_formats_give_the_same(tmp_path):
         ("a.csv", "query,text,label\nx,y,2\n", r"a\.csv, line 2: label '2', expected 1 \(right\) or 0 \(wrong\)"),
         ("a.csv", "query,text,label\nx,y,0\nx,z,0\n", r"a\.csv, line 2: none of the 2 texts of 'x' is right"),
         ("a.csv", "query,text,label\nx,y,1\n", r"a\.csv, line 2: the query 'x' has one text"),
+        ("a.csv", "query,text,label\nx,y,1\nx,z,1\n", r"a\.csv, line 2: all 2 texts of 'x' are right; add wrong ones"),
         ("a.csv", 'query,text,label\n"x,y,1\n', "not a table that can be read"),
+        ("a.jsonl", '{"text": "is None", "query": "y", "answer": null}\n', r"line 1: the answer is empty"),
+        (
+            "a.jsonl",
+            '{"text": "a", "query": "y", "answer": ["a"]}\n',
+            r"line 1: field 'answer' is a list, not a string",
+        ),
         ("a.jsonl", "{\n", "line 1: not JSON"),
         ("a.txt", "x y z\n", r"a\.txt: not a table; questions are a \.csv"),
     ],
@@ -111,6 +118,8 @@ def test_what_does_not_fit_is_refused_on_the_command_line(tmp_path):
     ranked = write(tmp_path / "b.tsv", RANKED)
     both = ask("train", "stories:count=50", "--set", f"valid={ranked}", "-m", "gru", *out, code=2)
     assert "b.tsv, line 2: got the other kind of question, expected an answer in a text" in both.stderr
+    short = ask("train", "reports:count=50", "-m", "transformer", "--set", "max_length=5", *out, code=2).stderr
+    assert "max_length: got 5, expected at least" in short
     made = rc.train("stories:count=50", model="gru", width=8, budget="2steps", out=tmp_path / "made")
     assert "expected text | query, divided by tabs" in ask("predict", str(made.folder), "no query", code=2).stderr
     with pytest.raises(DataError, match="candidates=1"):

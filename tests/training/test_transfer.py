@@ -95,3 +95,5 @@ def test_frozen_layers_are_no_part_of_the_optimizer_and_do_not_move():
     assert moved == {"out.weight", "out.bias"}
     with pytest.raises(rc.SettingError, match="frozen: got true with lora_rank or unfreeze"):
         Transfer(frozen=True, lora_rank=2)
+    with pytest.raises(rc.SettingError, match=r"layer_decay: got 0\.5, but frozen layers have no rate; leave it out"):
+        Transfer(frozen=True, layer_decay=0.5)

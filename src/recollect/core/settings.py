@@ -152,6 +152,14 @@ def parse(text: str) -> tuple[str, Any]:
         return name, word
 
 
+def refuse_unused(options: CheckedSettings, names: Iterable[str], why: str) -> None:
+    """Raise a SettingError for the first of some settings that was given a value without effect."""
+    for declared in fields(options):
+        value = getattr(options, declared.name)
+        if declared.name in names and value != declared.default:
+            raise SettingError(f"{declared.name}: got {json.dumps(value)}, but {why}; leave it out")
+
+
 def share_out(
     given: Mapping[str, object], declared: Mapping[str, Iterable[str]], where: str
 ) -> dict[str, dict[str, Any]]:

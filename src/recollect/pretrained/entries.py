@@ -88,6 +88,10 @@ def load_tensors(model: nn.Module, entries: Sequence[Entry], tensors: dict[str, 
     parameters = dict(model.named_parameters())
     shapes = expected_shapes(parameters, entries)
     problems = differences({name: tuple(t.shape) for name, t in tensors.items()}, shapes)
+    whole = sorted(name for name, t in tensors.items() if not t.is_floating_point())
+    if not problems and whole:
+        got = f"{where}: {whole[0]} is of the type {str(tensors[whole[0]].dtype).removeprefix('torch.')}"
+        raise FileError(f"{got}, expected numbers with a fraction: quantised weights are not read")
     if problems:
         raise FileError(f"{where}: does not fit config.json: {'; '.join(problems)}")
     with torch.no_grad():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -138,6 +139,13 @@ def usual_transfer(model: Trained) -> JsonMapping:
     return {"rate": min(LARGEST_RATE, RATE_OF_WIDTH / model.config.width), "warmup": 0.1}
 
 
+def _check_transfer(config: RunConfig, build: Callable[[JsonMapping], Any], model: Any) -> None:
+    """Raise a SettingError for a transfer that does not fit, before there is a folder."""
+    if config.transfer is not None and config.transfer.lora_rank is not None:
+        with torch.device("meta"):  # takes no memory and draws nothing
+            config.transfer.prepare(build(asdict(model)))
+
+
 def begin_from(
     parent: Parent,
     config: RunConfig,
@@ -152,6 +160,7 @@ def begin_from(
         dataset = workers.in_turn(lambda: task.open_with(config.data, inherited_tokenizer(type(task), parent)))
         torch.manual_seed(config.training.seed)
         model_config = task.config_from(parent.model, config.family, dataset, config.settings)
+        _check_transfer(config, task.build, model_config)
         create(run, workers, config, model_config, task.assets(dataset), dataset.name)
         model = run.build()
         model.adopt(parent.model)

@@ -15,7 +15,7 @@ from torch.utils._pytree import tree_map
 
 from recollect.core.memory import Memory
 from recollect.core.record import record
-from recollect.core.settings import setting
+from recollect.core.settings import refuse_unused, setting
 from recollect.core.task import Answer, Assets, Baseline, ItemScores, Loss, Prediction, Scores
 from recollect.core.types import JsonMapping, JsonObject
 from recollect.data.audio.frame_coder import FrameCoder
@@ -55,6 +55,8 @@ from recollect.tasks.labelled_task import (
 
 SHOWN = 3  # labels that a prediction names unless asked for more
 MOST = 2**28  # values of features that are kept
+FRAMING = ("bands", "stack")  # settings of recordings, and those of texts
+WRITTEN = ("text", "label", "tokenizer", "vocab_size", "least", "lowercase", "letters")
 LARGEST = 12  # labels whose confusion matrix is printed
 Model = Classifier | Majority | BagOfWords
 
@@ -90,8 +92,12 @@ class ClassifyTask(LabelledTask):
     def open_with(self, source: str, tokenizer: Coder | None) -> Labelled:
         """Read the texts and labels with a trained model's tokenizer, None: with a new one."""
         own = self.options
-        if is_audio(source) and tokenizer is None:
+        if is_audio(source) and tokenizer is not None:
+            raise DataError(f"{source}: recordings, but the trained model reads text; train a model of recordings anew")
+        if is_audio(source):
+            refuse_unused(own, WRITTEN, f"{source} holds recordings, which have none")
             return load_spoken_labels(source, own.valid, own.test, own.bands, own.stack)
+        refuse_unused(own, FRAMING, f"{source} holds texts; it is for recordings")
         given = {name: getattr(own, name) for name in ("text", "label", "valid", "test")}
         return load_texts(source, self.vocabulary(tokenizer), **given)
 

@@ -96,6 +96,8 @@ class LabelledTask:
             raise SettingError(f"word_dropout: got {coder.kind}, which has no unknown symbol; expected words")
         if coder.width and family == "bag-of-words":
             raise SettingError("model: got bag-of-words, which reads words; for recordings choose another, as per-word")
+        longest = max(len(ids) for part in (dataset.train, dataset.valid, dataset.test) for ids in part.ids)
+        check_positions(settings, longest + (settings.get("pooling") == "class-token"), "examples")
         of_inputs = {"letters": coder.letter_count, "unknown": coder.unknown, "frames": coder.width}
         given = {"labels": len(dataset.labels), **of_inputs, **settings}
         return sized_encoder(self.Config, family, coder.vocab_size, size, **given)
@@ -143,6 +145,15 @@ class LabelledTask:
             x[..., 0] = 1
         after: int = model(x)[1].nbytes
         return {steps: after}
+
+
+def check_positions(settings: JsonMapping, longest: int, of: str) -> None:
+    """Raise a SettingError where a table of learned positions is shorter than what is read."""
+    table = settings.get("max_length")
+    if table is not None and table < longest:
+        raise SettingError(
+            f"max_length: got {table}, expected at least {longest}, the steps of the longest of the {of}"
+        )
 
 
 def device_of(model: Any) -> torch.device:

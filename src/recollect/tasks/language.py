@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from recollect.core.settings import CheckedSettings, setting
+from recollect.core.settings import CheckedSettings, SettingError, setting
 from recollect.core.task import About, Assets, Baseline, Batches, ItemScores, Measure, Scores
 from recollect.core.types import JsonMapping, JsonObject
 from recollect.data.error import DataError
@@ -118,6 +118,7 @@ class LanguageTask:
 
     def config_from(self, model: LanguageModel, family: str, dataset: Corpus, settings: JsonMapping) -> LanguageConfig:
         """Return the config of a trained model, whose training is continued."""
+        self._check_positions(model.config.max_length)
         return replace(model.config, **settings)
 
     def reopen(self, name: str) -> Corpus | None:
@@ -137,7 +138,15 @@ class LanguageTask:
 
     def config(self, family: str, size: str, dataset: Corpus, settings: JsonMapping) -> LanguageConfig:
         """Return a family's config at a size."""
+        self._check_positions(settings.get("max_length"))
         return sized(family, dataset.tokenizer.vocab_size, size, **settings)
+
+    def _check_positions(self, longest: int | None) -> None:
+        """Raise a SettingError where a row is longer than a table of learned positions."""
+        steps = self.options.steps
+        if longest is not None and longest < steps:
+            got = f"steps: got {steps}, expected at most {longest}, the positions that are learned (max_length)"
+            raise SettingError(f"{got}; set steps={longest}, or more positions")
 
     def build(self, config: JsonMapping) -> LanguageModel:
         """Return a model with new weights."""

@@ -54,7 +54,7 @@ from recollect.evaluation.ranking_metrics import mean_reciprocal_rank, ranks_of,
 from recollect.models.inherited import Trained, inherited_shape, longest_of, saved_body
 from recollect.models.matching import MATCHERS, Matcher, MatcherConfig, matcher_settings
 from recollect.models.sizes import sized_encoder
-from recollect.tasks.labelled_task import device_of, evaluating
+from recollect.tasks.labelled_task import check_positions, device_of, evaluating
 
 SHOWN = 3  # answers that a prediction names unless asked for more
 DEEP = 3  # candidates that recall looks at
@@ -145,6 +145,8 @@ class MatchTask(TaskDefaults):
         coder, kind = dataset.tokenizer, dataset.kind
         if settings.get("word_dropout") and coder.unknown is None:
             raise SettingError(f"word_dropout: got {coder.kind}, which has no unknown symbol; expected words")
+        longest = max(one.length for part in (dataset.train, dataset.valid, dataset.test) for one in part)
+        check_positions(settings, longest, "questions with their texts")
         own = {"unknown": coder.unknown, "points": kind.points, "pointers": kind.pointers}
         return sized_encoder(MatcherConfig, family, coder.vocab_size + 1, size, **own, **settings)
 

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 
-from recollect.core.settings import CheckedSettings, setting
+from recollect.core.settings import CheckedSettings, refuse_unused, setting
 from recollect.core.task import About, Answer, Assets, Baseline, Batches, ItemScores, Measure, Prediction, Scores
 from recollect.core.types import JsonMapping, JsonObject
 from recollect.data.audio.frame_coder import FrameCoder, Frames
@@ -113,6 +113,8 @@ class TranslateTask:
         """Read the pairs."""
         own = self.options
         if is_audio(source):
+            unused = ("field", "vocab_size", "lowercase", "limit")
+            refuse_unused(own, unused, f"{source} holds recordings, which have none")
             return load_spoken_pairs(source, own.valid, own.test, own.bands, own.stack, own.tokenizer)
         names = ("tokenizer", "field", "valid", "test", "joint", "vocab_size", "vocab_for", "lowercase", "limit")
         return load_pairs(source, **{name: getattr(self.options, name) for name in names})

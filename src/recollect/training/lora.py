@@ -62,6 +62,9 @@ def add_lora(parts: Iterable[nn.Module], rank: int, alpha: float, targets: Seque
         raise SettingError(
             f"lora_targets: got {', '.join(targets)}, expected some of {', '.join(sorted(names))}, as here"
         )
+    largest = max(min(getattr(module, name).shape) for module, name in found)
+    if rank > largest:
+        raise SettingError(f"lora_rank: got {rank}, expected at most {largest}, the rank of the largest matrix")
     orders: dict[nn.Module, list[str]] = {}
     for module, name in found:
         weight = getattr(module, name)

@@ -13,7 +13,7 @@ from typing import Any
 
 from torch import nn
 
-from recollect.core.settings import CheckedSettings, SettingError, setting
+from recollect.core.settings import CheckedSettings, SettingError, refuse_unused, setting
 from recollect.training.lora import TARGETS, add_lora, merge_lora
 
 ORIGINAL = ".original"  # the end of the name of a matrix that is adapted
@@ -44,6 +44,9 @@ class Transfer(CheckedSettings):
             raise SettingError(
                 "frozen: got true with lora_rank or unfreeze, expected one of them: frozen layers stay as they are"
             )
+        unused = ["layer_decay"] * self.frozen + ["lora_alpha", "lora_targets"] * (self.lora_rank is None)
+        why = "frozen layers have no rate" if self.frozen else "without lora_rank=N nothing is adapted"
+        refuse_unused(self, unused, why)
 
     @property
     def is_partial(self) -> bool:

@@ -73,7 +73,10 @@ def read_wav(path: str | Path, where: str | None = None) -> tuple[NDArray[np.flo
     except FileNotFoundError:
         raise DataError(f"{where}: no such file{did_you_mean(Path(path))}; give a .wav") from None
     except (wave.Error, EOFError, OSError) as error:
-        raise DataError(f"{where}: not a .wav that can be read ({str(error) or 'it is empty'}); convert it") from error
+        why = str(error) or ("it ends within its header" if Path(path).stat().st_size else "it is empty")
+        raise DataError(
+            f"{where}: not a .wav that can be read ({why}); convert it: ffmpeg -i IN -ac 1 -c:a pcm_s16le OUT.wav"
+        ) from error
     if channels != 1:
         raise DataError(f"{where}: {channels} channels, expected 1; convert it: ffmpeg -i IN.wav -ac 1 OUT.wav")
     if width not in SCALES:

@@ -78,6 +78,9 @@ def _ranked(path: Path, rows: Iterable[Row], columns: Columns) -> Iterator[Quest
         where = f"{path}, line {places[query]}"
         if not any(right for _, right in found):
             raise DataError(f"{where}: none of the {len(found)} texts of {query[:40]!r} is right; remove the query")
+        if len(found) > 1 and all(right for _, right in found):
+            got = f"{where}: all {len(found)} texts of {query[:40]!r} are right"
+            raise DataError(f"{got}; add wrong ones, with label 0, or remove the query")
         if len(found) < 2:
             raise DataError(f"{where}: the query {query[:40]!r} has one text; add wrong ones, with label 0")
         texts, right = zip(*found, strict=True)
@@ -96,11 +99,20 @@ def _cell(row: dict[str, str], name: str, where: str) -> str:
     return row[name].strip()
 
 
+def _text_of(value: object, name: str, where: str) -> str:
+    """Return a field of .jsonl as text; null is empty, which is refused where the field is read."""
+    if value is None:
+        return ""
+    if not isinstance(value, str | int | float):
+        raise DataError(f"{where}: field {name!r} is a {type(value).__name__}, not a string")
+    return str(int(value) if isinstance(value, bool) else value)
+
+
 def _rows(path: Path) -> Iterator[Row]:
     kind = format_of(path)
     if kind == "jsonl":
         for number, found in json_rows(path):
-            yield number, {name: str(int(value) if isinstance(value, bool) else value) for name, value in found.items()}
+            yield number, {name: _text_of(value, name, f"{path}, line {number}") for name, value in found.items()}
         return
     if kind not in TABLES:
         raise DataError(f"{path}: not a table; questions are {FORMS}")

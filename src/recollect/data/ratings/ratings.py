@@ -91,9 +91,7 @@ def load_ratings(data: str, field: str | None = None, valid: str | None = None, 
         raise DataError(f"{data}: got {len(rows['train'])} ratings, expected {LEAST} or more to train and test on")
     for part, own in rows.items():
         if not own:
-            raise DataError(
-                f"{given[part]}: no ratings in it, expected at least one to {'test' if part == 'test' else 'validate'} on"
-            )
+            raise DataError(f"{given[part]}: no ratings in it, expected at least one, as it is the {part} part")
     if len({row.value for row in rows["train"]}) == 1:
         raise DataError(f"{data}: every rating is {rows['train'][0].value:g}; there is nothing to learn")
     _hold_out(rows)
