@@ -234,9 +234,10 @@ JUDGED = [
     ("C86", ((0.95, 1.0), (0.4, 0.55), (0.95, 1.0)), "holds if"),
     ("C86", ((0.95, 1.0), (0.95, 1.0), (0.95, 1.0)), "does not hold"),
     ("C86", ((0.4, 0.6), (0.4, 0.6), (0.4, 0.6)), "not shown"),
-    ("C88", (0.1, 0.3), "holds"),
-    ("C88", (-0.1, 0.01), "does not hold"),
-    ("C88", (-0.1, 0.3), "not shown"),
+    ("C88", (0.1, 0.3, 0.7), "holds"),
+    ("C88", (-0.1, 0.01, 0.99), "does not hold"),
+    ("C88", (-0.01, 0.01, 0.25), "not shown"),
+    ("C88", (-0.1, 0.3, 0.99), "not shown"),
 ]
 NOTHING = (-math.inf, math.inf)  # the interval of a single seed
 BOUNDS = {"C39", "C40", "C46", "C58", "C62", "C64", "C88"}  # their rules take the two ends, not a pair

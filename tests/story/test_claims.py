@@ -51,6 +51,11 @@ def test_exact_claims_have_the_verdict_that_is_demanded(claim):
     assert result.verdict == claim.exact, result.found.en
 
 
+def test_the_whole_story_is_registered():
+    expected = {f"C{n}" for n in range(1, 92)} | {f"E{n}" for n in range(1, 46)}
+    assert {claim.id for claim in claims()} == expected | {"E3b", "E8b", "E8c", "E11b", "E11c"}
+
+
 @pytest.mark.parametrize("claim", claims(), ids=lambda claim: claim.id)
 def test_every_claim_is_declared_in_both_languages(claim):
     assert re.search(r"[一-鿿]", claim.text.zh)
