@@ -286,6 +286,11 @@ def test_a_server_that_ended_is_named_with_the_command_that_starts_it(show, live
     page.locator('[data-column="lstm"] .knobs select').select_option(index=2)
     said = page.get_by_text("The server does not answer. Start it again: recollect inspect --live runs")
     said.first.wait_for()
+    page.keyboard.press("Escape")
+    page.click('[data-view="write"]')
+    page.click(".write .primary")
+    page.locator(".sheets .problem").first.wait_for()
+    assert page.locator(".sheets .problem").first.inner_text().startswith("The server does not answer. Start it again")
 
 
 @needs_browser

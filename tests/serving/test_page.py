@@ -163,6 +163,31 @@ def test_it_survives_a_reload_from_its_address(at):
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(20, 23, 26)"
 
 
+@pytest.mark.parametrize("state", ["t=1.5&pin=2.5&lesson=0.5", "k.lstm=1&__proto__=x&constructor=1&k..a=2&sample=0.1"])
+def test_an_address_that_nobody_wrote_breaks_nothing(at, state):
+    page = at(f"lang=en&{state}")
+    assert page.locator("html").get_attribute("data-ready") == "true"
+    assert page.locator(".bars li").count() > 6
+
+
+def test_another_link_in_the_same_tab_is_opened_with_its_knobs(at):
+    page = at("lang=en&t=12")
+    page.evaluate("location.hash = 'lang=zh&k.lstm.knock=layers.0:forget_gate'")
+    page.wait_for_function("() => document.documentElement.lang === 'zh-CN' && document.documentElement.dataset.ready")
+    assert int(page.input_value(".scrub")) > 0
+    assert page.locator('[data-column="lstm"] .knobs select').input_value() != "0"
+
+
+def test_keys_scroll_a_wide_table_that_has_the_focus(at):
+    page = at("lang=en&view=reach&t=12", width=360, height=740)
+    page.click(".reach summary")
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360  # the table scrolls, not the page
+    page.locator(".reach .scroll").focus()
+    page.keyboard.press("ArrowRight")
+    page.wait_for_function("() => document.querySelector('.reach .scroll').scrollLeft > 0")
+    assert page.evaluate("new URLSearchParams(location.hash.slice(1)).get('t')") == "12"
+
+
 @pytest.mark.parametrize("view", slow_after(2, ["read", "write", "reach", "train"]))
 def test_it_fits_a_phone(at, view):
     page = at(f"lang=en&view={view}&lesson=1", width=360, height=740)

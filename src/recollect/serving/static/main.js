@@ -152,6 +152,7 @@ class App {
     document.title = `${t("title")} · recollect`;
     this.sentence?.stop();
     this.views?.train.hidden();
+    this.views?.write.halt();
     this.sentence = new Sentence(this);
     this.views = { read: this.readView(), reach: new ReachView(this), write: new WriteView(this), train: new TrainView(this) };
     this.lesson = new Lesson(this);
@@ -283,7 +284,7 @@ class App {
   }
 
   key(event) {
-    if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input, textarea, select, button, summary, a")) return;
+    if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input, textarea, select, button, summary, a, .scroll")) return;
     const { state, sentence } = this;
     const moves = { ArrowLeft: -1, ArrowRight: 1 };
     if (event.key === " ") sentence.play();

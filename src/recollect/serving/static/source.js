@@ -7,12 +7,12 @@ function inFile(id) {
   return block ? JSON.parse(block.textContent) : null;
 }
 
-async function ask(path, body) {
+async function ask(path, body, signal) {
   let answer;
   try {
-    answer = await fetch(path, body && { method: "POST", body: JSON.stringify(body), headers: { "Content-Type": "application/json" } });
-  } catch {
-    throw new Error("gone");
+    answer = await fetch(path, body && { method: "POST", body: JSON.stringify(body), signal, headers: { "Content-Type": "application/json" } });
+  } catch (error) {
+    throw error.name === "AbortError" ? error : new Error("gone");
   }
   if (!answer.ok) {
     const said = await answer.json().catch(() => ({}));
@@ -47,9 +47,7 @@ export class Source {
 
   /** Yield the chunks of a continuation as they are generated; live only. */
   async *write(column, prompt, temperature, seed, signal) {
-    const body = JSON.stringify({ column, prompt, temperature, seed });
-    const answer = await fetch("api/write", { method: "POST", body, signal, headers: { "Content-Type": "application/json" } });
-    if (!answer.ok) throw new Error((await answer.json().catch(() => ({}))).detail ?? `HTTP ${answer.status}`);
+    const answer = await ask("api/write", { column, prompt, temperature, seed }, signal);
     const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
     let held = "";
     for (;;) {

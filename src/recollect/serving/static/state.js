@@ -5,7 +5,13 @@ const DEFAULTS = {
   bias: 1, sample: -1, swap: "", wtemp: "", own: 0,
 };
 const NUMBERS = new Set(["t", "pin", "temp", "speed", "lesson", "bias", "sample", "own"]);
+const WHOLE = new Set(["t", "pin", "lesson", "sample", "own"]);
 const VIEWS = ["read", "reach", "write", "train"];
+
+/** Return whether a name can have a value: a place between two symbols is none. */
+function isFitting(name, value) {
+  return WHOLE.has(name) ? Number.isInteger(value) : !NUMBERS.has(name) || Number.isFinite(value);
+}
 
 /** The state; `on` is told which names changed. Knobs are k.COLUMN.KNOB=VALUE. */
 export class State {
@@ -15,8 +21,8 @@ export class State {
     this.text = "";
     this.listeners = [];
     this.read();
-    addEventListener("hashchange", () => {
-      if (location.hash.slice(1) !== this.written) this.read(true);
+    addEventListener("hashchange", () => { // another link in this tab: its sentence, models and knobs are opened anew
+      if (location.hash.slice(1) !== this.written) location.reload();
     });
   }
 
@@ -47,25 +53,18 @@ export class State {
     for (const listener of this.listeners) listener(changed);
   }
 
-  read(isTelling = false) {
+  read() {
     const given = new URLSearchParams(location.hash.slice(1));
-    const before = { ...this.values };
-    this.values = { ...DEFAULTS };
-    this.knobs = {};
     for (const [name, value] of given) {
       if (name === "text") this.text = value;
       else if (name.startsWith("k.")) {
         const [, column, knob] = name.split(".");
-        this.knobs[column] = { ...this.knobs[column], [knob]: value };
-      } else if (name in DEFAULTS && (!NUMBERS.has(name) || Number.isFinite(Number(value)))) {
+        if (column && knob) this.knobs[column] = { ...this.knobs[column], [knob]: value };
+      } else if (Object.hasOwn(DEFAULTS, name) && isFitting(name, Number(value))) {
         this.values[name] = NUMBERS.has(name) ? Number(value) : value;
       }
     }
     if (!VIEWS.includes(this.values.view)) this.values.view = "read";
-    if (isTelling) {
-      const changed = Object.keys(DEFAULTS).filter((name) => before[name] !== this.values[name]);
-      this.tell(new Set([...changed, "knobs"]));
-    }
   }
 
   write() {
