@@ -5,7 +5,7 @@ Seed: 000_56d5b8bda4e4cf77.txt:93, 003_d30a3ba1164faeec.txt:188, 004_87792308dac
 Budget: minutes
 Expected: where sources of 2 to 16 symbols are copied, the fixed vector falls with length and attention with as many parameters does not; if capacity decides, a vector three times as wide stays high at these lengths
 预期：复制 2 到 16 个符号的源序列时，固定向量的正确率随长度下降，参数量相同的注意力模型不下降；若取决于容量，宽三倍的向量在这些长度上仍然很高
-Rule: with the fall of accuracy from the shortest to the longest source: holds if the interval of the fixed vector's fall minus attention's is above 0.1; holds if … (the vector is small for the source) where moreover the interval of the fall of a vector three times as wide is below 0.1; does not hold if the first is below 0.05; else not shown
+Rule: with the fall of accuracy from the shortest to the longest source: holds if the interval of the fixed vector's fall minus attention's is above 0.1; holds if … (the vector is small for the source) where moreover the interval of the fall of a vector three times as wide is below 0.1; does not hold if the first is below 0.05 where every model is right in more than half of the shortest sources; else not shown
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from recollect.views.bilingual import Bilingual
 
 SYMBOLS, LENGTHS, ROWS = 40, (2, 4, 8, 16), 500
 BEGIN = SYMBOLS
+LEARNED = 0.5  # of the answers right: below it nothing is refuted
 MODELS: Mapping[str, tuple[str, int]] = {  # family and width; the first two have about as many parameters
     "fixed vector": ("cho", 27),
     "attention": ("luong", 32),
@@ -60,7 +61,7 @@ def run(budget: Budget) -> Result:
         log_x=True,
     )
     return Result(
-        verdict_of((low, high), interval(wide)),
+        verdict_of((low, high), interval(wide), min(shares[0] for shares in mean.values())),
         words,
         statistics.fmean(gap),
         (low, high),
@@ -75,11 +76,11 @@ def run(budget: Budget) -> Result:
     )
 
 
-def verdict_of(gap: tuple[float, float], wide: tuple[float, float]) -> Verdict:
-    """Return the verdict of the intervals of the fall beyond attention's, and of the fall of a wider vector."""
+def verdict_of(gap: tuple[float, float], wide: tuple[float, float], learned: float) -> Verdict:
+    """Return the verdict of the fall beyond attention's, of that of a wider vector, and of accuracy where it is least."""
     if gap[0] > 0.1:
         return "holds if" if wide[1] < 0.1 else "holds"
-    return "does not hold" if gap[1] < 0.05 else "not shown"
+    return "does not hold" if gap[1] < 0.05 and learned > LEARNED else "not shown"
 
 
 def _model(name: str) -> Translator:

@@ -5,7 +5,7 @@ Seed: 000_56d5b8bda4e4cf77.txt:93
 Budget: seconds
 Expected: where every symbol is needed alike, what can be read from c rises towards the end; it falls where the source is read backwards, and is least in the middle where it is read both ways. A translator's c keeps the first words, which it must emit first
 预期：每个符号同等重要时，能从 c 读出的信息向末尾递增；反向读取时递减；双向读取时中间最少。翻译模型的 c 则保留须最先生成的前几个词
-Rule: with the difference of accuracy, last third minus first third of the source: holds if its interval is above 0.1 reading forwards and below -0.1 reading backwards; holds if … (every word is needed alike) where moreover a translator of Multi30k that reads forwards knows more of the first words; does not hold if the interval is below 0.1; else not shown
+Rule: with the difference of accuracy, last third minus first third of the source: holds if its interval is above 0.1 reading forwards and below -0.1 reading backwards; holds if … (every word is needed alike) where moreover a translator of Multi30k that reads forwards knows more of the first words; does not hold if the interval is below 0.1 where a third is read in more than 0.3; else not shown
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from recollect.views.bilingual import Bilingual
 
 SYMBOLS, LENGTH, HIDDEN = 8, 18, 32
 THIRD = LENGTH // 3
+LEARNED = 0.3  # of a third of the symbols read from c: below it nothing is refuted
 WAYS = ("forwards", "backwards", "both")
 
 
@@ -74,7 +75,7 @@ def run(budget: Budget) -> Result:
         [Curve(way, [(float(j), float(value)) for j, value in enumerate(values)]) for way, values in mean.items()],
     )
     return Result(
-        verdict_of((low, high), interval(backwards), translated),
+        verdict_of((low, high), interval(backwards), translated, max(thirds["forwards"])),
         found,
         statistics.fmean(forwards),
         (low, high),
@@ -89,12 +90,12 @@ def run(budget: Budget) -> Result:
 
 
 def verdict_of(
-    forwards: tuple[float, float], backwards: tuple[float, float], translated: tuple[float, float]
+    forwards: tuple[float, float], backwards: tuple[float, float], translated: tuple[float, float], learned: float
 ) -> Verdict:
-    """Return the verdict of the intervals of the rise, and of what a translator knows of first and last words."""
+    """Return the verdict of the intervals of the rise, of what a translator knows, and of what is read from c at most."""
     if forwards[0] > 0.1 and backwards[1] < -0.1:
         return "holds if" if translated[0] > translated[1] else "holds"
-    return "does not hold" if forwards[1] < 0.1 else "not shown"
+    return "does not hold" if forwards[1] < 0.1 and learned > LEARNED else "not shown"
 
 
 def _orders(way: str) -> tuple[bool, ...]:

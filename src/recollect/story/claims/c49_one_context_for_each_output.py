@@ -5,7 +5,7 @@ Seed: 003_d30a3ba1164faeec.txt:201, 000_56d5b8bda4e4cf77.txt:199
 Budget: minutes
 Expected: where the values of keys are asked for, attention recalls all pairs of a source of any tested length; a fixed vector with as many parameters recalls ever fewer. The contexts of attention differ from output to output
 预期：按键询问值时，注意力在各个测试长度上都能回忆全部键值对；参数量相同的固定向量随对数增加能回忆的越来越少。注意力的上下文因输出而异
-Rule: with the accuracy at the largest number of pairs: holds if the interval of attention minus the fixed vector is above 0.1 and that of attention above 0.9; does not hold if the difference is below 0.05; else not shown
+Rule: with the accuracy at the largest number of pairs: holds if the interval of attention minus the fixed vector is above 0.1 and that of attention above 0.9; does not hold if the difference is below 0.05 and attention above 0.9; else not shown
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def verdict_of(gap: tuple[float, float], attention: tuple[float, float]) -> Verd
     """Return the verdict of the intervals, at most pairs, of attention minus the fixed vector, and of attention."""
     if gap[0] > 0.1 and attention[0] > 0.9:
         return "holds"
-    return "does not hold" if gap[1] < 0.05 else "not shown"
+    return "does not hold" if gap[1] < 0.05 and attention[0] > 0.9 else "not shown"
 
 
 def _model(name: str) -> Translator:

@@ -5,7 +5,7 @@ Seed: 001_9b45f3fd679b11ad.txt:99, 004_87792308dac9c34b.txt:51
 Budget: seconds
 Expected: in "mary gave roses to susan" one layer at the verb must find giver and receiver; four heads do better than one of the same width and number of parameters; too many may do worse
 预期：对“mary gave roses to susan”，动词处的一层须同时找到给予者与接受者；宽度与参数量相同时，四个头好于一个头；头太多可能变差
-Rule: holds if the interval of accuracy on both names, four heads minus one, is above 0; does not hold if it is below 0 or the difference is within 0.02; else not shown
+Rule: holds if the interval of accuracy on both names, four heads minus one, is above 0; does not hold if it is below 0 or the difference is within 0.02 where one of the two is right in more than half; else not shown
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ NAMES, THINGS, WIDTH = 24, 8, 32
 GAVE, TO, FIRST_THING = NAMES, NAMES + 1, NAMES + 2
 HEADS = (1, 4, 8)
 VERB_AT, ROWS = 1, 2000
+LEARNED = 0.5  # of the answers right: below it nothing is refuted
 
 
 def run(budget: Budget) -> Result:
@@ -56,7 +57,7 @@ def run(budget: Budget) -> Result:
         Bilingual("with another sentence's names it is at chance", "换成别的句子的名字时处于随机水平"), shuffled < 0.02
     )
     return Result(
-        verdict_of(low, high),
+        verdict_of(low, high, max(mean[1], mean[4])),
         found,
         statistics.fmean(gains),
         (low, high),
@@ -66,11 +67,12 @@ def run(budget: Budget) -> Result:
     )
 
 
-def verdict_of(low: float, high: float) -> Verdict:
-    """Return the verdict of the interval of accuracy, four heads minus one."""
+def verdict_of(low: float, high: float, learned: float) -> Verdict:
+    """Return the verdict of the interval of accuracy, four heads minus one, and of the accuracy of either."""
     if low > 0:
         return "holds"
-    return "does not hold" if high < 0 or -0.02 < low <= high < 0.02 else "not shown"
+    is_same = -0.02 < low <= high < 0.02 and learned > LEARNED
+    return "does not hold" if high < 0 or is_same else "not shown"
 
 
 def _accuracies(heads: int, seed: int, updates: int) -> tuple[float, float]:
