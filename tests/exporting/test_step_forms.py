@@ -154,3 +154,13 @@ def test_a_layer_of_ones_own_without_memory_exports(tmp_path):
     prompt = run.prompt()
     found = by_steps(folder, run.tokenizer.encode(prompt).tolist(), 50, run.tokenizer.unseen)
     assert run.tokenizer.decode(found) == opened.generate(prompt, tokens=50, greedy=True)
+
+
+@pytest.mark.parametrize("write", [export_onnx, torch_folder.export_torch])
+def test_an_export_leaves_the_open_model_as_it_is(write, tmp_path):
+    run = trained(tmp_path, "gru")
+    run.model.double()
+    before = run.model(torch.tensor([[1, 2]]))[0]
+    write(run, tmp_path / "out")
+    assert next(run.model.parameters()).dtype == torch.float64
+    torch.testing.assert_close(run.model(torch.tensor([[1, 2]]))[0], before, rtol=0, atol=0)

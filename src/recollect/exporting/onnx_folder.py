@@ -12,6 +12,7 @@ The files are kept only if ONNX Runtime computes what the model computes.
 from __future__ import annotations
 
 import warnings
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -76,7 +77,7 @@ def _steps_of(run: Run) -> Any:
         raise ExportError(
             f"{run.folder}: {run.config().family} looks counts up in sorted lists, which ONNX cannot; try -m gru"
         )
-    return model.to("cpu").float()
+    return deepcopy(model).to("cpu").float()  # the run goes on with its own
 
 
 @torch.no_grad()

@@ -9,6 +9,7 @@ The folder is kept only if the modules of torch compute what the model computes.
 
 from __future__ import annotations
 
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,7 @@ def export_torch(run: Run, out: str | Path | None = None) -> Path:
             f"{run.folder}: a {config.family} of task {config.task} is not made of torch.nn's layers; torch holds "
             f"language models of {', '.join(RECURRENT)}; another format: recollect export {run.folder} --to onnx"
         )
-    model = run.model.to("cpu").float()
+    model = deepcopy(run.model).to("cpu").float()  # the run goes on with its own
     modules = modules_of(model)
     parts: Parts = {
         "model.safetensors": modules.state_dict(),
