@@ -98,6 +98,15 @@ def test_many_series_in_one_file_start_when_they_start(tmp_path):
         ("time,x\n", {}, r"a header and no rows"),
         ("", {}, r"no rows; expected a header"),
         ("time,name\n1,a\n2,b\n", {}, r"row 1: no column of numbers among time, name"),
+        ("time;x\n1;1,5\n2;2,5\n", {}, r"no column of numbers among time, x; column 'x' has decimal commas"),
+        ("time;x\n1;1,5\n2;2,5\n", {"target": "x"}, r"row 2, column 'x': got '1,5', expected a decimal point"),
+        ("time,x\n1,1\n2,-1e40\n3,3\n", {}, r"row 3, column 'x': got '-1e40', expected at most 1e\+30"),
+        (
+            "date,x\n"
+            + "".join(f"2024-01-01 {h:02}:{m:02},1\n" for h in range(8) for m in ((0, 30) if h > 3 else (0,))),
+            {},
+            r"row 3, column 'date': mixed frequencies: most rows are 30 minutes apart, but 4 of 12 are not",
+        ),
     ],
 )
 def test_bad_tables_are_named_by_row_and_column(text, options, message, tmp_path):

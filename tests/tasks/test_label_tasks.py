@@ -200,6 +200,22 @@ def test_settings_of_texts_are_refused_where_recordings_are_read(given, tmp_path
     assert "but tones:count=20 holds recordings, which have none; leave it out" in told
 
 
+@pytest.mark.parametrize(
+    ("data", "given"),
+    [
+        ("kindness", "text=review"),
+        ("verbs", "label=3"),
+        ("stories", "query=asked"),
+        ("tastes", "field=a,b,c"),
+        ("sine", "target=sold"),
+    ],
+)
+def test_columns_of_what_is_generated_are_refused(data, given, tmp_path):
+    told = ask("train", data, "--set", given, "--out", str(tmp_path / "run"), code=2).stderr
+    assert f"{given.partition('=')[0]}: got " in told
+    assert f"but {data} is generated and has no columns to choose; leave it out" in told
+
+
 def test_labels_unseen_in_training_and_empty_inputs_are_refused(tmp_path):
     data = write(tmp_path / "films.csv", CSV)
     made = rc.train(

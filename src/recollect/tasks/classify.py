@@ -26,6 +26,7 @@ from recollect.data.labels.label_batches import LabelBatch, in_order
 from recollect.data.labels.label_files import LabelledText, read_texts
 from recollect.data.labels.labelled import Labelled, LabelPart, encode_texts, load_texts
 from recollect.data.labels.subword_coder import Coder
+from recollect.data.synthetic.label_generators import LABEL_TASKS
 from recollect.data.text.input_lines import lines_of
 from recollect.evaluation.label_metrics import (
     ACCURACY,
@@ -50,6 +51,7 @@ from recollect.tasks.labelled_task import (
     evaluating,
     log_loss,
     most_frequent,
+    refuse_columns,
     table_of,
 )
 
@@ -98,6 +100,7 @@ class ClassifyTask(LabelledTask):
             refuse_unused(own, WRITTEN, f"{source} holds recordings, which have none")
             return load_spoken_labels(source, own.valid, own.test, own.bands, own.stack)
         refuse_unused(own, FRAMING, f"{source} holds texts; it is for recordings")
+        refuse_columns(own, source, LABEL_TASKS)
         given = {name: getattr(own, name) for name in ("text", "label", "valid", "test")}
         return load_texts(source, self.vocabulary(tokenizer), **given)
 

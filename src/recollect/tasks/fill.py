@@ -67,7 +67,7 @@ class FillTask(SeriesTask, TaskDefaults):
             raise DataError(
                 f"{table.source}: a gap of {options.gap} rows and {before} rows of context need {needed} rows of "
                 f"values in the {error.part} part, which has {error.rows}; shorten them (--set context="
-                f"{max(error.rows // 3, 1)}), change --set split=0.7,0.1,0.2, or give more data"
+                f"{max(error.rows // 3, 1)}), change --set split, or give more data"
             ) from error
 
     @classmethod

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from recollect.core.settings import CheckedSettings, SettingError, setting
+from recollect.core.settings import CheckedSettings, SettingError, refuse_unused, setting
 from recollect.core.task import About, Assets, Batches
 from recollect.core.types import JsonMapping
 from recollect.data.audio.frame_coder import FrameCoder
@@ -154,6 +154,13 @@ def check_positions(settings: JsonMapping, longest: int, of: str) -> None:
         raise SettingError(
             f"max_length: got {table}, expected at least {longest}, the steps of the longest of the {of}"
         )
+
+
+def refuse_columns(options: CheckedSettings, source: str, generated: Iterable[str]) -> None:
+    """Raise a SettingError where columns of a built-in are chosen."""
+    if source.partition(":")[0] in generated:
+        names = ("text", "label", "query", "answer")
+        refuse_unused(options, names, f"{source} is generated and has no columns to choose")
 
 
 def device_of(model: Any) -> torch.device:

@@ -47,14 +47,14 @@ from recollect.data.matches.matches import (
     load_matches,
     shown_symbols,
 )
-from recollect.data.synthetic.match_generators import Question
+from recollect.data.synthetic.match_generators import MATCH_TASKS, Question
 from recollect.data.text.input_lines import lines_of
 from recollect.evaluation.bag_of_words import naive_accuracies
 from recollect.evaluation.ranking_metrics import mean_reciprocal_rank, ranks_of, recall_at
 from recollect.models.inherited import Trained, inherited_shape, longest_of, saved_body
 from recollect.models.matching import MATCHERS, Matcher, MatcherConfig, matcher_settings
 from recollect.models.sizes import sized_encoder
-from recollect.tasks.labelled_task import check_positions, device_of, evaluating
+from recollect.tasks.labelled_task import check_positions, device_of, evaluating, refuse_columns
 
 SHOWN = 3  # answers that a prediction names unless asked for more
 DEEP = 3  # candidates that recall looks at
@@ -118,6 +118,7 @@ class MatchTask(TaskDefaults):
     def open_with(self, source: str, tokenizer: PartCoder | None) -> Matches:
         """Read the questions with a trained model's tokenizer, None: with a new one."""
         own = self.options
+        refuse_columns(own, source, MATCH_TASKS)
         vocabulary = Vocabulary(own.tokenizer, own.vocab_size, own.least, own.lowercase, coder=tokenizer)
         return load_matches(source, vocabulary, self.columns, own.valid, own.test)
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from recollect.core.errors import nearest
 from recollect.core.serialize import write_file
-from recollect.core.settings import CheckedSettings, setting
+from recollect.core.settings import CheckedSettings, refuse_unused, setting
 from recollect.core.task import (
     About,
     Answer,
@@ -41,6 +41,7 @@ from recollect.data.ratings.ratings import (
     encode_ratings,
     load_ratings,
 )
+from recollect.data.synthetic.tastes import is_tastes
 from recollect.data.text.input_lines import lines_of
 from recollect.evaluation.ranking_metrics import mean_reciprocal_rank, ranks_of, recall_at
 from recollect.models.recommendation import FAMILIES, Recommender, RecommenderConfig, settings_of
@@ -99,6 +100,8 @@ class RecommendTask(TaskDefaults):
 
     def open(self, source: str) -> Ratings:
         """Read the ratings."""
+        if is_tastes(source):
+            refuse_unused(self.options, ("field",), f"{source} is generated and has no columns to choose")
         return load_ratings(source, self.options.field, self.options.valid, self.options.test)
 
     def read(self, source: str, assets: Assets) -> Ratings:

@@ -6,10 +6,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
+from recollect.core.settings import refuse_unused
 from recollect.core.task import About, Assets
 from recollect.data.series.series_data import SeriesData, SeriesFacts
 from recollect.data.series.series_table import SeriesTable, read_series
 from recollect.data.synthetic.series_generators import generate_series, is_generated_series
+
+COLUMNS = ("target", "time", "series", "gaps")  # settings of tables
 
 
 class SeriesTask:
@@ -22,6 +25,8 @@ class SeriesTask:
 
     def open(self, source: str) -> SeriesData:
         """Read the series of a table, or generate a built-in one, and split them by time."""
+        if is_generated_series(source):
+            refuse_unused(self.options, COLUMNS, f"{source} is generated and has no columns to choose")
         return self.windows_of(self.table_of(source), None)
 
     def read(self, source: str, assets: Assets) -> SeriesData:
@@ -32,8 +37,7 @@ class SeriesTask:
         """Return the table of a file or of a built-in."""
         if is_generated_series(source):
             return generate_series(source)
-        names = ("target", "time", "series", "gaps")
-        return read_series(source, **{name: getattr(self.options, name) for name in names})
+        return read_series(source, **{name: getattr(self.options, name) for name in COLUMNS})
 
     def windows_of(self, table: SeriesTable, facts: SeriesFacts | None) -> SeriesData:
         """Return the windows of the three parts of a table, scaled by what is known of its series."""
@@ -61,7 +65,7 @@ class SeriesTask:
             memory=self.bytes_held(dataset, model),
             use="predict",
             data={
-                "en": f"{series} series of {channels} channel{'s' if channels > 1 else ''}, one row a {frequency}",
+                "en": f"{series} series of {channels} channel{'s' if channels > 1 else ''}, a row every {frequency}",
                 "zh": f"{series} 条序列，{channels} 个通道，频率 {frequency}",
             },
         )

@@ -20,6 +20,7 @@ from recollect.data.labels.labelled import Labelled, LabelNames, LabelPart, enco
 from recollect.data.labels.subword_coder import Coder, SubwordCoder
 from recollect.data.labels.tag_files import UNTAGGED, TaggedWords, read_tagged
 from recollect.data.labels.tag_schemes import ANY, SCHEMES
+from recollect.data.synthetic.label_generators import LABEL_TASKS
 from recollect.data.text.input_lines import lines_of
 from recollect.data.text.line_tokenizer import is_mostly_han
 from recollect.evaluation.label_metrics import MEASURES, confusion, f1_by_label, macro_f1, span_counts, span_scores
@@ -27,7 +28,15 @@ from recollect.models.context_free import Majority
 from recollect.models.encoding import EncoderConfig
 from recollect.models.inherited import Trained
 from recollect.models.tagging import Tagger, TaggerConfig, tagger_settings
-from recollect.tasks.labelled_task import ROWS, LabelledTask, LabelOptions, device_of, evaluating, most_frequent
+from recollect.tasks.labelled_task import (
+    ROWS,
+    LabelledTask,
+    LabelOptions,
+    device_of,
+    evaluating,
+    most_frequent,
+    refuse_columns,
+)
 
 
 @dataclass(frozen=True)
@@ -58,6 +67,7 @@ class TagTask(LabelledTask):
     def open_with(self, source: str, tokenizer: Coder | None) -> Labelled:
         """Read the words and tags with a trained model's tokenizer, None: with a new one."""
         own = self.options
+        refuse_columns(own, source, LABEL_TASKS)
         return load_tags(
             source,
             self.vocabulary(tokenizer),

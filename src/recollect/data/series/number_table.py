@@ -16,6 +16,8 @@ from recollect.data.error import DataError, did_you_mean
 from recollect.data.text.encoding import UNREADABLE, find_encoding, open_text
 
 MISSING = {"", "na", "n/a", "nan", "null", "none", "?"}  # cells without a value, in lower case
+DECIMAL_COMMA = re.compile(r"[-+]?\d+,\d+")
+LARGEST = 1e30  # of a number: its square still fits in double precision, its deviation in single precision
 SEPARATORS = (",", ";", "\t", "|")
 
 
@@ -53,15 +55,24 @@ class NumberTable:
             value = float(text)
         except ValueError:
             value = math.inf
+            is_comma = DECIMAL_COMMA.fullmatch(text) is not None
             problem = "expected a number, or an empty cell where there is none"
+            problem = "expected a decimal point, as in 1.5" if is_comma else problem
         else:
             problem = "expected a finite number, or an empty cell where there is none"
+            if math.isfinite(value) and abs(value) > LARGEST:
+                value, problem = math.inf, f"expected at most {LARGEST:.0e}, as models compute in single precision"
         if not math.isfinite(value):
             raise DataError(
                 f"{self.source}: row {row}, column {name!r}: got {text!r}, {problem}; mend the cell, or choose other "
                 "columns with --set target=NAME"
             )
         return value
+
+    def has_decimal_commas(self, name: str) -> bool:
+        """Return whether most cells of a column are numbers with a decimal comma."""
+        cells = self.column(name)
+        return sum(DECIMAL_COMMA.fullmatch(text) is not None for text in cells) > len(cells) / 2
 
     def is_numeric(self, name: str) -> bool:
         """Return whether a column has a number, and at most a few cells of text that are mistakes."""

@@ -159,8 +159,9 @@ def _check_column(table: SeriesTable, one: TimeSeries, channel: str, column: Val
     if np.ptp(seen) == 0:
         last = table.frequency.text(int(one.stamps[len(column) - 1]))
         first = table.frequency.text(int(one.stamps[0]))
+        rows = "" if one.name else f" (rows 2 to {len(column) + 1})"  # of the only series
         raise DataError(
-            f"{where}: constant at {seen[0]:g} in the training part, {first} to {last} (rows 2 to {len(column) + 1}): "
+            f"{where}: constant at {seen[0]:g} in the training part, {first} to {last}{rows}: "
             "there is nothing to learn; leave it out with --set target=NAME"
         )
 
@@ -216,10 +217,13 @@ def _cut(
     if not len(found):
         longest = max(ends[part + 1] - ends[part] for ends in borders)
         needed = horizon + (lookback if part == 0 else 0)
+        shortest = min(max(ends[i + 1] - ends[i] for ends in borders) for i in range(3))
+        fitting = max(min(horizon, shortest // 2), 1)
+        shorter = f"--set horizon={fitting} --set lookback={max(min(lookback, shortest - fitting), 1)}"
         raise PartTooShort(
             f"{table.source}: horizon {horizon} and lookback {lookback} need {needed} rows of values in the "
-            f"{PARTS[part]} part, which has {longest}; shorten them (--set horizon={max(longest // 4, 1)}), change "
-            "--set split=0.7,0.1,0.2, or give more data",
+            f"{PARTS[part]} part, which has {longest}; shorten them ({shorter}), change --set split, or give more "
+            "data",
             PARTS[part],
             longest,
         )

@@ -28,6 +28,8 @@ from recollect.data.series.time_stamps import (
 
 TIME_NAMES = {"date", "time", "timestamp", "datetime", "ds", "day", "week", "month", "quarter", "year", "step", "t"}
 GAPS = ("refuse", "mask")
+MIXED = 0.25  # share of rows from which on gaps are another frequency: at weekends a fifth of workdays has one
+FEW = 2  # gaps that are no frequency
 
 Values = NDArray[np.float64]
 
@@ -102,7 +104,9 @@ def _channels(table: NumberTable, target: str | None, others: Sequence[str]) -> 
     free = [name for name in table.header if name not in others]
     found = tuple(name for name in free if table.is_numeric(name))
     if not found:
-        raise DataError(f"{table.source}: row 1: no column of numbers among {', '.join(table.header)}; add one")
+        commas = next((name for name in free if table.has_decimal_commas(name)), None)
+        why = "add one" if commas is None else f"column {commas!r} has decimal commas: write 1.5, not 1,5"
+        raise DataError(f"{table.source}: row 1: no column of numbers among {', '.join(table.header)}; {why}")
     return found
 
 
@@ -130,8 +134,12 @@ def _on_grid(
         i = int(late[0])
         missing = int(at[i + 1] - at[i] - 1)
         before = frequency.text(int(stamps[i]))
+        if len(late) > MIXED * len(at) and len(late) > FEW:
+            seen = f"mixed frequencies: most rows are {frequency.distance} apart, but {len(late)} of {len(at)} are not"
+            advice = "resample the file to one frequency, or read missing values between with --set gaps=mask"
+            raise column.error(i + 1, f"{seen}, the first after {before}; {advice}")
         problem = f"a gap: {missing} {'row is' if missing == 1 else 'rows are'} missing after {before}"
-        each = f", where rows are a {frequency.name} apart"
+        each = f", where rows are {frequency.distance} apart"
         raise column.error(i + 1, f"{problem}{each}; add them, or read them as missing values with --set gaps=mask")
     full = np.full((int(at[-1]) + 1, values.shape[1]), np.nan)
     full[at] = values

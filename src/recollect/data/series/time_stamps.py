@@ -50,6 +50,13 @@ class Frequency:
         return word if times == 1 else f"{times} {word}s"
 
     @property
+    def distance(self) -> str:
+        """The same with its article: a day, an hour, 15 minutes."""
+        if self.name[0].isdecimal():
+            return self.name
+        return f"an {self.name}" if self.name == "hour" else f"a {self.name}"
+
+    @property
     def season(self) -> int:
         """The steps of the usual season: a day of hours, a week of days, a year of months; 1 where there is none."""
         return SEASONS.get(self.name, 86400 // self.count if self.unit == "seconds" and self.count < 86400 else 1)
@@ -195,6 +202,6 @@ def check_order(stamps: Instants, frequency: Frequency, column: StampColumn) -> 
     for i in np.flatnonzero(at != np.rint(at)):
         now, first = frequency.text(int(stamps[i])), frequency.text(int(stamps[0]))
         steps = f"{now} is no whole number of steps after {first}"
-        problem = f"mixed frequencies: most rows are a {frequency.name} apart, but {steps}"
+        problem = f"mixed frequencies: most rows are {frequency.distance} apart, but {steps}"
         raise column.error(int(i), f"{problem}; resample the file to one frequency")
     return np.rint(at).astype(np.int64)
