@@ -164,3 +164,11 @@ def test_an_export_leaves_the_open_model_as_it_is(write, tmp_path):
     write(run, tmp_path / "out")
     assert next(run.model.parameters()).dtype == torch.float64
     torch.testing.assert_close(run.model(torch.tensor([[1, 2]]))[0], before, rtol=0, atol=0)
+
+
+def test_weights_that_were_written_wrong_are_not_kept(tmp_path, monkeypatch):
+    run = trained(tmp_path, "gru")
+    monkeypatch.setattr("recollect.exporting.folder._own", lambda t: t.detach() + 1)
+    with pytest.raises(ExportError, match="torch: logits differ by"):
+        torch_folder.export_torch(run)
+    assert not (run.folder / "torch").exists()

@@ -77,7 +77,7 @@ def _steps_of(run: Run) -> Any:
         raise ExportError(
             f"{run.folder}: {run.config().family} looks counts up in sorted lists, which ONNX cannot; try -m gru"
         )
-    return deepcopy(model).to("cpu").float()  # the run goes on with its own
+    return deepcopy(model).to("cpu").float()  # the run keeps its own
 
 
 @torch.no_grad()

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from recollect.core.compose import Stack
+from recollect.core.serialize import read_tensors
 from recollect.exporting.folder import Parts, write_folder
 from recollect.exporting.onnx_folder import ExportError
 from recollect.exporting.scripts import torch_script
@@ -38,14 +39,14 @@ def export_torch(run: Run, out: str | Path | None = None) -> Path:
             f"{run.folder}: a {config.family} of task {config.task} is not made of torch.nn's layers; torch holds "
             f"language models of {', '.join(RECURRENT)}; another format: recollect export {run.folder} --to onnx"
         )
-    model = deepcopy(run.model).to("cpu").float()  # the run goes on with its own
+    model = deepcopy(run.model).to("cpu").float()  # the run keeps its own
     modules = modules_of(model)
     parts: Parts = {
         "model.safetensors": modules.state_dict(),
         "tokenizer.json": run.tokenizer,
         "generate.py": torch_script(modules, run.tokenizer.unseen),
     }
-    return write_folder(run, Path(out) if out else run.folder / "torch", parts, lambda _: _compare(model, modules))
+    return write_folder(run, Path(out) if out else run.folder / "torch", parts, lambda at: _compare(model, modules, at))
 
 
 def modules_of(model: Any) -> nn.ModuleDict:
@@ -57,10 +58,13 @@ def modules_of(model: Any) -> nn.ModuleDict:
 
 
 @torch.no_grad()
-def _compare(model: Any, modules: nn.ModuleDict) -> None:
+def _compare(model: Any, modules: nn.ModuleDict, folder: Path) -> None:
+    """Raise an `ExportError` unless modules with the weights that were written compute the model's logits."""
+    written = deepcopy(modules)
+    written.load_state_dict(read_tensors(folder / "model.safetensors")[1])
     ids = torch.randint(model.vocab_size, (2, 32), generator=torch.Generator().manual_seed(0))
     expected: Tensor = model(ids)[0]  # (B, T, V)
-    found = modules["head"](modules["rnn"](modules["embedding"](ids))[0])
+    found = written["head"](written["rnn"](written["embedding"](ids))[0])
     worst = ((found - expected).abs() / (1 + expected.abs())).max().item()
     if not worst <= TOLERANCE:
         raise ExportError(f"torch: logits differ by {worst:.1e}, expected at most {TOLERANCE:.0e}")
