@@ -181,6 +181,19 @@ def test_a_head_start_is_left_out(compared, tmp_path):
     assert len(next(row.values for row in again.rows if row.name == "gru")) == 1
 
 
+def test_a_budget_of_epochs_is_audited_too(in_process, tmp_path):
+    given = {**SMALL, "budget": "epochs=0.05", "seeds": 1}
+    found = rc.compare(DATA, ["gru"], out=tmp_path / "c", **given)
+    assert found.is_whole, found.verdict[-1].en
+    log = tmp_path / "c" / "runs" / "gru-seed0" / "metrics.jsonl"
+    rows = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
+    last = max(row["step"] for row in rows)
+    log.write_text("".join(json.dumps(row) + "\n" for row in rows if row["step"] < last), encoding="utf-8")
+    again = rc.compare(DATA, ["gru"], out=tmp_path / "c", **given)
+    (problem,) = next(row.problems for row in again.rows if row.name == "gru")
+    assert problem.startswith("gru-seed0: ended early")
+
+
 def test_results_do_not_depend_on_the_order_of_models(in_process, finished, tmp_path):
     turned = rc.compare(DATA, ["transformer", "gru"], out=tmp_path / "c", **SAME)
     assert figures(tmp_path / "c") == figures(finished.folder)

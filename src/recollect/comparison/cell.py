@@ -117,6 +117,7 @@ def measure(run: Run, told: JsonMapping) -> JsonObject:
     found |= {"numerators": list(items.numerators), "denominators": list(items.denominators), "power": items.power}
     found |= {"by_position": list(items.by_position), "value": items.value}
     found |= {"parameters": parameters.total, "body_parameters": parameters.body}
+    found |= {"epoch": task.batches(dataset, model, 0).predicted} if parameters.total else {}
     found |= {"memory_bytes": {str(read): count for read, count in about.memory.items()}}
     found |= {"sample": [given, answer], "machine": describe(device), **of_log(run.metrics())}
     return found

@@ -227,7 +227,15 @@ def _problem(plan: Plan, folder: Path, entrant: Entrant, cell: Cell, found: Json
     given = {name: saved.get(name) for name in ("max_steps", "max_tokens", "max_seconds", "max_epochs")}
     if {name: limit for name, limit in given.items() if limit is not None} != dict(plan.limits):
         return f"another budget: {given}"
-    return audit(rows, plan.limits)
+    return audit(rows, _in_symbols(plan.limits, found.get("epoch")))
+
+
+def _in_symbols(limits: Mapping[str, float], epoch: int | None) -> Mapping[str, float]:
+    """Return limits with those in epochs as symbols, which a log has; `epoch` is the symbols of one."""
+    if epoch is None or "max_epochs" not in limits:
+        return limits
+    symbols = max(1, round(limits["max_epochs"] * epoch))
+    return {**limits, "max_tokens": min(symbols, limits.get("max_tokens", symbols))}
 
 
 def _costs(folder: Path, cells: Sequence[Cell]) -> JsonObject:
