@@ -139,6 +139,12 @@ def test_parts_are_drawn_once_and_share_no_text(tmp_path):
     assert load_texts(data, Vocabulary(lowercase=True)).name != one.name
 
 
+def test_parts_of_nothing_but_repeated_texts_are_told_of(tmp_path, capsys):
+    data = write(tmp_path / "a.csv", "text,label\n" + "good,x\nbad,y\n" * 20)
+    load_texts(data, Vocabulary())
+    assert "test: every text drawn for it also occurs in the training part" in capsys.readouterr().err
+
+
 def test_given_parts_stay_as_they_are(tmp_path, capsys):
     data, valid = lines_file(tmp_path / "data"), lines_file(tmp_path / "valid", 6)
     found = load_texts(data, Vocabulary(), valid=valid)

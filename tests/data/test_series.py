@@ -96,6 +96,7 @@ def test_many_series_in_one_file_start_when_they_start(tmp_path):
         ("1,2\n3,4\n", {}, r"row 1: got numbers, expected a header"),
         ("time,x,x\n1,1,2\n", {}, r"row 1: the column 'x' occurs twice"),
         ("time,x\n", {}, r"a header and no rows"),
+        ("time,shop,x\n1,a,1\n2,a,2\n1,,3\n", {"series": "shop"}, r"row 4, column 'shop': a series without a name"),
         ("", {}, r"no rows; expected a header"),
         ("time,name\n1,a\n2,b\n", {}, r"row 1: no column of numbers among time, name"),
         ("time;x\n1;1,5\n2;2,5\n", {}, r"no column of numbers among time, x; column 'x' has decimal commas"),

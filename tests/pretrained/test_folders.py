@@ -95,6 +95,23 @@ def test_tensors_that_do_not_fit_are_named_with_the_nearest(folder):
     assert "of another shape transformer.wpe.weight (got (9, 16), expected (64, 16))" in said
 
 
+def test_weights_that_are_no_numbers_are_refused(tmp_path):
+    rc.save_pretrained(gpt2(tied=True), tmp_path)
+    change(tmp_path, lambda tensors: tensors["transformer.wpe.weight"][2].fill_(torch.nan))
+    with pytest.raises(rc.FileError, match=r"model\.safetensors: transformer\.wpe\.weight holds NaN or infinity"):
+        read_model(tmp_path)
+
+
+def test_a_size_that_no_model_has_is_named_with_its_folder(tmp_path):
+    rc.save_pretrained(gpt2(tied=True), tmp_path)
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"n_head": 3}))
+    with pytest.raises(
+        rc.FileError, match=rf"{tmp_path}: config\.json: heads: got 3, expected a divisor of the width 16"
+    ):
+        read_model(tmp_path)
+
+
 def test_quantised_weights_are_refused(tmp_path):
     rc.save_pretrained(gpt2(tied=True), tmp_path)
     change(tmp_path, lambda t: t.update({"transformer.wpe.weight": t["transformer.wpe.weight"].to(torch.int8)}))

@@ -55,7 +55,12 @@ def read_model(folder: str | Path) -> LanguageModel | MaskedModel:
     form = FORMATS[kind]
     tensors, where = _read_weights(folder)
     tensors = {_modern(name): t for name, t in tensors.items() if not re.search(form.ignored, name)}
-    model: Any = form.build(form.read(config, tensors))
+    try:
+        model: Any = form.build(form.read(config, tensors))
+    except FileError as error:
+        raise FileError(f"{folder}: {error}") from error
+    except ValueError as error:  # a size that no model can have, in our words
+        raise FileError(f"{folder}: config.json: {error}; it does not belong to the weights") from error
     entries = form.entries(model)
     is_bare = not any(name.startswith(form.prefix) for name in tensors)
     prefix = form.prefix if is_bare else ""

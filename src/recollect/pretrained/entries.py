@@ -98,6 +98,9 @@ def load_tensors(model: nn.Module, entries: Sequence[Entry], tensors: dict[str, 
         for entry in entries:
             parts = [tensors[name].to(parameters[entry.ours].dtype) for name in entry.theirs]
             parameters[entry.ours].copy_(entry.join(parts))
+    broken = next((entry for entry in entries if not parameters[entry.ours].isfinite().all()), None)
+    if broken is not None:
+        raise FileError(f"{where}: {' or '.join(broken.theirs)} holds NaN or infinity; take another copy")
 
 
 def saved_tensors(model: nn.Module, entries: Sequence[Entry]) -> dict[str, Tensor]:

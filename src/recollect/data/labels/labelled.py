@@ -239,6 +239,8 @@ def divided(given: dict[str, list[E]], data: str, text_of: Callable[[E], str]) -
     seen = {text_of(one) for one in train}
     for part, own in held.items():
         held[part] = [one for one in own if text_of(one) not in seen] or own
+        if text_of(held[part][0]) in seen:
+            to_stderr(f"{part}: every text drawn for it also occurs in the training part: its figures say little")
     for part, own in given.items():
         both = 0 if part == "train" else sum(text_of(one) in seen for one in own)
         if both:

@@ -162,7 +162,7 @@ def _check_column(table: SeriesTable, one: TimeSeries, channel: str, column: Val
         rows = "" if one.name else f" (rows 2 to {len(column) + 1})"  # of the only series
         raise DataError(
             f"{where}: constant at {seen[0]:g} in the training part, {first} to {last}{rows}: "
-            "there is nothing to learn; leave it out with --set target=NAME"
+            f"there is nothing to learn; {'remove its rows' if one.name else 'leave it out with --set target=NAME'}"
         )
 
 
@@ -217,9 +217,9 @@ def _cut(
     if not len(found):
         longest = max(ends[part + 1] - ends[part] for ends in borders)
         needed = horizon + (lookback if part == 0 else 0)
-        shortest = min(max(ends[i + 1] - ends[i] for ends in borders) for i in range(3))
-        fitting = max(min(horizon, shortest // 2), 1)
-        shorter = f"--set horizon={fitting} --set lookback={max(min(lookback, shortest - fitting), 1)}"
+        sizes = [max(ends[i + 1] - ends[i] for ends in borders) for i in range(3)]
+        ahead = max(min(horizon, *(size // 2 for size in sizes)), 1)
+        shorter = f"--set horizon={ahead} --set lookback={max(min(lookback, (sizes[0] - ahead) // 2), 1)}"
         raise PartTooShort(
             f"{table.source}: horizon {horizon} and lookback {lookback} need {needed} rows of values in the "
             f"{PARTS[part]} part, which has {longest}; shorten them ({shorter}), change --set split, or give more "

@@ -116,6 +116,10 @@ def _groups(table: NumberTable, series: str | None) -> dict[str, NDArray[np.int6
         return {"": np.arange(len(table.lines))}
     found: dict[str, list[int]] = {}
     for i, name in enumerate(table.column(series)):
+        if not name:
+            raise DataError(
+                f"{table.source}: row {table.rows[i]}, column {series!r}: a series without a name; give it one"
+            )
         found.setdefault(name, []).append(i)
     return {name: np.array(rows) for name, rows in found.items()}
 
