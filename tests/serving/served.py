@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,6 +32,12 @@ def wait_for(what: Callable[[], bool]) -> None:
     while not what():
         assert time.monotonic() < due
         time.sleep(0.002)
+
+
+def in_a_loop(work: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
+    """Run asynchronous work in a thread of its own: a browser of the tests has the main thread's event loop."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(lambda: asyncio.run(asyncio.wait_for(work(), PATIENCE))).result()
 
 
 @dataclass

@@ -19,7 +19,7 @@ from recollect.serving.served import open_served
 from recollect.serving.session_files import Kept
 from recollect.serving.sessions import NoRoom
 from recollect.serving.state import Limits, State
-from serving.served import Serving, serving, wait_for
+from serving.served import Serving, in_a_loop, serving, wait_for
 from tiers import slow_after
 
 FAMILIES = ("lstm", "transformer", "ttt-linear", "rnn", "markov")
@@ -262,8 +262,10 @@ def test_sessions_that_are_loaded_at_once_are_not_more_than_may_be(runs, tmp_pat
     async def load() -> list[object]:
         return await asyncio.gather(*(state.sessions.load(name) for name in names), return_exceptions=True)
 
-    loaded = asyncio.run(load())
-    state.sessions.close()
+    try:
+        loaded = in_a_loop(load)
+    finally:
+        state.sessions.close()
     assert sum(isinstance(one, NoRoom) for one in loaded) == 1
     assert len(state.sessions.by_id) == 2
 

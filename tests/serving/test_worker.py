@@ -15,6 +15,7 @@ from recollect.generation.settings import Settings
 from recollect.models.language import LanguageConfig, LanguageModel
 from recollect.serving.engine import Engine, Inbox, Stopping
 from recollect.serving.worker import Left, Worker
+from serving.served import in_a_loop
 
 REQUEST = Request(ids=[1], settings=Settings(tokens=2))
 
@@ -46,7 +47,7 @@ def test_what_nobody_waits_for_is_dropped_while_another_is_computed():
         assert await first.result
         assert await asyncio.gather(*(one.result for one in waiting)) == [1, 1]
 
-    asyncio.run(asyncio.wait_for(use(), 60))
+    in_a_loop(use)
 
 
 def engine() -> Engine:
@@ -64,7 +65,7 @@ def test_a_request_whose_client_left_before_it_was_submitted_is_not_computed():
         assert event.end == "cancelled"
         await one.stop()
 
-    asyncio.run(asyncio.wait_for(use(), 60))
+    in_a_loop(use)
 
 
 def test_a_server_that_has_ended_its_requests_accepts_no_other():
@@ -76,4 +77,4 @@ def test_a_server_that_has_ended_its_requests_accepts_no_other():
             one.submit(one.schedulers[0], REQUEST, Inbox())
         await one.stop()
 
-    asyncio.run(asyncio.wait_for(use(), 60))
+    in_a_loop(use)
