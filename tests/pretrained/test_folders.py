@@ -102,12 +102,13 @@ def test_weights_that_are_no_numbers_are_refused(tmp_path):
         read_model(tmp_path)
 
 
-def test_a_size_that_no_model_has_is_named_with_its_folder(tmp_path):
+@pytest.mark.parametrize(("entry", "error"), [({"n_head": 3}, "heads: got 3, expected a div"), ({"n_embd": "16"}, "")])
+def test_a_size_that_no_model_has_is_named_with_its_folder(entry, error, tmp_path):
     rc.save_pretrained(gpt2(tied=True), tmp_path)
     path = tmp_path / "config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"n_head": 3}))
+    path.write_text(json.dumps(json.loads(path.read_text()) | entry))
     with pytest.raises(
-        rc.FileError, match=rf"{tmp_path}: config\.json: heads: got 3, expected a divisor of the width 16"
+        rc.FileError, match=rf"{tmp_path}: config\.json: {error}.*; it does not belong"
     ):
         read_model(tmp_path)
 

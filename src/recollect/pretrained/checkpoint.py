@@ -59,7 +59,7 @@ def read_model(folder: str | Path) -> LanguageModel | MaskedModel:
         model: Any = form.build(form.read(config, tensors))
     except FileError as error:
         raise FileError(f"{folder}: {error}") from error
-    except ValueError as error:  # a size that no model can have, in our words
+    except (ValueError, TypeError, ArithmeticError, AttributeError) as error:  # a size that no model can have
         raise FileError(f"{folder}: config.json: {error}; it does not belong to the weights") from error
     entries = form.entries(model)
     is_bare = not any(name.startswith(form.prefix) for name in tensors)
