@@ -168,3 +168,11 @@ def test_settings_refuse_with_the_reason(wrong, message):
     with pytest.raises(ContractError) as caught:
         Settings(**wrong)
     assert str(caught.value).startswith(message)
+
+
+@pytest.mark.parametrize("temperature", [1e-7, 1e-40, 1e-300, 5e-324])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_at_the_lowest_temperatures_the_likeliest_is_drawn(temperature, dtype):
+    logits = torch.tensor([[-200.0, -3.0, -torch.inf, -1.0], [90.0, 80.0, 0.0, 0.0]], dtype=dtype)
+    kept = apply_filters(logits, Settings(temperature=temperature, top_p=0.9, min_p=0.1))
+    assert draw(kept, [0.0, 0.999]).tolist() == [3, 0]

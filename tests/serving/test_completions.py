@@ -63,11 +63,13 @@ def test_streams_of_all_ages_do_not_disturb_each_other(server: Serving, runs):
 def test_settings_n_stop_echo_and_greedy(server: Serving, runs):
     with server.openai() as client:
         greedy = client.completions.create(model="rnn", **{**HOW, "temperature": 0})
+        coldest = client.completions.create(model="rnn", **{**HOW, "temperature": 1e-300})
         stopped = client.completions.create(model="rnn", **HOW, stop=greedy.choices[0].text[:1])
         several = client.completions.create(model="rnn", **HOW, n=3)
         echoed = client.completions.create(model="rnn", **{**HOW, "prompt": ["the", "a dog"]}, echo=True)
         more = {"top_k": 3, "repetition_penalty": 1.2}
         filtered = client.completions.create(model="rnn", **HOW, top_p=0.9, extra_body=more)
+    assert coldest.choices[0].text == greedy.choices[0].text
     assert greedy.choices[0].text == generated(runs, "rnn", greedy=True, temperature=1.0)
     assert stopped.choices[0].text == generated(runs, "rnn", stop=[greedy.choices[0].text[:1]])
     assert stopped.choices[0].finish_reason == "stop"
@@ -168,6 +170,7 @@ def test_models_are_listed_with_what_they_can_do(server: Serving):
         ({"prompt": ["a"] * 9}, 400, "n: got 9 rows, expected at most 8"),
         ({"temperature": -1}, 400, "temperature"),
         ({"top_p": 0}, 400, "top_p"),
+        ({"repetition_penalty": 1e-300}, 400, "repetition_penalty"),
         ({"stop": ""}, 400, "stop"),
         ({"seed": -1}, 400, "seed"),
         ({"nonsense": 1}, 400, "nonsense"),

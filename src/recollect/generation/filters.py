@@ -17,6 +17,8 @@ from torch import Tensor
 from recollect.core.validate import ContractError
 from recollect.generation.settings import Settings
 
+COLD, COLDEST = 1e-6, 1e-30  # temperatures below which quotients overflow, and by which is divided at least
+
 
 def scale_by_temperature(logits: Tensor, temperature: float) -> Tensor:
     """Return logits / temperature (Ackley, Hinton & Sejnowski 1985): below 1 sharper, above 1 flatter."""
@@ -66,8 +68,11 @@ def prohibit(logits: Tensor, ids: list[int]) -> Tensor:
 
 def apply_filters(logits: Tensor, settings: Settings) -> Tensor:
     """Apply temperature, top-k, top-p and min-p, in this order."""
-    if settings.temperature != 1:
-        logits = scale_by_temperature(logits, settings.temperature)
+    temperature = settings.temperature
+    if temperature < COLD:  # the quotients would overflow: the same probabilities from logits of which the largest is 0
+        logits, temperature = logits - logits.amax(-1, keepdim=True), max(temperature, COLDEST)
+    if temperature != 1:
+        logits = scale_by_temperature(logits, temperature)
     if settings.top_k is not None:
         logits = keep_top_k(logits, settings.top_k)
     if settings.top_p is not None and settings.top_p < 1:

@@ -48,7 +48,7 @@ class CompletionAsked(Body):
     top_p: Share | None = 1.0
     top_k: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
     min_p: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)] | None = None
-    repetition_penalty: Annotated[float, Field(gt=0, le=100, allow_inf_nan=False)] | None = 1.0
+    repetition_penalty: Annotated[float, Field(ge=0.01, le=100, allow_inf_nan=False)] | None = 1.0
     n: Annotated[int, Field(ge=1, le=128)] | None = 1
     seed: Annotated[int, Field(ge=0, le=LARGEST_SEED)] | None = None
     stop: Stop | Annotated[list[Stop], Field(max_length=16)] | None = None
