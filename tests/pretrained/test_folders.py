@@ -107,9 +107,7 @@ def test_a_size_that_no_model_has_is_named_with_its_folder(entry, error, tmp_pat
     rc.save_pretrained(gpt2(tied=True), tmp_path)
     path = tmp_path / "config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | entry))
-    with pytest.raises(
-        rc.FileError, match=rf"{tmp_path}: config\.json: {error}.*; it does not belong"
-    ):
+    with pytest.raises(rc.FileError, match=rf"{tmp_path}: config\.json: {error}.*; it does not belong"):
         read_model(tmp_path)
 
 

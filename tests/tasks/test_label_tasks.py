@@ -216,6 +216,16 @@ def test_columns_of_what_is_generated_are_refused(data, given, tmp_path):
     assert f"but {data} is generated and has no columns to choose; leave it out" in told
 
 
+def test_a_run_in_another_scheme_evaluates_the_tags_that_it_was_given(tmp_path):
+    data = write(tmp_path / "a.conll", "".join(f"Ann B-PER\nLee I-PER\nsees O\nRome{i} B-LOC\n\n" for i in range(20)))
+    made = rc.train(data, model="gru", convert="bioes", width=8, budget="2steps", out=tmp_path / "run")
+    assert made.assets["labels"].scheme == "bioes"
+    assert "span F1" in ask("evaluate", str(made.folder), data).stdout
+    wrong = write(tmp_path / "b.conll", "Ann B-PER\nLee I-PER\n\nRome I-LOC\nLee B-PER\n\n")
+    told = ask("evaluate", str(made.folder), wrong, code=2).stderr
+    assert "b.conll, line 4, word 1: tag 'I-LOC' after 'the beginning' is not legal in bio" in told
+
+
 def test_labels_unseen_in_training_and_empty_inputs_are_refused(tmp_path):
     data = write(tmp_path / "films.csv", CSV)
     made = rc.train(

@@ -56,6 +56,14 @@ def test_other_ratings_are_evaluated(run, tmp_path):
     assert shown["ratings"] == 2
 
 
+def test_ratings_of_strangers_alone_are_evaluated_without_ranks(run, tmp_path):
+    path = tmp_path / "strangers.csv"
+    path.write_text("stranger,film-1,3\nuser-1,unseen,4\n")
+    found = json.loads(ask("evaluate", run, str(path), "--json").stdout)
+    assert [row["read"] for row in found["rows"]] == ["ratings"]
+    assert "NaN" not in json.dumps(found)
+
+
 def test_the_card_and_the_plan(run):
     card = (rc.load(run).folder / "README.md").read_text(encoding="utf-8")
     assert "A recommender" in card

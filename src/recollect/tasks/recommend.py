@@ -160,10 +160,9 @@ class RecommendTask(TaskDefaults):
         """Return the errors of the test part's ratings, and how well its users' favourites are ranked."""
         errors = _errors(model, dataset.test)
         ranks = list(_ranks(model, dataset.test, assets["rated"]))
-        rows = {
-            "ratings": {"rmse": _root_mean_square(errors), "mae": float(np.abs(errors).mean())},
-            "new items": {"mrr": mean_reciprocal_rank(ranks), "recall": recall_at(BEST, ranks)},
-        }
+        rows = {"ratings": {"rmse": _root_mean_square(errors), "mae": float(np.abs(errors).mean())}}
+        if ranks:  # none where no known user liked a known item
+            rows["new items"] = {"mrr": mean_reciprocal_rank(ranks), "recall": recall_at(BEST, ranks)}
         return Scores(MEASURES, rows, {"ratings": len(errors), "users": len(ranks)})
 
     def predict(

@@ -16,7 +16,15 @@ from recollect.core.task import Answer, Assets, Baseline, ItemScores, Loss, Pred
 from recollect.core.types import JsonMapping, JsonObject
 from recollect.data.error import DataError
 from recollect.data.labels.label_batches import LabelBatch, in_order
-from recollect.data.labels.labelled import Labelled, LabelNames, LabelPart, encode_tagged, load_tags
+from recollect.data.labels.labelled import (
+    Labelled,
+    LabelNames,
+    LabelPart,
+    checked_scheme,
+    converted,
+    encode_tagged,
+    load_tags,
+)
 from recollect.data.labels.subword_coder import Coder, SubwordCoder
 from recollect.data.labels.tag_files import UNTAGGED, TaggedWords, read_tagged
 from recollect.data.labels.tag_schemes import ANY, SCHEMES
@@ -81,7 +89,12 @@ class TagTask(LabelledTask):
 
     def read(self, source: str, assets: Assets) -> Labelled:
         """Read other words with the run's tokenizer and tags, as a test part."""
-        rows = read_tagged(source, self.options.text, self.options.label)
+        own = self.options
+        rows = list(read_tagged(source, own.text, own.label))
+        if assets["labels"].scheme is not None:
+            checked_scheme(rows, own.scheme, own.convert)
+        if own.convert is not None:
+            rows = converted(rows, own.convert)
         part = encode_tagged(rows, assets["tokenizer"], assets["labels"])
         if not len(part):
             raise DataError(f"{source}: no examples in it; give a file with at least one")

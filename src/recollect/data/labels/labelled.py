@@ -165,22 +165,32 @@ def load_tags(
 ) -> Labelled:
     """Return words with tags; their scheme, given or found, is checked, `convert` is the scheme to train in."""
     given = {part: list(read_tagged(name, text, label)) for part, name in given_parts(data, valid, test).items()}
-    every = [one for rows in given.values() for one in rows]
-    found = find_scheme(one.tags for one in every) if scheme in (None, ANY) else scheme
-    if found is not None and scheme != ANY:
-        for one in every:
-            _check_scheme(one, found)
+    found = checked_scheme([one for rows in given.values() for one in rows], scheme, convert)
     if convert is not None:
-        _check_spans(every, found)
-        for part, rows in given.items():
-            tags = [with_scheme(spans_of(one.tags), len(one.words), convert) for one in rows]
-            given[part] = [one._replace(tags=tuple(new)) for one, new in zip(rows, tags, strict=True)]
+        given = {part: converted(rows, convert) for part, rows in given.items()}
     parts = divided(given, data, lambda one: " ".join(one.words))
     names = names_of((tag for one in parts["train"] for tag in one.tags), data)
     names = LabelNames(names.names, None if found is None else convert or found)
     coder = vocabulary.learn([" ".join(one.words) for one in parts["train"]], "space")
     encoded = {part: encode_tagged(rows, coder, names) for part, rows in parts.items()}
     return Labelled(coder, names, **encoded, name=_digest(parts, vocabulary, names))
+
+
+def checked_scheme(every: Sequence[TaggedWords], scheme: str | None, convert: str | None = None) -> str | None:
+    """Return the scheme of tags, given or found; raise a DataError for one that it does not allow."""
+    found = find_scheme(one.tags for one in every) if scheme in (None, ANY) else scheme
+    if found is not None and scheme != ANY:
+        for one in every:
+            _check_scheme(one, found)
+    if convert is not None:
+        _check_spans(every, found)
+    return found
+
+
+def converted(rows: Sequence[TaggedWords], scheme: str) -> list[TaggedWords]:
+    """Return words with their tags of spans in another scheme."""
+    tags = [with_scheme(spans_of(one.tags), len(one.words), scheme) for one in rows]
+    return [one._replace(tags=tuple(new)) for one, new in zip(rows, tags, strict=True)]
 
 
 def encode_texts(rows: Iterable[LabelledText], coder: Coder, names: LabelNames) -> LabelPart:
