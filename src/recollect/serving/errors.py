@@ -52,9 +52,11 @@ def add_handlers(app: FastAPI) -> None:
 
     @app.exception_handler(RequestValidationError)
     def of_a_body(request: Request, error: RequestValidationError) -> Response:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"] if part != "body") or "body"
-        return Json(error_body(400, f"{where}: {first['msg']}"), 400)
+        found = error.errors()  # of each form that a field may have: that of the right type says most
+        one = next((each for each in found if not each["type"].endswith(("_type", "_parsing"))), found[0])
+        name, *inner = [part for part in one["loc"] if part != "body"] or ["body"]
+        where = ".".join(str(part) for part in (name, *inner) if part == name or str(part).isalnum())
+        return Json(error_body(400, f"{where}: {one['msg']}"), 400)
 
     @app.exception_handler(HTTPException)
     def of_a_route(request: Request, error: HTTPException) -> Response:
