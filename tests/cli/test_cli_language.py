@@ -11,11 +11,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
-import typer
 from safetensors.torch import load_file
 
 from command_line import ask, run
-from recollect.cli.main import app
+from recollect.cli.main import command
 from recollect.core.serialize import FileError
 from recollect.models.language import FAMILIES
 from recollect.runs.config import RunConfig
@@ -199,7 +198,7 @@ def test_bad_words_are_refused(words, error, tmp_path):
 
 
 def test_no_verb_has_more_than_twelve_flags():
-    verbs = typer.main.get_command(app).commands
+    verbs = command().commands
     flags = {name: [p.name for p in verb.params if p.param_type_name == "option"] for name, verb in verbs.items()}
     assert {"train", "plan", "resume", "evaluate", "generate"} <= flags.keys()
     assert all("device" in flags[name] for name in ("train", "plan", "resume", "evaluate", "generate"))

@@ -12,9 +12,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from typer.main import get_command
 
-from recollect.cli.main import app
+from recollect.cli import main
 from recollect.runs.config import list_settings
 from recollect.tasks.register import HOMES, guess_task
 
@@ -184,7 +183,7 @@ COMMANDS = sorted(
 @pytest.mark.parametrize("command", COMMANDS)
 def test_commands_name_verbs_and_options_that_exist(command: str) -> None:
     verb, *words = shlex.split(command)
-    known = get_command(app).commands[verb]
+    known = main.command().commands[verb]
     options = {option for parameter in known.params for option in parameter.opts}
     if verb in ("train", "plan"):  # every setting of the task can be typed as a flag
         task = words[words.index("--task") + 1] if "--task" in words else guess_task(words[0])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
+from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
@@ -106,10 +107,15 @@ TaskCode = Annotated[str | None, typer.Option("--task", help="For a run of a use
 NO_SETTINGS = {"data", "task", "model", "size", "budget", "out", "report"}  # arguments and flags of their own
 
 
+@cache
+def command() -> Any:
+    """Return the command with all verbs, once: typer takes 30 ms to read their signatures."""
+    return typer.main.get_command(app)
+
+
 def flags_of(verb: str) -> set[str]:
     """Return the long flags of a verb."""
-    command: Any = typer.main.get_command(app)
-    return {name for option in command.commands[verb].params for name in option.opts if name.startswith("--")}
+    return {name for option in command().commands[verb].params for name in option.opts if name.startswith("--")}
 
 
 def settings_of(settings: list[str] | None, **flags: object) -> dict[str, Any]:

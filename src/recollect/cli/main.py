@@ -21,7 +21,7 @@ from recollect.cli import (
     train_verbs,
     use_verbs,
 )
-from recollect.cli.app import app, flags_of
+from recollect.cli.app import app as app, command, flags_of
 from recollect.core.threads import note_start
 
 ALONE = 10.0  # seconds that another process of torchrun waits before it prints an error
@@ -69,7 +69,7 @@ def main() -> None:
     if "LOCAL_RANK" in os.environ:  # of several processes: torch's hints to developers, before it is imported
         os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     try:
-        app(_as_settings(sys.argv[1:]), prog_name="recollect")
+        command()(_as_settings(sys.argv[1:]), prog_name="recollect")
     except (ValueError, AssertionError) as error:  # a LawBroken is an AssertionError
         kind = type(error).__name__  # by name: whoever raised it has imported torch, main has not
         if not isinstance(error, ValueError) and kind != "LawBroken":
