@@ -35,7 +35,7 @@ def find(tmp_path_factory: pytest.TempPathFactory) -> Find:
         if name in LANGUAGE:
             return rc.inspect(rc.train("recall:count=300", model=name, **options), TEXT)
         if name == "learned positions":
-            options |= {"max_length": 64}
+            options |= {"max_length": 64, "steps": 64}
             return rc.inspect(rc.train("recall:count=300", model="transformer", **options), TEXT)
         if name.startswith("translate:"):
             run = rc.train("numbers:count=300", task="translate", model=family, **options)
