@@ -19,7 +19,7 @@ Settings = dict[str, Any]
 RECURRENT = {"width": 96, "layers": 1, "dropout": 0.4, "rate": 2e-3}
 ATTENTION = {"width": 64, "layers": 2, "heads": 4, "dropout": 0.3, "rate": 1e-3, "pooling": "mean"}
 LETTERS = {"letters": True, "lowercase": True, "least": 2}
-CONTEXT_FREE = ("majority", "bag-of-words")  # have no letters, and nothing to try
+CONTEXT_FREE = ("majority", "bag-of-words", "bag-of-ngrams")  # have no letters, and nothing to try
 
 REGULARISED = {  # what is tried for every network on texts
     "dropout": (0.3, 0.4, 0.5, 0.6),
@@ -119,6 +119,7 @@ class Data:
 TEXTS = {
     "majority": Model(),
     "bag-of-words": Model({"rate": 1e-2}),
+    "bag-of-ngrams": Model({"rate": 3e-3, "weight_decay": 0.0}),
     "per-word": Model({"width": 96, "pooling": "mean", "dropout": 0.4, "rate": 2e-3}),
     "cnn": Model({"width": 96, "dropout": 0.5, "rate": 1e-3}, "filters"),
     "gru": Model(RECURRENT, "recurrent", is_headline=True),
@@ -203,7 +204,7 @@ DATA = {
         side_by_side(SNIPS_WORDS, INTENTS),
         {"tokenizer": "space"},
         epochs=4,
-        models=only(TEXTS, "majority", "bag-of-words", "cnn", "bilstm", "bert"),
+        models=only(TEXTS, "majority", "bag-of-words", "bag-of-ngrams", "cnn", "bilstm", "bert"),
     ),
     "snips-slots": Data(
         "tag", side_by_side(SNIPS_WORDS, SNIPS_TAGS), {**LETTERS, "convert": "bioes"}, epochs=6, models=SLOTS
@@ -213,7 +214,7 @@ DATA = {
         ("chnsenticorp/train.tsv.gz", "", "chnsenticorp/dev.tsv.gz"),
         {"tokenizer": "char"},
         epochs=4,
-        models=only(CHINESE, "majority", "bag-of-words", "cnn", "gru", "bilstm", "bert"),
+        models=only(CHINESE, "majority", "bag-of-words", "bag-of-ngrams", "cnn", "gru", "bilstm", "bert"),
     ),
     "wnut17": Data(
         "tag",

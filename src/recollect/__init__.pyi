@@ -144,6 +144,7 @@ from recollect.models.gap_filling import FillConfig as FillConfig, GapFiller as 
 from recollect.models.language import LanguageConfig as LanguageConfig, LanguageModel as LanguageModel
 from recollect.models.masked import MaskedConfig as MaskedConfig, MaskedModel as MaskedModel
 from recollect.models.matching import Matcher as Matcher, MatcherConfig as MatcherConfig
+from recollect.models.ngram_bag import BagOfNGrams as BagOfNGrams
 from recollect.models.recommendation import Recommender as Recommender, RecommenderConfig as RecommenderConfig
 from recollect.models.reversible_norm import ReversibleNorm as ReversibleNorm
 from recollect.models.tagging import Tagger as Tagger, TaggerConfig as TaggerConfig

@@ -15,6 +15,7 @@ from recollect.models.line import LINE
 from recollect.tasks.register import HOMES, task_named
 
 COUNTING = {"markov", "majority"}
+BAGS = {"bag-of-words", "bag-of-ngrams"}
 RECURRENT = {"rnn", "gru", "lstm", "birnn", "bigru", "bilstm", "sutskever", "cho", "static", "bahdanau", "luong"}
 
 
@@ -27,9 +28,9 @@ def test_every_model_of_every_task_is_traced(task: str, family: str) -> None:
     )
     json.dumps(trace.as_json(), allow_nan=False)
     assert trace["memory.bytes"].shape == (len(trace.tokens),)
-    assert ("reach" in trace) == (family not in COUNTING | {"bag-of-words"})
+    assert ("reach" in trace) == (family not in COUNTING | BAGS)
     assert ("left_out" in trace) == (task != "masked")
-    assert bool(trace.layers) or family in COUNTING | {"bag-of-words", "cnn", "biases", "factors"} or task == "forecast"
+    assert bool(trace.layers) or family in COUNTING | BAGS | {"cnn", "biases", "factors"} or task == "forecast"
     has_gates = any("gates" in layer for layer in trace.layers)
     assert has_gates == (family in RECURRENT or family == "show-attend-tell")
 

@@ -134,3 +134,33 @@ def test_every_setting_of_a_family_is_declared():
         assert set(tagger_settings(family)) <= set(rc.TaggerConfig.__dataclass_fields__), family
     with pytest.raises(ValueError, match="did you mean bilstm"):
         rc.TaggerConfig("bi-lstm", 5)
+
+
+def test_a_bag_of_ngrams_is_lawful_and_reads_a_set():
+    model = rc.BagOfNGrams(family="bag-of-ngrams", vocab_size=6, labels=3, ngrams=3, buckets=4096).double()
+    torch.nn.init.normal_(model.votes.weight)
+    model.count(torch.randint(6, (8, 9)), torch.randint(3, (8,)))
+    rc.check_layer(model)
+    once = torch.tensor([[1, 2, 3]])
+    grams, occurs = model.grams(torch.tensor([[1, 2, 3, 1, 2, 3]]))
+    assert occurs.sum() == 3 + 3 + 3  # 1 2 3, 12 23 31, 123 231 312, each once
+    assert grams.shape == (1, 6 + 5 + 4)
+    valid = torch.tensor([[True, True, True, False]])
+    torch.testing.assert_close(model.classify(torch.tensor([[1, 2, 3, 1]]), valid), model.classify(once))
+    assert not torch.allclose(model.classify(once), model.classify(once.flip(1)))  # the order within n-grams counts
+    assert model.classify(torch.tensor([[2]])).shape == (1, 3)
+
+
+def test_ratios_are_those_of_naive_bayes():
+    """They are ln (p(g | c) / p(g | not c)), by scikit-learn's two ways of counting."""
+    from sklearn.naive_bayes import ComplementNB, MultinomialNB
+
+    torch.manual_seed(0)
+    model = rc.BagOfNGrams(family="bag-of-ngrams", vocab_size=7, labels=3, ngrams=1).double()
+    x, labels = torch.randint(7, (40, 5)), torch.randint(3, (40,))
+    model.count(x[:25], labels[:25])
+    model.count(x[25:], labels[25:])
+    occurs = torch.zeros(40, 7).scatter_(1, x, 1.0).numpy()
+    own = MultinomialNB().fit(occurs, labels).feature_log_prob_
+    others = ComplementNB().fit(occurs, labels).feature_log_prob_  # −ln p(g | not c)
+    torch.testing.assert_close(model.ratios.T, torch.from_numpy(own + others))

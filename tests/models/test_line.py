@@ -10,7 +10,7 @@ from recollect.models.line import LINE, station_of
 from recollect.tasks.register import HOMES, task_named
 
 stations = pytest.mark.parametrize("station", LINE, ids=lambda s: s.name)
-TWO_SIDED = ("birnn", "bigru", "bilstm", "cnn", "bert")
+TWO_SIDED = ("birnn", "bigru", "bilstm", "cnn", "bert", "bag-of-ngrams")
 READ = (1, 16, 256, 512)  # steps after which the bytes are compared
 
 

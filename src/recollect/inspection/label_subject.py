@@ -24,6 +24,7 @@ from recollect.inspection.subject import (
 from recollect.inspection.trace import Array, Text
 from recollect.layers.pointwise import Pointwise
 from recollect.models.context_free import BagOfWords
+from recollect.models.ngram_bag import BagOfNGrams
 
 
 class LabelSubject(Subject):
@@ -56,7 +57,7 @@ class LabelSubject(Subject):
     @property
     def why_no_gradient(self) -> Text | None:
         """A bag of words adds a vote for each word: there is no vector of a word, and the votes are `left_out`."""
-        if not isinstance(self.model, BagOfWords):
+        if not isinstance(self.model, (BagOfWords, BagOfNGrams)):
             return super().why_no_gradient
         return {
             "en": "a bag of words adds up one vote for each word: left_out is that vote",

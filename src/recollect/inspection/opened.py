@@ -39,6 +39,7 @@ from recollect.models.forecasting import Forecaster
 from recollect.models.gap_filling import GapFiller
 from recollect.models.masked import MaskedModel
 from recollect.models.matching import Matcher
+from recollect.models.ngram_bag import BagOfNGrams
 from recollect.models.recommendation import Recommender
 from recollect.models.tagging import Tagger
 from recollect.models.translation import Translator
@@ -277,6 +278,7 @@ def _some(options: JsonObject, *names: str) -> JsonObject:
 SUBJECTS: dict[type, Callable[..., Subject]] = {
     Classifier: _labelled(ClassifierSubject),
     BagOfWords: _labelled(ClassifierSubject),
+    BagOfNGrams: _labelled(ClassifierSubject),
     Majority: _majority,
     Tagger: _labelled(TaggerSubject),
     Translator: _translator,

@@ -24,7 +24,8 @@ from recollect.models.encoding import ENCODERS, EncoderConfig, encoder_settings
 from recollect.models.labelling import LabelModel
 
 POOLINGS = (*POOLS, "class-token")
-CLASSIFIERS = ("majority", "bag-of-words", "per-word", *ENCODERS)
+BAGS = ("bag-of-words", "bag-of-ngrams")
+CLASSIFIERS = ("majority", *BAGS, "per-word", *ENCODERS)
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,8 @@ class ClassifierConfig(EncoderConfig):
     """
 
     pooling: str = setting("max", choices=POOLINGS, help="how the steps become one vector")
+    ngrams: int = setting(3, least=1, most=9, help="of a bag of n-grams: symbols of the longest")
+    buckets: int = setting(2**18, least=1, help="of a bag of n-grams: rows that n-grams of two and more symbols share")
     families: ClassVar[tuple[str, ...]] = CLASSIFIERS
 
     def __post_init__(self) -> None:

@@ -37,6 +37,7 @@ from recollect.models.language import (
 from recollect.models.masked import BOTH_WAYS, MaskedModel
 
 ENCODERS = (*LEARNED[: LEARNED.index("lstm") + 1], *BOTH_WAYS, "cnn", *BLOCKS, "bert")
+WITHOUT_WIDTH = {"majority": (), "bag-of-words": ("word_dropout",), "bag-of-ngrams": ("ngrams", "buckets")}
 OF_THE_OUTPUT = ("tied", "head_bias")  # settings of a language model that an encoder does not have
 SPELLED = 4  # one part in so many of a word's vector are its letters
 WORD_START = 0.1  # standard deviation of new word vectors: rare words stay near zero and add little noise
@@ -64,8 +65,8 @@ class EncoderConfig(LanguageConfig):
 
 def encoder_settings(family: str) -> tuple[str, ...]:
     """Return the names of the settings that a family's encoder uses."""
-    if family in ("majority", "bag-of-words"):
-        return () if family == "majority" else ("word_dropout",)
+    if family in WITHOUT_WIDTH:
+        return WITHOUT_WIDTH[family]
     common = ("width", "dropout", "word_dropout")
     if family in (*BOTH_WAYS, "per-word", "cnn"):
         return (*common, "layers", *(() if family == "cnn" else ("hidden",)))

@@ -250,6 +250,21 @@ LINE = (
         options={"config": "factors", "users": 8, "items": 8, "width": 4},
     ),
     Station(
+        name="bag-of-ngrams",
+        year=2012,
+        layer="BagOfNGrams",
+        paper="Wang and Manning 2012; Joulin et al. 2017",
+        memory="Nothing",
+        growth="none",
+        step="O(n)",
+        idea={
+            "en": "sees which runs of a few symbols occur anywhere in the text",
+            "zh": "看整段文本中出现过哪些由几个符号连成的片段",
+        },
+        tasks=("classify",),
+        options={"family": "bag-of-ngrams", "vocab_size": 64, "labels": 2, "buckets": 1024},
+    ),
+    Station(
         name="gru",
         year=2014,
         layer="GRU",

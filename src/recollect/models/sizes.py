@@ -16,7 +16,7 @@ import torch
 from recollect.core.errors import check_choice, is_own
 from recollect.core.settings import SettingError
 from recollect.models.captioning import CaptionConfig, Captioner
-from recollect.models.encoding import EncoderConfig, count_encoder_parameters
+from recollect.models.encoding import WITHOUT_WIDTH, EncoderConfig, count_encoder_parameters
 from recollect.models.language import BLOCKS, LanguageConfig, LanguageModel
 from recollect.models.masked import MaskedConfig, MaskedModel
 from recollect.models.parameters import Parameters, count_apart
@@ -96,7 +96,7 @@ def sized_encoder(config: type[Encoding], family: str, vocab_size: int, size: st
     is_blocks = family in (*BLOCKS, "bert")
     layers = 1 if family in ("window", "per-word", "cnn") else (BLOCKS_OF if is_blocks else RECURRENT_LAYERS)[size]
     made = config(family, vocab_size, **{"layers": layers, **options})
-    if "width" in options or family in ("majority", "bag-of-words"):
+    if "width" in options or family in WITHOUT_WIDTH:
         return made
     step = 2 * made.heads if is_blocks else 4  # a quarter of a word's vector may be its letters
     return _widest(lambda n: replace(made, width=n * step), TARGETS[size], count_encoder_parameters)

@@ -224,7 +224,9 @@ def counts(model: nn.Module) -> bool:
 
 
 def start(config: RunConfig, task: Task, model: nn.Module, dataset: Dataset, workers: Alone = ALONE) -> TrainingState:
-    """Return the state of a training before its first update."""
+    """Return the state of a training before its first update; what a model also counts is counted here."""
+    if getattr(model, "counts_first", False):
+        task.fit(model, dataset)
     batches = task.batches(dataset, model, config.training.seed)
     compiled = torch.compile(task.loss.__call__) if config.training.compile else None  # the model is traced with it
     average = average_of(model) if config.training.average else None

@@ -43,6 +43,7 @@ from recollect.models.classification import CLASSIFIERS, Classifier, ClassifierC
 from recollect.models.context_free import BagOfWords, Majority
 from recollect.models.encoding import EncoderConfig
 from recollect.models.inherited import Trained
+from recollect.models.ngram_bag import BagOfNGrams
 from recollect.tasks.labelled_task import (
     ROWS,
     LabelledTask,
@@ -60,7 +61,7 @@ MOST = 2**28  # values of features that are kept
 FRAMING = ("bands", "stack")  # settings of recordings, and those of texts
 WRITTEN = ("text", "label", "tokenizer", "vocab_size", "least", "lowercase", "letters")
 LARGEST = 12  # labels whose confusion matrix is printed
-Model = Classifier | Majority | BagOfWords
+Model = Classifier | Majority | BagOfWords | BagOfNGrams
 
 
 @dataclass(frozen=True)
@@ -124,6 +125,8 @@ class ClassifyTask(LabelledTask):
         made = ClassifierConfig(**config)
         if made.family == "majority":
             return Majority(made, reads_words=False)
+        if made.family == "bag-of-ngrams":
+            return BagOfNGrams(made)
         return BagOfWords(made) if made.family == "bag-of-words" else Classifier(made)
 
     def loss(self, model: Any, batch: LabelBatch, memory: Memory | None) -> Loss:
@@ -133,7 +136,9 @@ class ClassifyTask(LabelledTask):
         return Loss(total, batch.y.shape[0])
 
     def fit(self, model: Any, dataset: Labelled, limit: int | None = None) -> int:
-        """Count the labels."""
+        """Count the labels; of a bag of n-grams the n-grams with each label, anew."""
+        if isinstance(model, BagOfNGrams):
+            return _count_ngrams(model, dataset.train.first(limit))
         targets = np.concatenate(dataset.train.targets[:limit])
         model.count(torch.from_numpy(targets))
         return len(targets)
@@ -244,6 +249,15 @@ class ClassifyTask(LabelledTask):
         found = next(self._predicted(model, dataset.valid.first(1), dataset.labels.names))
         best = found.targets[0]
         return found.source, f" → {best.text} {best.score:.2f}"
+
+
+def _count_ngrams(model: BagOfNGrams, part: LabelPart) -> int:
+    model.forget()
+    device = device_of(model)
+    for _, batch in in_order(part, ROWS, by_step=False):
+        given = tree_map(lambda t: t.to(device), batch)
+        model.count(given.x, given.y, given.valid)
+    return len(part)
 
 
 def _scores(model: Any, batch: LabelBatch) -> Tensor:

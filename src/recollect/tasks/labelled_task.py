@@ -18,6 +18,7 @@ from recollect.data.audio.frame_coder import FrameCoder
 from recollect.data.labels.label_batches import LabelBatches
 from recollect.data.labels.labelled import Labelled, LabelNames, Vocabulary
 from recollect.data.labels.subword_coder import Coder, SubwordCoder, load_coder
+from recollect.models.classification import BAGS
 from recollect.models.encoding import EncoderConfig
 from recollect.models.inherited import Trained, inherited_shape, longest_of, saved_body
 from recollect.models.sizes import sized_encoder
@@ -94,8 +95,8 @@ class LabelledTask:
         coder = dataset.tokenizer
         if settings.get("word_dropout") and coder.unknown is None and not coder.width:
             raise SettingError(f"word_dropout: got {coder.kind}, which has no unknown symbol; expected words")
-        if coder.width and family == "bag-of-words":
-            raise SettingError("model: got bag-of-words, which reads words; for recordings choose another, as per-word")
+        if coder.width and family in BAGS:
+            raise SettingError(f"model: got {family}, which reads words; for recordings choose another, as per-word")
         longest = max(len(ids) for part in (dataset.train, dataset.valid, dataset.test) for ids in part.ids)
         check_positions(settings, longest + (settings.get("pooling") == "class-token"), "examples")
         of_inputs = {"letters": coder.letter_count, "unknown": coder.unknown, "frames": coder.width}
