@@ -13,7 +13,7 @@ from torch import nn
 from recollect.core.compose import Stack
 from recollect.core.layer import SequenceLayer
 from recollect.core.memory import Nothing
-from recollect.core.validate import fill_invalid
+from recollect.core.validate import ContractError, fill_invalid
 from recollect.laws.check import LawBroken, check_layer
 from recollect.laws.examples import chunk_sizes, long_examples
 from recollect.layers.attention.linear_attention import LinearAttention
@@ -218,6 +218,94 @@ class NoStepsForget(Shift):
         return (y, after) if x.shape[1] else (y, self.initial_memory(len(x), like=x))
 
 
+# ---- form, rows and single steps ---------------------------------------------------------------------
+
+
+@breaks("contract", "outputs have shape (0, 2, 3), expected (0, 2, 2) of width_out 2")
+class WiderThanStated(Shift):
+    """Bug: one more feature than `width_out` says."""
+
+    def read(self, x, memory, valid):
+        y, after = super().read(x, memory, valid)
+        return torch.cat([y, y[..., :1]], dim=-1), after
+
+
+@breaks("contract", "outputs are torch.float32, expected torch.float64")
+class LessPrecise(Shift):
+    """Bug: the result of a kernel in single precision is not converted back."""
+
+    def read(self, x, memory, valid):
+        y, after = super().read(x, memory, valid)
+        return y.float(), after
+
+
+@breaks("contract", "the memory returned is Nothing, expected Recent")
+class ForgetsItsMemory(Shift):
+    """Bug: another type of memory is returned than was read from."""
+
+    def read(self, x, memory, valid):
+        return super().read(x, memory, valid)[0], Nothing()
+
+
+@breaks("contract", "reading fails with RuntimeError: no steps; smallest example: B=1, T=0")
+class NeedsAStep(Shift):
+    """Bug: a stack of no outputs."""
+
+    def read(self, x, memory, valid):
+        if not x.shape[1]:
+            raise RuntimeError("no steps")
+        return super().read(x, memory, valid)
+
+
+@breaks("rows", "outputs of selected rows")
+class WrongFromRow16(Shift):
+    """Bug: the second block of 16 rows is scaled."""
+
+    def fast(self, x, memory, valid):
+        y, after = self.read(x, memory, valid)
+        return torch.cat([y[:16], 2 * y[16:]]), after
+
+
+@breaks("causality", "outputs before step 21")
+class LooksAheadOnce(Plain):
+    """Bug: of 33 steps a single one sees the next."""
+
+    def read(self, x, memory, valid):
+        y, after = super().read(x, memory, valid)
+        seen = torch.zeros_like(y)
+        seen[:, 20:21] = 0.1 * x[:, 21:22] if x.shape[1] > 21 else 0
+        return fill_invalid(y + seen, valid), after
+
+
+@breaks("split", "outputs read in chunks and at once differ first at (0, 256, 0)")
+class SecondSegmentOf256(Shift):
+    """Bug: the fast form is wrong beyond a segment that it does not declare."""
+
+    def fast(self, x, memory, valid):
+        y, after = self.read(x, memory, valid)
+        return torch.cat([y[:, :256], 0 * y[:, 256:]], dim=1), after
+
+
+@breaks("split", "outputs read in chunks and at once differ first at (0, 401, 0)")
+class WrongWithinThirdChunk(Shift):
+    """Bug: the third of its declared chunks is right for one step only."""
+
+    chunk_sizes = (200,)
+
+    def fast(self, x, memory, valid):
+        y, after = self.read(x, memory, valid)
+        return torch.cat([y[:, :401], 0 * y[:, 401:]], dim=1), after
+
+
+@breaks("bytes", "a view or an expanded tensor must be cloned")
+class ExpandedStart(Shift):
+    """Bug: the initial memory of all rows is one expanded tensor."""
+
+    def initial_memory(self, batch_size, like=None):
+        memory = super().initial_memory(batch_size, like)
+        return replace(memory, last=memory.last[:1].clone().expand_as(memory.last))
+
+
 @pytest.mark.parametrize(("law", "words", "fault"), [pytest.param(*f, id=f"{f[0]}-{f[2].__name__}") for f in FAULTS])
 def test_the_whole_check_names_the_law(law, words, fault):
     with pytest.raises(LawBroken) as caught:
@@ -281,3 +369,9 @@ def test_training_mode_leaves_buffers_generators_and_mode_alone():
     assert torch.equal(torch.get_rng_state(), before)
     assert layer.calls == 0
     assert not layer.training
+
+
+@pytest.mark.parametrize("given", [nn.LSTM(4, 4), SelfAttention])
+def test_what_is_no_layer_is_refused(given):
+    with pytest.raises(ContractError, match="expected a layer with weights, of a class that inherits SequenceLayer"):
+        check_layer(given)

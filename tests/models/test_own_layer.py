@@ -189,7 +189,7 @@ REFUSED = {
     "other widths": ("def Mine(width):\n    return rc.GRU(width, 5)\n", "from width 8 to 5, expected 8 to 8"),
     "a file that raises": ("1 / 0\n", "cannot be run (ZeroDivisionError: division by zero)"),
     "a file that is not Python": ("class :\n", "cannot be run (SyntaxError"),
-    "fails while it reads": (FAILS, "fails while it reads (IndexError"),
+    "fails while it reads": (FAILS, "reading fails with IndexError"),
     "breaks a law": (LEAKS, "smallest example: B="),
 }
 

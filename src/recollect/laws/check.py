@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 
 import torch
 from torch import Tensor
 
+from recollect.core.layer import SequenceLayer
 from recollect.core.memory import Memory
-from recollect.core.validate import check_ids
+from recollect.core.validate import ContractError, check_ids
 from recollect.laws.examples import draw_inputs, long_examples, small_examples
 from recollect.laws.law import LAWS, reference
 from recollect.laws.trial import Example, LawBroken, Layer, Read, Trial
@@ -45,6 +47,9 @@ def check_layer(
 
     >>> rc.check_layer(rc.Linear(4, 4).double())
     """
+    if not isinstance(layer, SequenceLayer):
+        got = layer.__name__ + ", a class" if isinstance(layer, type) else type(layer).__name__
+        raise ContractError("layer", got, "a layer with weights, of a class that inherits SequenceLayer")
     was_training = layer.training
     layer.eval()
     try:
@@ -57,11 +62,49 @@ def check_layer(
         draw = random.Random(seed)
         small = list(small_examples(x, memory, draw))
         long = list(long_examples(layer, x, memory, draw))
+        for example in small:
+            trial = Trial("contract", copied(example), tol)
+            with _failures_named(trial):
+                check_form(layer, trial)
         for name in laws:
             law = LAWS[name] if naive is None or name != "reference" else partial(reference, naive=naive)
             for example in [*small, *long] if name in LAWS_OF_LENGTH else small:
-                # copies: a layer that writes to its inputs must not change those of the next law
-                own = replace(example, past=example.past.clone(), x=example.x.clone())
-                law(layer, Trial(name, own, tol))
+                trial = Trial(name, copied(example), tol)
+                with _failures_named(trial):
+                    law(layer, trial)
     finally:
         layer.train(was_training)
+
+
+def copied(example: Example) -> Example:
+    """Return an example of its own inputs: a layer that writes to them must not change those of the next law."""
+    return replace(example, past=example.past.clone(), x=example.x.clone())
+
+
+def check_form(layer: Layer, trial: Trial) -> None:
+    """Require what all laws rely on: outputs (B, T, width_out) in the layer's dtype, and a memory of the same type."""
+    example = trial.example
+    memory = example.memory if example.memory is not None else layer.initial_memory(len(example.x), like=example.x)
+    result = layer(example.x, memory, valid=example.mask)
+    if not isinstance(result, tuple) or len(result) != 2:
+        trial.fail(f"reading returns {type(result).__name__}, expected a pair: outputs and memory")
+    y, after = result
+    shape = (*example.x.shape[:2], layer.width_out)
+    if tuple(y.shape) != shape:
+        trial.fail(f"outputs have shape {tuple(y.shape)}, expected {shape} of width_out {layer.width_out}")
+    dtype = example.x.dtype if example.x.is_floating_point() else layer._home()[0]
+    if dtype is not None and y.dtype != dtype:
+        trial.fail(f"outputs are {y.dtype}, expected {dtype}")
+    if type(after) is not type(memory):
+        trial.fail(f"the memory returned is {type(after).__name__}, expected {type(memory).__name__} as was read from")
+
+
+@contextmanager
+def _failures_named(trial: Trial) -> Iterator[None]:
+    """Raise `LawBroken` in place of what a layer raises while it reads a lawful example."""
+    try:
+        yield
+    except LawBroken:
+        raise
+    except Exception as error:
+        raise LawBroken(trial.law, f"reading fails with {type(error).__name__}: {error}", trial.example) from error

@@ -17,7 +17,10 @@ from recollect.laws.trial import Example, Layer
 SMALL = [(0, 2, 1), (1, 0, 0), (1, 1, 0), (1, 2, 1), (1, 3, 2), (2, 3, 0), (3, 5, 3), (3, 9, 5), (3, 33, 2)]
 LONGEST_SMALL = 33
 ROWS = 2  # of a long example
-CHUNK_NAMES = ("chunk", "chunk_size", "chunk_length", "block_size", "mini_batch", "window", "order")
+CHUNK_NAMES = (
+    *("chunk", "chunk_size", "chunk_length", "block", "block_size", "block_length", "segment", "segment_size"),
+    *("segment_length", "mini_batch", "window", "order"),
+)
 
 
 @dataclass(frozen=True)
@@ -27,6 +30,7 @@ class Length:
     steps: int
     past: int
     borders: tuple[int, ...] = ()
+    is_light: bool = False  # never read step by step and differentiated
 
     @property
     def total(self) -> int:
@@ -34,7 +38,11 @@ class Length:
         return self.steps + self.past
 
 
-LONG = [Length(65, 3, (64,)), Length(130, 0, (64, 128))]  # beyond undeclared chunks of 64 and 128
+LONG = [  # beyond undeclared chunks of 64, 128 and 256
+    Length(65, 3, (64,)),
+    Length(130, 0, (64, 128)),
+    Length(300, 0, (256,), is_light=True),
+]
 
 
 def draw_inputs(layer: Layer, seed: int, memory: Memory | None) -> Tensor:
@@ -62,18 +70,22 @@ def small_examples(x: Tensor, memory: Memory | None, draw: random.Random) -> Ite
 
 
 def long_examples(layer: Layer, x: Tensor, memory: Memory | None, draw: random.Random) -> Iterator[Example]:
-    """Yield examples of few rows and many steps: beyond every chunk size, and the full inputs. The last is thorough."""
+    """Yield examples of few rows and many steps: beyond every chunk size, and the full inputs.
+
+    The last that is not light is thorough.
+    """
     available = x.shape[1]
     lengths = [length for length in _long_lengths(layer, memory) if length.total <= available]
     if available > max([LONGEST_SMALL + SMALL[-1][2], *(length.total for length in lengths)]):
         lengths.append(Length(available, 0))
+    thorough = next((length for length in reversed(lengths) if not length.is_light), None)
     for length in lengths:
         rows = min(ROWS, len(x))
         steps = length.steps
         cuts = tuple(sorted({*draw.sample(range(1, steps), 2), *length.borders}))
         ragged = (steps, *(draw.randint(1, steps) for _ in range(rows - 1)))[:rows]
         valid = ragged if length.past else (steps,) * rows
-        yield replace(_cut_out(x, memory, length.past, steps, valid, cuts), thorough=length is lengths[-1])
+        yield replace(_cut_out(x, memory, length.past, steps, valid, cuts), thorough=length is thorough)
 
 
 def chunk_sizes(layer: Layer) -> set[int]:
@@ -89,10 +101,12 @@ def chunk_sizes(layer: Layer) -> set[int]:
 def _long_lengths(layer: Layer, memory: Memory | None) -> list[Length]:
     """Return the long examples, shortest first.
 
-    Exactly two chunks, a case that may have its own path; for chunks beyond 64 also one step more, from within a chunk.
+    Exactly two chunks, a case that may have its own path; for chunks beyond 64 also one step more, from within a chunk;
+    and one step of a fourth chunk.
     """
     sizes = chunk_sizes(layer)
     lengths = [Length(2 * size, 0, (size,)) for size in sizes]
+    lengths += [Length(3 * size + 1, 0, (size, 3 * size), is_light=True) for size in sizes]
     lengths += [Length(2 * size + 1, size - 1, (1, size + 1)) for size in sizes if size > 64]
     # a table of positions, or the slots of a given memory, limits the number of steps
     tables = [size for m in layer.modules() if isinstance(size := vars(m).get("max_length"), int)]

@@ -32,6 +32,9 @@ from recollect.laws.trial import (
     without_memory,
 )
 
+MOST_AT_ONCE = 64  # steps of an example in which x is changed from each step on, in a row each
+MANY_ROWS = 17  # kernels of blocks of rows take another path beyond 16
+
 
 def causality(layer: Layer, trial: Trial) -> None:
     """Changing x at t changes nothing before t."""
@@ -42,9 +45,28 @@ def causality(layer: Layer, trial: Trial) -> None:
     y = layer(example.x, memory)[0]
     last = example.x.shape[1] - 1
     for t in range(1, last + 1) if last < 8 else (1, *example.cuts, last):
-        later = example.x[:, t:].flip(0, 1)
-        changed = torch.cat([example.x[:, :t], later + 1 if later.is_floating_point() else later], dim=1)
+        changed = _changed_from(example.x, t)
         trial.same(f"outputs before step {t}, x changed from there on,", layer(changed, memory)[0][:, :t], y[:, :t])
+    if 8 <= last < MOST_AT_ONCE:
+        _at_every_step(layer, trial, memory, y)
+
+
+def _changed_from(x: Tensor, t: int) -> Tensor:
+    later = x[:, t:].flip(0, 1)
+    return torch.cat([x[:, :t], later + 1 if later.is_floating_point() else later], dim=1)
+
+
+def _at_every_step(layer: Layer, trial: Trial, memory: Memory, y: Tensor) -> None:
+    """Change x from every step on, each in a row of one batch; where rows disturb each other, `rows` tells."""
+    x = trial.example.x[:1]
+    steps = x.shape[1]
+    many = memory.select([0] * steps)
+    unchanged = layer(x.repeat(steps, *[1] * (x.dim() - 1)), many)[0]
+    if not bool(((unchanged - y[:1]).abs() <= trial.tol * (1 + y[:1].abs())).all()):
+        return
+    found = layer(torch.cat([_changed_from(x, t) for t in range(steps)]), many)[0]
+    for t in range(1, steps):
+        trial.same(f"outputs before step {t}, x changed from there on,", found[t : t + 1, :t], y[:1, :t])
 
 
 def split(layer: Layer, trial: Trial) -> None:
@@ -93,11 +115,13 @@ def rows(layer: Layer, trial: Trial) -> None:
     mask = example.mask
     y, after = layer(example.x, memory, valid=mask)
     size = len(example.x)
-    chosen = [(3 * i + 1) % size for i in range(size)] + [0] if size else []
-    index = torch.tensor(chosen, dtype=torch.long, device=example.x.device)
-    y_chosen, after_chosen = layer(example.x[index], memory.select(chosen), valid=None if mask is None else mask[index])
-    trial.same("outputs of selected rows", y_chosen, y[index])
-    trial.same_memory("memories of selected rows", after_chosen, after.select(chosen))
+    for count in (size, MANY_ROWS):
+        chosen = [(3 * i + 1) % size for i in range(count)] + [0] if size else []
+        index = torch.tensor(chosen, dtype=torch.long, device=example.x.device)
+        own = None if mask is None else mask[index]
+        y_chosen, after_chosen = layer(example.x[index], memory.select(chosen), valid=own)
+        trial.same("outputs of selected rows", y_chosen, y[index])
+        trial.same_memory("memories of selected rows", after_chosen, after.select(chosen))
     if size:
         alone = [after.select([b]) for b in range(size)]
         trial.same_memory("memory and cat of its rows", type(after).cat(alone), after)
@@ -198,13 +222,13 @@ def bytes_law(layer: Layer, trial: Trial) -> None:
     x = torch.cat([example.past, example.x], dim=1)
     if x.shape[1] == 0 or len(x) == 0:
         return
+    if example.memory is None:
+        _held(trial, layer.initial_memory(len(x), like=x))
     limit = max(_limits(memory), default=0)
     for _ in range(3):
         for _ in range(max(1, -(-limit // x.shape[1]))):
             memory = layer(x, memory)[1]
-        held = sum(t.untyped_storage().nbytes() for t in memory.tensors().values())
-        if memory.nbytes != held:
-            trial.fail(f"nbytes is {memory.nbytes}, the tensors hold {held}")
+        _held(trial, memory)
         sizes.append(memory.nbytes)
     steps = [b - a for a, b in pairwise(sizes)]
     grown = {
@@ -215,6 +239,12 @@ def bytes_law(layer: Layer, trial: Trial) -> None:
     }
     if not grown[layer.growth]:
         trial.fail(f"bytes {sizes} after equal numbers of steps do not follow the stated growth {layer.growth!r}")
+
+
+def _held(trial: Trial, memory: Memory) -> None:
+    held = sum(t.untyped_storage().nbytes() for t in memory.tensors().values())
+    if memory.nbytes != held:
+        trial.fail(f"nbytes is {memory.nbytes}, the tensors hold {held}; a view or an expanded tensor must be cloned")
 
 
 def _limits(memory: Memory) -> list[int]:

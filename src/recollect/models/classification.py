@@ -50,7 +50,8 @@ class ClassifierConfig(EncoderConfig):
 def classifier_settings(family: str) -> tuple[str, ...]:
     """Return the names of the settings that a family uses."""
     pooled = family in ("per-word", *ENCODERS) or is_own(family)
-    return (*encoder_settings(family), *(("pooling",) if pooled else ()))
+    hashed = ("ngrams", "buckets") if family == "bag-of-ngrams" else ()
+    return (*encoder_settings(family), *(("pooling",) if pooled else ()), *hashed)
 
 
 class Classifier(LabelModel):

@@ -37,7 +37,7 @@ from recollect.models.language import (
 from recollect.models.masked import BOTH_WAYS, MaskedModel
 
 ENCODERS = (*LEARNED[: LEARNED.index("lstm") + 1], *BOTH_WAYS, "cnn", *BLOCKS, "bert")
-WITHOUT_WIDTH = {"majority": (), "bag-of-words": ("word_dropout",), "bag-of-ngrams": ("ngrams", "buckets")}
+WITHOUT_WIDTH = {"majority": (), "bag-of-words": ("word_dropout",), "bag-of-ngrams": ()}
 OF_THE_OUTPUT = ("tied", "head_bias")  # settings of a language model that an encoder does not have
 SPELLED = 4  # one part in so many of a word's vector are its letters
 WORD_START = 0.1  # standard deviation of new word vectors: rare words stay near zero and add little noise
