@@ -166,6 +166,16 @@ def test_a_diagram_of_another_way_to_read_a_source_is_refused() -> None:
                     rc.picture(name, trace)
 
 
+def test_a_soft_alignment_shows_what_its_context_enters() -> None:
+    bahdanau = words_of(rc.picture("soft-alignment", translator("bahdanau")))
+    assert {"s1", "c_t = Σ_s a_{ts} h_s,   a_t = softmax(e_t)"} <= set(bahdanau)
+    local = words_of(rc.picture("soft-alignment", translator("luong", alignment="local-monotonic"), outcome=1))
+    assert {"h̃2", "c_t = Σ_s a_{ts} h_s,   a_t = align(e_t)"} <= set(local)
+    blocks = words_of(rc.picture("soft-alignment", translator("transformer"), lang="zh"))
+    assert "y1" in blocks
+    assert blocks[1].endswith("a_t = softmax(e_t)（各头与各层的平均）")
+
+
 def test_a_source_that_is_read_from_its_end_is_drawn_so() -> None:
     words = words_of(rc.picture("encoder-decoder", translator("sutskever", reversed_source=True)))
     assert "source, read from its end" in words

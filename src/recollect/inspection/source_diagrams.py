@@ -9,6 +9,7 @@ import numpy as np
 from recollect.inspection.diagram import UNITS, begun, is_backward
 from recollect.inspection.trace import Array, Trace
 from recollect.inspection.words import Say, heaviest
+from recollect.layers.attention.alignment import ALIGNMENTS
 from recollect.views.picture import Picture
 from recollect.views.plots import letters, visible
 from recollect.views.scene import Scene
@@ -69,7 +70,9 @@ def _chain(
 FITTING = {  # by where a decoder reads its source: the picture that is true of it
     "first state": "encoder-decoder",
     "every step": "context-at-each-step",
-    "attention": "soft-alignment",
+    "attention before the step": "soft-alignment",
+    "attention after the step": "soft-alignment",
+    "attention in every block": "transformer",
 }
 
 
@@ -77,16 +80,19 @@ def _check_context(trace: Trace, name: str) -> None:
     """Raise a ValueError where the source enters the decoder in another way than a picture shows."""
     _with_source(trace)
     got = trace.model.get("family") or trace.model.get("name", "these arrays")
-    structure = trace.model.get("structure", {})
-    context = structure.get("context")
+    context = _context(trace)
     if FITTING.get(context) == name:
         return
-    if context is None:
+    if not context:
         raise ValueError(f"{name}: got {got}, of which it is not known how the source enters; expected a translator")
     how = {"first state": "only in its first state", "every step": "as one context at every step"}
-    reads = how.get(context, "by attention at every step")
-    fitting = "transformer" if "decoder" in structure else FITTING[context]
-    raise ValueError(f"{name}: got {got}, whose decoder reads the source {reads}; try {fitting}")
+    reads = how.get(context, f"by {context}")
+    raise ValueError(f"{name}: got {got}, whose decoder reads the source {reads}; try {FITTING[context]}")
+
+
+def _context(trace: Trace) -> str:
+    """Return where a decoder reads its source, as `structure` names it; empty where that is not known."""
+    return str(trace.model.get("structure", {}).get("context", ""))
 
 
 def encoder_decoder(traces: Sequence[Trace], say: Say) -> Picture:
@@ -154,7 +160,7 @@ def soft_alignment(traces: Sequence[Trace], say: Say, *, outcome: int = 0) -> Pi
     text = visible(trace.outcomes[outcome])
     title = say(f"Soft alignment: what “{text}” looks at", f"软对齐：生成“{text}”时看向哪里")
     states = _states(trace, "encoder.", len(trace.source))
-    scene = begun(title, max(84 * len(kept) + 130, 560), 440, "c_t = Σ_s a_{ts} h_s,   a_t = softmax(e_t)")
+    scene = begun(title, max(84 * len(kept) + 130, 560), 440, _alignment_note(trace, say))
     places = _chain(scene, 80, 300, kept.tolist(), trace.source, states, "accent", "h", linked=False)
     if said := heaviest(len(kept), len(weights), say):
         scene.words(50, 424, said, size=13, colour="soft", anchor="start")
@@ -170,10 +176,27 @@ def soft_alignment(traces: Sequence[Trace], say: Say, *, outcome: int = 0) -> Pi
         )
         scene.words(at + (centre - at) * 0.25, 268, f"{weight:.2f}", size=13, bold=bool(weight == weights.max()))
     scene.arrow((centre + 25, 176), (centre + 92, 176), colour="orange", width=2)
-    scene.box(centre + 94, 152, 66, 48, f"s{outcome + 1}", fill="raised", line="violet", size=16)
+    scene.box(centre + 94, 152, 66, 48, f"{_reader(trace)}{outcome + 1}", fill="raised", line="violet", size=16)
     scene.arrow((centre + 127, 152), (centre + 127, 118), colour="green", width=2)
     scene.words(centre + 127, 100, text, size=17, bold=True)
     return Picture(title, scene)
+
+
+def _alignment_note(trace: Trace, say: Say) -> str:
+    """Return the equations of an alignment, and whether its weights are a mean."""
+    used = set(trace.model.get("structure", {}).get("attention", ()))
+    others = {kind.__name__ for name, kind in ALIGNMENTS.items() if name != "soft"}
+    align = "align" if used & others else "softmax"
+    note = f"c_t = Σ_s a_{{ts}} h_s,   a_t = {align}(e_t)"
+    if _context(trace) == "attention in every block":
+        note += say("   (mean of heads and layers)", "（各头与各层的平均）")
+    return note
+
+
+def _reader(trace: Trace) -> str:
+    """Return the letter of what a context enters: the state, or what is computed from state and context."""
+    letters = {"attention after the step": "h̃", "attention in every block": "y"}
+    return letters.get(_context(trace), "s")
 
 
 def beam_tree(

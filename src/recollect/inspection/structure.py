@@ -4,9 +4,9 @@
      "decoder": {"embedding": "Embedding", "positions": "sinusoidal", "first_norm": None, "last_norm": "LayerNorm",
                  "blocks": 2, "norm": "pre", "norm_kind": "LayerNorm", "cross": False, "output": 65, …}}
 
-`context`: where a decoder reads its source: in its "first state", at "every step", or by "attention". The parts of a
-side, "encoder" or "decoder", are there where it has blocks with self-attention; a model without a source has one side,
-the decoder.
+`context`: where a decoder reads its source: in its "first state", as one vector at "every step", or by "attention
+before the step", "after the step" or "in every block". The parts of a side, "encoder" or "decoder", are there where it
+has blocks with self-attention; a model without a source has one side, the decoder.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from recollect.layers.block import Block
 from recollect.layers.decoder_block import DecoderBlock
 from recollect.layers.pointwise import Embedding, LayerNorm, Linear, RMSNorm
 from recollect.layers.positions import Positions
-from recollect.models.attentive import AttentiveDecoder
+from recollect.models.attentive import BahdanauDecoder, LuongDecoder
 from recollect.models.conditional import ConditionalModel
 from recollect.models.decoders import ContextDecoder, StateDecoder
 from recollect.models.transformer import TransformerDecoder
@@ -32,8 +32,9 @@ from recollect.models.transformer import TransformerDecoder
 CONTEXTS: dict[type[nn.Module], str] = {
     StateDecoder: "first state",
     ContextDecoder: "every step",
-    AttentiveDecoder: "attention",
-    TransformerDecoder: "attention",
+    BahdanauDecoder: "attention before the step",
+    LuongDecoder: "attention after the step",
+    TransformerDecoder: "attention in every block",
 }
 FAMILY = ("recollect.layers.attention.", "recollect.layers.pools")
 
