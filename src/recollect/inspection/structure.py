@@ -109,7 +109,8 @@ def _norm(modules: list[nn.Module]) -> str | None:
 
 def _above(model: nn.Module) -> JsonObject:
     """Return what is above the blocks: a pool of the steps, a transform, and how many numbers the last map has."""
-    found: JsonObject = {"pooling": getattr(model, "pooling", None)}
+    pooling = getattr(model, "pooling", None)
+    found: JsonObject = {"pooling": pooling if isinstance(pooling, str) else None}
     found["transform"] = getattr(model, "transform", None) is not None
     try:
         head = getattr(model, "head", None)
