@@ -38,11 +38,11 @@ def families() -> list[tuple[str, str]]:
     return [(name, family) for name in DATA for family in task_named(name).families]
 
 
-def open_model(task_name: str, family: str) -> tuple[Opened, Any]:
-    """Return an untrained model as it is opened from a run, and an input for it."""
+def open_model(task_name: str, family: str, **settings: Any) -> tuple[Opened, Any]:
+    """Return an untrained model as it is opened from a run, with other settings where given, and an input for it."""
     torch.manual_seed(0)
     task, data = opened_data(task_name)
-    used = {name: value for name, value in SMALL.items() if name in task.settings(family)}
+    used = {name: value for name, value in SMALL.items() if name in task.settings(family)} | settings
     config = task.config(family, "tiny", data, used)
     model = task.build(vars(config)).eval()
     if family in ("markov", "majority"):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -15,6 +17,7 @@ import torch
 import recollect as rc
 from recollect.inspection.pictures import PICTURES
 from recollect.views.picture import BROWSERS, Picture
+from recollect.views.scene import Scene
 
 TEXT = "c3 a7 f1 ?a="
 LANGUAGE = ("rnn", "gru", "lstm", "transformer", "ttt-linear")
@@ -34,6 +37,10 @@ def find(tmp_path_factory: pytest.TempPathFactory) -> Find:
         options: dict[str, Any] = {"budget": "3steps", "out": folder / name.replace(":", "-"), **SMALL}
         if name in LANGUAGE:
             return rc.inspect(rc.train("recall:count=300", model=name, **options), TEXT)
+        if name == "no parameters":  # of the trained vectors of the text's symbols
+            trained, run = of("transformer"), rc.load(folder / "transformer", device="cpu")
+            vectors = run.model.body[0].map(torch.from_numpy(trained["ids"]))
+            return replace(rc.inspect(rc.BasicSelfAttention(16), vectors), tokens=trained.tokens)
         if name == "learned positions":
             options |= {"max_length": 64, "steps": 64}
             return rc.inspect(rc.train("recall:count=300", model="transformer", **options), TEXT)
@@ -73,6 +80,7 @@ OF = {  # of each picture, the models that it is drawn from
     "next": "gru",
     "learning": "ttt-linear",
     "unrolled": "rnn",
+    "back-propagation": "rnn",
     "truncation": "rnn",
     "lstm-cell": "lstm",
     "gru-cell": "gru",
@@ -83,8 +91,9 @@ OF = {  # of each picture, the models that it is drawn from
     "soft-alignment": "translate:bahdanau",
     "beam-tree": "",
     "task-model": "translate:bahdanau",
+    "self-attention": "no parameters",
     "queries-keys-values": "transformer",
-    "attention-family": "",
+    "attention-family": "translate:bahdanau",
     "transformer": "translate:transformer",
     "three-memories": "rnn,ttt-linear,transformer",
     "tastes": "tastes",
@@ -118,12 +127,34 @@ def test_every_picture_is_drawn_from_a_trained_model(name: str, find: Find) -> N
 
 
 def _inside(root: ElementTree.Element) -> None:
-    """Raise for words that begin outside the canvas."""
+    """Raise for words that begin or end outside the canvas, by a fair estimate of their letters' widths."""
     width, height = float(root.get("width", 0)), float(root.get("height", 0))
     for one in root.iter("{http://www.w3.org/2000/svg}text"):
-        x, y = float(one.get("x", 0)), float(one.get("y", 0))
-        assert -1 <= x <= width + 1, (one.text, x, width)
-        assert 0 <= y <= height + 1, (one.text, y, height)
+        x, y, size = (float(one.get(name, 0)) for name in ("x", "y", "font-size"))
+        text = "".join(one.itertext())
+        assert 0 <= y <= height + 1, (text, y, height)
+        long = size * sum(1.0 if ord(letter) > 0x2E7F else 0.53 for letter in text)
+        begin, end = {"start": (0.0, long), "middle": (-long / 2, long / 2), "end": (-long, 0.0)}[
+            one.get("text-anchor", "")
+        ]
+        if one.get("transform") is None:
+            assert -1 <= x + begin <= x + end <= width + 1, (text, x + begin, x + end, width)
+        else:  # turned to read upwards
+            assert -1 <= y - end <= y - begin <= height + 1, (text, y - end, y - begin, height)
+
+
+def test_words_that_leave_the_canvas_are_found() -> None:
+    for x, anchor in ((180, "start"), (30, "middle"), (20, "end")):
+        scene = Scene(200, 100)
+        scene.words(x, 50, "longer than that", anchor=anchor)
+        with pytest.raises(AssertionError):
+            _inside(ElementTree.fromstring(scene.svg()))
+    scene = Scene(200, 100)
+    scene.words(24, 50, "中文的宽度是两倍", size=20, anchor="start")
+    _inside(ElementTree.fromstring(scene.svg()))
+    scene.words(50, 50, "中文的宽度是两倍", size=20, anchor="start")
+    with pytest.raises(AssertionError):
+        _inside(ElementTree.fromstring(scene.svg()))
 
 
 def test_charts_hold_the_numbers_of_the_trace(find: Find) -> None:
@@ -186,11 +217,6 @@ def test_hypotheses_are_those_of_the_beam_search_of_the_model() -> None:
         rc.hypotheses(model, "ab")
 
 
-def test_the_cuts_of_a_truncated_gradient_are_drawn(find: Find) -> None:
-    svg = rc.picture("unrolled", find("rnn"), truncation=2, lang="zh").svg()
-    assert svg.count(">截断</text>") == 3  # six steps, a cut after every second
-
-
 def test_text_in_a_picture_is_text_and_nothing_else() -> None:
     tokens = ["<script>", "&", "\x00", "中", "שלום", "🙂"]
     weights = np.tril(np.ones((1, 6, 6))) / np.arange(1, 7)[None, :, None]
@@ -221,9 +247,10 @@ def test_a_png_has_chinese_letters(tmp_path: Path, find: Find) -> None:
 
     if not any(shutil.which(name) for name in BROWSERS):
         pytest.skip("no browser")
-    rc.picture("gru-cell", find("gru"), lang="zh").save(tmp_path / "a.png")
+    picture = rc.picture("gru-cell", find("gru"), lang="zh")
+    picture.save(tmp_path / "a.png")
     with Image.open(tmp_path / "a.png") as image:
-        assert image.size == (1720, 900)
+        assert image.size == (2 * picture.scene.width, 2 * picture.scene.height)
         title = image.convert("L").crop((40, 30, 400, 90))
         assert len(set(title.tobytes())) > 20  # letters, smoothed
 
@@ -250,6 +277,17 @@ def test_what_cannot_be_drawn_says_what_it_needs(find: Find) -> None:
         rc.picture("three-memories", find("gru"))
     with pytest.raises(ValueError, match=r"head: got 9 of layers.0, expected 0 to 3"):
         rc.picture("attention", find("transformer"), head=9)
+
+
+def _code(guide: str) -> list[str]:
+    """Return the Python blocks of a guide without comments, which are in its language."""
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs/guide" / guide).read_text(encoding="utf-8"), re.DOTALL)
+    return [re.sub(r"  # .*", "", block) for block in blocks]
+
+
+def test_both_guides_have_the_same_code() -> None:
+    assert len(_code("inspect.md")) == 4
+    assert _code("inspect.md") == _code("inspect.zh-CN.md")
 
 
 def test_one_example_of_each_picture_stands_in_the_guide() -> None:

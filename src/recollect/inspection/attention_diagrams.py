@@ -1,37 +1,50 @@
-"""Diagrams of attention with the values of a trace: task model, queries and keys, the family, the Transformer."""
+"""Diagrams of attention with the values of a trace: task model, queries and keys, memories, tastes."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-from recollect.core.types import JsonObject
-from recollect.inspection.cell_diagrams import UNITS, begun
+from recollect.inspection.diagram import UNITS, begun, facts_of, sub
 from recollect.inspection.trace import Trace
-from recollect.inspection.trace_pictures import layer_with
+from recollect.inspection.trace_pictures import colours_of, layer_with
 from recollect.inspection.words import Say, heaviest
-from recollect.layers.attention.score import SCORES
+from recollect.views.palette import COLOURS, colour_of
 from recollect.views.picture import Picture
 from recollect.views.plots import visible
-from recollect.views.scene import Scene
+from recollect.views.scene import Scene, mixed
 
 MOST = 8
 
 
-def _row(trace: Trace, layer: str, head: int, token: int) -> tuple[list[str], list[float], list[float], int]:
-    """Return names, scores and weights of what one step attends to, and how much there is of it.
+@dataclass(frozen=True)
+class Attended:
+    """What one step attends to: at most eight steps, those with the largest weights, in the order of the text."""
 
-    At most eight are given, those with the largest weights, in the order of the text.
-    """
-    facts: JsonObject = next((one for one in trace.layers if one["name"] == layer), {})
-    names = trace.source if facts.get("attends_to") == "source" else trace.tokens
+    names: list[str]
+    places: list[int]
+    weights: list[float]
+    scores: list[float] | None  # None: the layer has none
+    count: int  # of all steps that it may attend to
+
+
+def _row(trace: Trace, layer: str, head: int, token: int) -> Attended:
+    facts = facts_of(trace, layer)
+    names = trace.source if facts.get("attends_to") == "source" or layer.startswith("encoder.") else trace.tokens
     weights = trace[f"{layer}.weights"][head, token]
-    scores = trace[f"{layer}.scores"][head, token] if f"{layer}.scores" in trace else np.log(np.maximum(weights, 1e-9))
-    kept = np.sort(np.argsort(-weights, kind="stable")[:MOST])
-    kept = kept[np.isfinite(scores[kept])]
-    count = int(np.isfinite(scores).sum())
-    return [visible(names[i]) for i in kept], scores[kept].tolist(), weights[kept].tolist(), count
+    scores = trace[f"{layer}.scores"][head, token] if f"{layer}.scores" in trace else None
+    allowed = weights != 0 if scores is None else np.isfinite(scores)
+    kept = np.sort(np.argsort(-np.abs(weights), kind="stable")[:MOST])
+    kept = kept[allowed[kept]]
+    return Attended(
+        [visible(names[i]) for i in kept],
+        kept.tolist(),
+        weights[kept].tolist(),
+        None if scores is None else scores[kept].tolist(),
+        int(allowed.sum()),
+    )
 
 
 def task_model(
@@ -40,10 +53,10 @@ def task_model(
     """Return the task model and its attention module: F, K, V, q, e, a, c, with a live row of e and a."""
     trace = traces[0]
     name = layer_with(trace, "weights", layer)
-    names, scores, weights, count = _row(trace, name, head, token)
+    row = _row(trace, name, head, token)
     title = say("Task model and attention module", "任务模型与注意力模块")
     note = say(f"e and a: {name}, head {head}", f"e 与 a：{name}，第 {head} 头")
-    if said := heaviest(len(names), count, say):
+    if said := heaviest(len(row.names), row.count, say):
         note += say("; ", "；") + said
     scene = begun(title, 940, 470, note)
     scene.box(232, 78, 500, 366, fill="raised", line="grid", radius=18)
@@ -74,14 +87,15 @@ def task_model(
     scene.box(774, 330, 130, 54, say("output model", "输出模型"), fill="paper", line="green")
     scene.arrow((839, 330), (839, 290), colour="green", width=2)
     scene.words(839, 272, say("answer ŷ", "输出 ŷ"), size=14)
+    scores = row.scores or []
     top = max([abs(s) for s in scores] or [1.0]) or 1.0
-    for i, (text, score, weight) in enumerate(zip(names, scores, weights, strict=True)):
-        x = 396 + 26 * i
-        scene.words(x + 9, 302, text, size=12)
+    for i, score in enumerate(scores):
         tall = 34 * abs(score) / top
-        scene.cell(x + 2, 250 - tall if score >= 0 else 250, 14, tall, "#0072b2", f"e: {score:.3g}")
-        scene.cell(x + 2, 288 - 30 * weight, 14, 30 * weight, "#c24e00", f"a: {weight:.3g}")
-    scene.words(384, 240, "e", size=12, colour="blue", anchor="end")
+        scene.cell(398 + 26 * i, 250 - tall if score >= 0 else 250, 14, tall, COLOURS["blue"], f"e: {score:.3g}")
+    for i, (text, weight) in enumerate(zip(row.names, row.weights, strict=True)):
+        scene.words(405 + 26 * i, 302, text, size=12)
+        scene.cell(398 + 26 * i, 288 - 30 * weight, 14, 30 * weight, COLOURS["orange"], f"a: {weight:.3g}")
+    scene.words(384, 240, "e" if scores else "", size=12, colour="blue", anchor="end")
     scene.words(384, 280, "a", size=12, colour="orange", anchor="end")
     return Picture(title, scene)
 
@@ -89,152 +103,118 @@ def task_model(
 def queries_keys_values(
     traces: Sequence[Trace], say: Say, *, layer: str | None = None, head: int = 0, token: int = -1
 ) -> Picture:
-    """Return one step of self-attention: its query meets every key, and the values are mixed by the weights."""
+    """Return one step of attention: its query meets every key, and the values are mixed by the weights."""
     trace = traces[0]
     name = layer_with(trace, "weights", layer)
+    if facts_of(trace, name).get("kind") == "BasicSelfAttention":
+        raise ValueError(f"queries-keys-values: got {name}, which has no queries, keys or values; try self-attention")
     t = token % len(trace.tokens)
-    names, scores, weights, count = _row(trace, name, head, t)
-    title = say(
-        f"“{visible(trace.tokens[t])}” attends: query, keys, values",
-        f"“{visible(trace.tokens[t])}”的注意力：查询、键、值",
-    )
-    scene = begun(
-        title, 190 + 100 * len(names), 520, "e_{ts} = q_t · k_s / √H,   a_t = softmax(e_t),   c_t = Σ_s a_{ts} v_s"
-    )
-    if said := heaviest(len(names), count, say):
-        scene.words(40, 506, said, size=13, colour="soft", anchor="start")
-    centre = 110 + 50 * len(names)
-    scene.circle(60, 238, 26, "q_t", fill="#e3dff5", line="violet", size=15, formula=True)
-    scene.words(60, 282, visible(trace.tokens[t]), size=14, bold=True)
-    for i, (text, score, weight) in enumerate(zip(names, scores, weights, strict=True)):
+    text = visible(trace.tokens[t])
+    title = say(f"“{text}” attends: query, keys, values", f"“{text}”的注意力：查询、键、值")
+    scene, row = _begun(trace, name, head, t, title, formula_of(trace, name), say)
+    _query(scene, "q_t", text, len(row.names))
+    for i, (named, weight) in enumerate(zip(row.names, row.weights, strict=True)):
         x = 160 + 100 * i
-        scene.words(x, 474, text, size=15)
+        scene.words(x, 474, named, size=15)
         scene.box(x - 40, 392, 36, 36, "k", fill="#d7e6f2", line="blue", size=14)
         scene.box(x + 4, 392, 36, 36, "v", fill="#d9ece4", line="green", size=14)
         scene.arrow((x, 460), (x, 432), colour="soft")
         scene.arrow((x - 22, 392), (x - 22, 258), colour="blue", width=1.2)
-        scene.circle(x - 22, 238, 17, "·", fill="paper", line="violet", size=20)
-        scene.words(x + 2, 246, f"{score:.2f}", size=12, colour="blue", anchor="start")
-        scene.box(x - 36, 166, 72, 30, f"{weight:.2f}", fill="paper", line="orange", bold=bool(weight == max(weights)))
-        scene.arrow((x - 22, 221), (x - 12, 198), colour="orange")
-        scene.line(
-            (x + 22, 392), (x + 34, 181), colour="green", width=1 + 3 * weight, opacity=round(0.2 + 0.8 * weight, 3)
-        )
-        scene.arrow(
-            (x, 166),
-            (centre + (x - centre) * 0.1, 122),
-            colour="green",
-            width=1 + 5 * weight,
-            opacity=round(0.2 + 0.8 * weight, 3),
-        )
-    scene.line((86, 238), (121, 238), colour="violet", width=2)
-    scene.line((121, 238), (138 + 100 * (len(names) - 1), 238), colour="violet", width=1, dashed=True)
-    scene.circle(centre, 98, 24, "c_t", fill="#f6e3d7", line="orange", size=15, formula=True)
+        _met(scene, row, i, x)
+        scene.line((x + 22, 392), (x + 34, 181), colour="green", width=1 + 3 * weight, opacity=_opacity(weight))
+    _mixed(scene, row, "c_t", colour="green")
     return Picture(title, scene)
 
 
-def attention_family(traces: Sequence[Trace], say: Say) -> Picture:
-    """Return the family of attentions by what varies: features, scores, alignments, queries."""
-    columns = (
-        (
-            say("features", "特征"),
-            (
-                say("one source", "单一来源"),
-                say("co-attention", "协同注意力"),
-                say("rotatory", "旋转式"),
-                say("hierarchical", "层次式"),
-            ),
-        ),
-        (say("score", "打分函数"), tuple(SCORES)),
-        (
-            say("alignment", "对齐方式"),
-            (
-                say("soft", "软对齐"),
-                say("hard", "硬对齐"),
-                say("local, monotonic", "局部（单调）"),
-                say("local, predictive", "局部（预测）"),
-                say("reinforced", "强化"),
-            ),
-        ),
-        (
-            say("query", "查询"),
-            (
-                say("one head", "单头"),
-                say("multi-head", "多头"),
-                say("multi-hop", "多跳"),
-                say("self-attentive", "自注意查询"),
-                say("capsules", "胶囊"),
-            ),
-        ),
-    )
-    title = say("The attention family", "注意力家族")
-    scene = begun(title, 860, 130 + 42 * max(len(names) for _, names in columns))
-    scene.words(430, 70, "F → K, V      e = score(q, K)      a = align(e)      c = a V", size=15, colour="soft")
-    for i, (head, names) in enumerate(columns):
-        x = 28 + 206 * i
-        colour = ("accent", "blue", "orange", "violet")[i]
-        scene.words(x + 92, 104, head, size=15, bold=True, colour=colour)
-        for j, name in enumerate(names):
-            scene.box(x, 122 + 42 * j, 186, 32, name, fill="paper", line=colour, size=13)
-    return Picture(title, scene)
-
-
-def transformer(traces: Sequence[Trace], say: Say) -> Picture:
-    """Return the blocks of a traced Transformer: how many, how wide, with how many heads, and of which sides."""
+def self_attention(traces: Sequence[Trace], say: Say, *, layer: str | None = None, token: int = -1) -> Picture:
+    """Return one step of self-attention without parameters: a vector meets all vectors, and the same are mixed."""
     trace = traces[0]
-    own = [one for one in trace.layers if one["kind"] in ("SelfAttention", "CrossAttention")]
-    if not own:
-        got = trace.model.get("name", "these arrays")
-        raise ValueError(f"transformer: got {got}, which has no self-attention; expected a Transformer")
-    encoder = [one for one in own if one["name"].startswith("encoder.")]
-    decoder = [one for one in own if not one["name"].startswith("encoder.") and one["kind"] == "SelfAttention"]
-    crossing = [one for one in own if one["kind"] == "CrossAttention"]
-    title = say("The Transformer of this run", "本次运行的 Transformer")
-    words = say("parameters", "个参数")
-    note = f"{trace.model.get('family', '')}: {trace.model.get('parameters', 0):,} {words}"
-    scene = begun(title, 760 if encoder else 470, 560, note)
-    sides = ([(say("encoder", "编码器"), encoder, 60)] if encoder else []) + [
-        (
-            say("decoder", "解码器") if encoder or decoder[0].get("causal") else say("encoder", "编码器"),
-            decoder,
-            440 if encoder else 90,
+    name = layer_with(trace, "weights", layer)
+    facts = facts_of(trace, name)
+    if facts.get("kind") != "BasicSelfAttention":
+        got = facts.get("kind", "arrays without facts of their layer")
+        raise ValueError(
+            f"self-attention: got {got}, expected BasicSelfAttention, which has no parameters; try queries-keys-values"
         )
-    ]
-    for name, layers, x in sides:
-        is_decoder = bool(crossing) and layers is decoder
-        _side(scene, x, name, layers, trace, say, has_cross=is_decoder)
-    if encoder:
-        scene.arrow((320, 170), (400, 170), (400, 272), (438, 272), colour="orange", width=2)
-        scene.words(360, 154, "K, V", size=14, italic=True)
+    t = token % len(trace.tokens)
+    text = visible(trace.tokens[t])
+    title = say(f"“{text}” attends: self-attention without parameters", f"“{text}”的注意力：没有参数的自注意力")
+    scene, row = _begun(trace, name, 0, t, title, formula_of(trace, name), say)
+    _query(scene, "x_t", text, len(row.names))
+    vectors = trace.get("values")
+    most = 1.0 if vectors is None else float(np.abs(vectors).max()) or 1.0
+    for i, (named, weight, place) in enumerate(zip(row.names, row.weights, row.places, strict=True)):
+        x = 160 + 100 * i
+        scene.words(x, 474, named, size=15)
+        scene.box(x - 40, 392, 80, 46, fill="raised", line="accent")
+        scene.words(x, 405, f"x{sub(place + 1 + trace.skipped)}", size=14)
+        if vectors is not None:
+            scene.strip(x - 34, 418, 68, 14, vectors[place, :UNITS].tolist(), most=most)
+        scene.arrow((x, 460), (x, 441), colour="soft")
+        scene.arrow((x - 22, 392), (x - 22, 258), colour="accent", width=1.2)
+        _met(scene, row, i, x)
+        scene.line((x + 34, 392), (x + 34, 198), colour="accent", width=1 + 3 * weight, opacity=_opacity(weight))
+    _mixed(scene, row, "y_t", colour="accent")
     return Picture(title, scene)
 
 
-def _side(
-    scene: Scene, x: float, name: str, layers: list[JsonObject], trace: Trace, say: Say, *, has_cross: bool
-) -> None:
-    top = 110
-    scene.box(x, top, 260, 330, fill="raised", line="grid", radius=16)
-    scene.words(x + 130, top - 18, f"{name}   × {len(layers)}", size=15, bold=True)
-    heads = layers[0].get("heads")
-    causal = layers[0].get("causal")
-    masked = say("causal ", "因果") if causal else ""
-    parts = [(say(f"{masked}self-attention\n{heads} heads", f"{masked}自注意力\n{heads} 个头"), "accent")]
-    if has_cross:
-        parts.append((say("attention to the source", "对源的注意力"), "orange"))
-    parts.append((say("feed-forward network", "前馈网络"), "blue"))
-    step = 300 / len(parts)
-    for i, (words, colour) in enumerate(parts):
-        y = top + 315 - step * (i + 0.5)
-        scene.box(x + 34, y - 30, 192, 58, words, fill="paper", line=colour, size=14)
-        scene.arrow((x + 130, y + 28 + (step - 58) * 0.9), (x + 130, y + 30), colour="soft")
-        scene.words(x + 238, y - 36, "+", size=16, colour="soft")
-        scene.line((x + 130, y + 44), (x + 246, y + 44), (x + 246, y - 36), colour="soft", width=1, dashed=True)
-    tokens = trace.source if name in ("encoder", "编码器") and trace.source else trace.tokens
-    below = " ".join(visible(t) for t in tokens[:8]) + (" …" if len(tokens) > 8 else "")
-    added = say("embedding + positions", "词向量 + 位置编码")
-    scene.box(x + 34, top + 352, 192, 38, added, fill="paper", line="violet", size=13)
-    scene.arrow((x + 130, top + 352), (x + 130, top + 332), colour="violet")
-    scene.words(x + 130, top + 412, below, size=14)
+def formula_of(trace: Trace, layer: str) -> str:
+    """Return the equations of a layer's attention: with the scale, the positions and the score that it has."""
+    facts = facts_of(trace, layer)
+    scale = " / √H" if facts.get("scaled") else ""
+    mixed = "c_t = Σ_s a_{ts} v_s"
+    if facts.get("kind") == "BasicSelfAttention":
+        return f"w'_{{ts}} = x_t · x_s{scale.replace('H', 'D')},   w_t = softmax(w'_t),   y_t = Σ_s w_{{ts}} x_s"
+    if facts.get("kind") == "LinearAttention":
+        decay = "γᵗ⁻ˢ " if facts.get("decay") else ""
+        return f"a_{{ts}} ∝ {decay}φ(q_t) · φ(k_s),   {mixed}"
+    if facts.get("kind") not in ("SelfAttention", "CrossAttention"):
+        return f"e_{{ts}} = score(q_t, k_s),   a_t = align(e_t),   {mixed}"
+    product = "R_t q_t · R_s k_s" if facts.get("positions") == "rotary" else "q_t · k_s"
+    bias = " − m |t − s|" if facts.get("positions") == "alibi" else ""
+    return f"e_{{ts}} = {product}{scale}{bias},   a_t = softmax(e_t),   {mixed}"
+
+
+def _begun(trace: Trace, name: str, head: int, t: int, title: str, formula: str, say: Say) -> tuple[Scene, Attended]:
+    row = _row(trace, name, head, t)
+    scene = begun(title, 190 + 100 * len(row.names), 520, formula)
+    if said := heaviest(len(row.names), row.count, say):
+        scene.words(40, 506, said, size=13, colour="soft", anchor="start")
+    return scene, row
+
+
+def _query(scene: Scene, letter: str, token: str, count: int) -> None:
+    """Draw what meets every key, and its line to all of them."""
+    scene.line((86, 238), (121, 238), colour="violet", width=2)
+    scene.line((121, 238), (138 + 100 * (count - 1), 238), colour="violet", width=1, dashed=True)
+    scene.circle(60, 238, 26, letter, fill="#e3dff5", line="violet", size=15, formula=True)
+    scene.words(60, 282, token, size=14, bold=True)
+
+
+def _met(scene: Scene, row: Attended, i: int, x: float) -> None:
+    """Draw a dot product with its score, and the weight above it."""
+    scene.circle(x - 22, 238, 17, "·", fill="paper", line="violet", size=20)
+    if row.scores is not None:
+        score = f"{round(row.scores[i], 2) + 0.0:.2f}".replace("-", "−")  # no minus before a zero
+        scene.words(x + 2, 250, score, size=12, colour="blue", anchor="start")
+    weight = row.weights[i]
+    is_most = bool(weight == max(row.weights))
+    scene.box(x - 36, 166, 72, 30, f"{weight:.2f}", fill="paper", line="orange", bold=is_most)
+    scene.arrow((x - 22, 221), (x - 12, 198), colour="orange")
+
+
+def _mixed(scene: Scene, row: Attended, letter: str, *, colour: str) -> None:
+    """Draw the weighted vectors on their way to the sum."""
+    centre = 110 + 50 * len(row.names)
+    for i, weight in enumerate(row.weights):
+        x = 160 + 100 * i
+        end = (centre + (x - centre) * 0.1, 122)
+        scene.arrow((x, 166), end, colour=colour, width=1 + 5 * abs(weight), opacity=_opacity(weight))
+    scene.circle(centre, 98, 24, letter, fill="#f6e3d7", line="orange", size=15, formula=True)
+
+
+def _opacity(weight: float) -> float:
+    return round(0.2 + 0.8 * min(abs(weight), 1.0), 3)
 
 
 def three_memories(traces: Sequence[Trace], say: Say) -> Picture:
@@ -246,12 +226,13 @@ def three_memories(traces: Sequence[Trace], say: Say) -> Picture:
     scene = begun(title, 900, 440)
     texts = "".join(visible(t) for t in recurrent.tokens[:26])
     scene.words(24, 56, texts, size=14, colour="soft", anchor="start")
-    columns = (
-        (recurrent, say("RNN: one vector", "RNN：一个向量"), "blue"),
-        (ttt, say("TTT: weights that learn", "TTT：边读边学的权重"), "green"),
-        (attention, say("attention: a list", "注意力：一个列表"), "orange"),
+    names = (
+        say("RNN: one vector", "RNN：一个向量"),
+        say("TTT: weights that learn", "TTT：边读边学的权重"),
+        say("attention: a list", "注意力：一个列表"),
     )
-    for i, (trace, name, colour) in enumerate(columns):
+    colours = colours_of(traces)
+    for i, (trace, name, colour) in enumerate(zip(traces, names, colours, strict=True)):
         x = 30 + 290 * i
         scene.box(x, 82, 266, 300, fill="raised", line=colour, radius=16)
         scene.words(x + 133, 106, name, size=15, bold=True, colour=colour)
@@ -268,7 +249,14 @@ def three_memories(traces: Sequence[Trace], say: Say) -> Picture:
     for t, value in enumerate(moved):
         width = 196 / len(moved)
         tall = 130 * float(value) / top
-        scene.cell(356 + width * t, 296 - tall, width * 0.8, tall, "#008a64", f"{visible(ttt.tokens[t])}: {value:.3g}")
+        scene.cell(
+            356 + width * t,
+            296 - tall,
+            width * 0.8,
+            tall,
+            colour_of(colours[1]),
+            f"{visible(ttt.tokens[t])}: {value:.3g}",
+        )
     scene.words(453, 142, "‖W_t − W_0‖", size=14, formula=True)
     steps = len(attention.tokens)
     weights = attention[f"{layer_with(attention, 'weights')}.weights"].mean(0)
@@ -276,8 +264,8 @@ def three_memories(traces: Sequence[Trace], say: Say) -> Picture:
     for t in range(steps):
         for s in range(t + 1):
             shade = min(0.12 + 2.5 * float(weights[t, s]), 1)
-            colour = "#" + "".join(f"{round(252 + (c - 252) * shade):02x}" for c in (194, 78, 0))
-            scene.cell(676 + size * s, 128 + size * t, size * 0.9, size * 0.9, colour, f"{weights[t, s]:.3g}")
+            hint = f"{weights[t, s]:.3g}"
+            scene.cell(676 + size * s, 128 + size * t, size * 0.9, size * 0.9, mixed(colours[2], shade), hint)
     return Picture(title, scene)
 
 

@@ -17,6 +17,7 @@ from recollect.inspection.explanation import curve, influence, left_out
 from recollect.inspection.jacobians import WIDEST, power_norms, product_norms, spectrum, step_jacobians
 from recollect.inspection.layer_arrays import LayerRead, arrays_of, layers_read
 from recollect.inspection.opened import Opened, open_source, subject_of
+from recollect.inspection.structure import structure_of
 from recollect.inspection.subject import CANDIDATES, EXPLAINED, LONGEST, Subject, as_array
 from recollect.inspection.trace import Array, Text, Trace
 from recollect.layers.positions import Positions, sinusoids
@@ -206,6 +207,7 @@ def _facts(opened: Opened, subject: Subject, changes: Changes) -> JsonObject:
         "parameters": sum(p.numel() for p in model.parameters()),
         "growth": getattr(model, "growth", "none"),
         "changes": changes.as_json(),
+        "structure": structure_of(subject.model),
         **subject.facts(),
     }
 

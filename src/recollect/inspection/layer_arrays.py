@@ -21,6 +21,7 @@ from recollect.layers.attention.multi_head import MultiHead
 from recollect.layers.attention.self_attention import Attention
 from recollect.layers.ngram.markov import Markov
 from recollect.layers.ngram.window import Window
+from recollect.layers.recurrent.gru import GRU
 from recollect.layers.recurrent.recurrence import Recurrence
 from recollect.layers.ttt.layer import TTT
 from recollect.models.encoders import RecurrentEncoder
@@ -62,11 +63,18 @@ class LayerRead:
         found["growth"] = getattr(module, "growth", "none")
         if isinstance(module, Recurrence):
             found |= {"units": module.hidden, "gates": list(GATES[module.gates])}
+        if isinstance(module, GRU):
+            found["reset"] = module.reset
         heads = getattr(module, "heads", None)
         if heads is not None:
             found["heads"] = heads if isinstance(heads, int) else len(heads)
         if isinstance(module, Attention):
             found |= {"window": module.window, "scaled": module.scale != 1.0, "causal": module.causal}
+            found["positions"] = getattr(module, "positions", None)
+        if isinstance(module, LinearAttention):
+            found["decay"] = bool((module.slopes != 0).any())
+        if isinstance(module, CrossAttention):
+            found["scaled"] = module.scale != 1.0
         if isinstance(module, Window | Markov):
             found["order"] = module.order
         if self.attends_to_source:

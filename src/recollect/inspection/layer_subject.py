@@ -9,8 +9,8 @@ from torch import Tensor
 
 from recollect.core.types import AnyLayer
 from recollect.inspection.language_subject import check_length
-from recollect.inspection.subject import EXPLAINED, LONGEST, Subject, bytes_by_step
-from recollect.inspection.trace import Array
+from recollect.inspection.subject import EXPLAINED, LONGEST, Subject, as_array, bytes_by_step
+from recollect.inspection.trace import Array, Text
 
 
 class LayerSubject(Subject):
@@ -33,13 +33,18 @@ class LayerSubject(Subject):
         self.is_causal = layer.streams
 
     def read(self) -> dict[str, Array]:
-        """Read once."""
+        """Read once, and return the vectors read."""
         self.model(self.inputs[None], self.before)
-        return {}
+        return {"values": as_array(self.inputs)}
 
     def beside(self) -> dict[str, Array]:
         """Return the bytes of the memory after every step."""
         return {"memory.bytes": bytes_by_step(self.model, self.inputs, self.before)}
+
+    @property
+    def why_no_gradient(self) -> Text | None:
+        """None: the gradients are those of the vectors, which a layer without weights has too."""
+        return None
 
     def values(self, inputs: Tensor, rows: Tensor, outcomes: Tensor, removed: Tensor | None = None) -> Tensor:
         """Return the lengths of the outputs; NaN of the step that is left out."""

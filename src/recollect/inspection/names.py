@@ -42,7 +42,7 @@ def _name(axes: str, meaning: str) -> Name:
 
 NAMES = {
     "ids": _name("token", "the tokens' ids"),
-    "values": _name("token channel", "the values read, of a series or of frames"),
+    "values": _name("token channel", "the values read, of a series, of frames or of vectors"),
     "next.ids": _name("token candidate", "ids of the likeliest tokens after each token"),
     "next.texts": _name("token candidate", "their texts"),
     "next.probabilities": _name("token candidate", "their probabilities, at the temperature asked for"),

@@ -7,7 +7,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from recollect.core.errors import check_choice
-from recollect.inspection import attention_diagrams, cell_diagrams, source_diagrams, trace_pictures
+from recollect.inspection import (
+    arrangement_diagram,
+    attention_diagrams,
+    cell_diagrams,
+    family_diagram,
+    source_diagrams,
+    trace_pictures,
+    transformer_diagram,
+    unrolled_diagrams,
+)
 from recollect.inspection.trace import Trace
 from recollect.inspection.words import Say
 from recollect.views.picture import Picture
@@ -35,20 +44,22 @@ PICTURES = {
     "positions": Drawing(trace_pictures.positions, "added positions"),
     "next": Drawing(trace_pictures.following, "a model of text"),
     "learning": Drawing(trace_pictures.learning, "test-time training"),
-    "unrolled": Drawing(cell_diagrams.unrolled, "a recurrent model"),
-    "truncation": Drawing(cell_diagrams.truncations, "any text"),
+    "unrolled": Drawing(unrolled_diagrams.unrolled, "a recurrent model"),
+    "back-propagation": Drawing(unrolled_diagrams.back_propagation, "a recurrent model"),
+    "truncation": Drawing(unrolled_diagrams.truncations, "any text"),
     "lstm-cell": Drawing(cell_diagrams.lstm_cell, "an LSTM"),
     "gru-cell": Drawing(cell_diagrams.gru_cell, "a GRU"),
-    "latent-autoregression": Drawing(cell_diagrams.latent_autoregression, "a recurrent language model"),
-    "arrangements": Drawing(cell_diagrams.arrangements, "any model"),
-    "encoder-decoder": Drawing(source_diagrams.encoder_decoder, "a translator"),
-    "context-at-each-step": Drawing(source_diagrams.context_at_each_step, "a translator"),
+    "latent-autoregression": Drawing(unrolled_diagrams.latent_autoregression, "a recurrent language model"),
+    "arrangements": Drawing(arrangement_diagram.arrangements, "any model"),
+    "encoder-decoder": Drawing(source_diagrams.encoder_decoder, "a translator whose source is one state: sutskever"),
+    "context-at-each-step": Drawing(source_diagrams.context_at_each_step, "a translator with one context: cho"),
     "soft-alignment": Drawing(source_diagrams.soft_alignment, "attention to a source"),
     "beam-tree": Drawing(source_diagrams.beam_tree, "hypotheses of a beam search"),
     "task-model": Drawing(attention_diagrams.task_model, "attention"),
+    "self-attention": Drawing(attention_diagrams.self_attention, "self-attention without parameters"),
     "queries-keys-values": Drawing(attention_diagrams.queries_keys_values, "self-attention"),
-    "attention-family": Drawing(attention_diagrams.attention_family, "nothing"),
-    "transformer": Drawing(attention_diagrams.transformer, "a Transformer"),
+    "attention-family": Drawing(family_diagram.attention_family, "attention; without a trace no member is marked"),
+    "transformer": Drawing(transformer_diagram.transformer, "a Transformer"),
     "three-memories": Drawing(attention_diagrams.three_memories, "traces of an RNN, TTT and attention"),
     "tastes": Drawing(attention_diagrams.tastes, "a recommender"),
 }
@@ -58,7 +69,7 @@ def picture(name: str, traces: Trace | Sequence[Trace] = (), *, lang: str = "en"
     """Return a picture by name, in English or Chinese, of one trace or of several.
 
     `recollect.inspection.pictures.PICTURES` lists the names and what each needs. Options are those of the picture:
-    `layer`, `head`, `token`, `outcome`, `truncation`, `hypotheses`.
+    `layer`, `head`, `token`, `outcome`, `first`, `truncation`, `seed`, `hypotheses`.
 
     >>> model = rc.LanguageModel("lstm", vocab_size=256, width=16, layers=1)
     >>> trace = rc.inspect(model, "to be", tokenizer=rc.Tokenizer("byte"))

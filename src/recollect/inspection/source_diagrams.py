@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from recollect.inspection.cell_diagrams import UNITS, begun
+from recollect.inspection.diagram import UNITS, begun, is_backward
 from recollect.inspection.trace import Array, Trace
 from recollect.inspection.words import Say, heaviest
+from recollect.layers.attention.alignment import ALIGNMENTS
 from recollect.views.picture import Picture
 from recollect.views.plots import letters, visible
 from recollect.views.scene import Scene
@@ -66,60 +67,86 @@ def _chain(
     return places
 
 
-def encoder_decoder(traces: Sequence[Trace], say: Say, *, every_step: bool = False) -> Picture:
-    """Return encoder and decoder with their live states; with `every_step` the context enters each step."""
-    trace = traces[0]
+FITTING = {  # by where a decoder reads its source: the picture that is true of it
+    "first state": "encoder-decoder",
+    "every step": "context-at-each-step",
+    "attention before the step": "soft-alignment",
+    "attention after the step": "soft-alignment",
+    "attention in every block": "transformer",
+}
+
+
+def _check_context(trace: Trace, name: str) -> None:
+    """Raise a ValueError where the source enters the decoder in another way than a picture shows."""
     _with_source(trace)
-    source, target = _first_and_last(len(trace.source)), _first_and_last(len(trace.tokens))
+    got = trace.model.get("family") or trace.model.get("name", "these arrays")
+    context = _context(trace)
+    if FITTING.get(context) == name:
+        return
+    if not context:
+        raise ValueError(f"{name}: got {got}, of which it is not known how the source enters; expected a translator")
+    how = {"first state": "only in its first state", "every step": "as one context at every step"}
+    reads = how.get(context, f"by {context}")
+    raise ValueError(f"{name}: got {got}, whose decoder reads the source {reads}; try {FITTING[context]}")
+
+
+def _context(trace: Trace) -> str:
+    """Return where a decoder reads its source, as `structure` names it; empty where that is not known."""
+    return str(trace.model.get("structure", {}).get("context", ""))
+
+
+def encoder_decoder(traces: Sequence[Trace], say: Say) -> Picture:
+    """Return encoder and decoder with their live states: the source is the first state, and enters nowhere else."""
+    _check_context(traces[0], "encoder-decoder")
     title = say("Encoder–decoder: the source as one context c", "编码器–解码器：源序列压缩成一个上下文 c")
-    if every_step:
-        title = say("The context c enters every step of the decoder", "上下文 c 进入解码器的每一步")
-    width = max(84 * (len(source) + len(target)) + 250, 560)
-    scene = begun(title, width, 330)
-    states = _states(trace, "encoder.", len(trace.source))
-    left = _chain(scene, 70, 170, source, trace.source, states, "accent", "h")
-    middle = left[-1] + 105
-    scene.arrow((left[-1] + 32, 196), (middle - 26, 196), colour="accent", width=2)
-    scene.circle(middle, 196, 25, "c", fill="#f6e3d7", line="orange", size=20)
-    states = _states(trace, "", len(trace.tokens))
-    right = _chain(scene, middle + 110, 170, target, trace.tokens, states, "violet", "s")
-    scene.arrow((middle + 26, 196), (right[0] - 32, 196), colour="orange", width=2)
-    if every_step:
-        for at in right[1:]:
-            lift = 60 + (at - middle) / 8
-            scene.arc((middle + 8, 172), (at, 168), lift, colour="orange", width=1.8, arrow=True)
-        scene.height = 330
-    for at, step in zip(right, target, strict=True):
-        if step < len(trace.outcomes):
-            scene.arrow((at, 170), (at, 146), colour="green")
-            scene.words(at, 130, visible(trace.outcomes[step]), size=14, bold=True)
-    scene.words(left[0] - 30, 306, say("source", "源"), size=13, colour="soft", anchor="start")
-    scene.words(
-        right[0] - 30,
-        306,
-        say("target, read one step later", "目标，晚一步读入"),
-        size=13,
-        colour="soft",
-        anchor="start",
-    )
-    if every_step:
-        for mark in scene.marks[1:]:
-            _lower(mark, 60)
-        scene.height += 60
+    scene = begun(title, 560, 260, say("c is the first state of the decoder", "c 是解码器的初始状态"))
+    middle, right = _two_chains(scene, traces[0], 130, say)
+    scene.arrow((middle + 26, 156), (right[0] - 32, 156), colour="orange", width=2)
     return Picture(title, scene)
 
 
-def _lower(mark: dict[str, object], by: float) -> None:
-    """Move a mark down, in place."""
-    if "points" in mark:
-        mark["points"] = tuple((x, y + by) for x, y in mark["points"])  # type: ignore[attr-defined]
-    else:
-        mark["y"] = float(mark["y"]) + by  # type: ignore[arg-type]
-
-
 def context_at_each_step(traces: Sequence[Trace], say: Say) -> Picture:
-    """Return an encoder–decoder whose context enters every step."""
-    return encoder_decoder(traces, say, every_step=True)
+    """Return encoder and decoder with their live states: one context enters the first state and every step."""
+    _check_context(traces[0], "context-at-each-step")
+    title = say("The context c enters every step of the decoder", "上下文 c 进入解码器的每一步")
+    note = say("and the first state, and the output of each step", "以及初始状态和每一步的输出")
+    scene = begun(title, 560, 350, note)
+    middle, right = _two_chains(scene, traces[0], 220, say)
+    scene.arrow((middle + 26, 246), (right[0] - 32, 246), colour="orange", width=2)
+    for at in right:
+        scene.arc((middle + 4, 221), (at - 18, 218), 50 + (at - middle) / 9, colour="orange", width=1.8, arrow=True)
+    return Picture(title, scene)
+
+
+def _two_chains(scene: Scene, trace: Trace, y: float, say: Say) -> tuple[float, list[float]]:
+    """Draw the encoder's states, c and the decoder's states; return the places of c and of the decoder's."""
+    source, target = _first_and_last(len(trace.source)), _first_and_last(len(trace.tokens))
+    states = _states(trace, "encoder.", len(trace.source))
+    texts = list(trace.source)
+    if is_reversed := _reads_from_the_end(trace):
+        texts, states = texts[::-1], states[::-1]
+    left = _chain(scene, 70, y, source, texts, states, "accent", "h")
+    middle = left[-1] + 105
+    scene.arrow((left[-1] + 32, y + 26), (middle - 26, y + 26), colour="accent", width=2)
+    scene.circle(middle, y + 26, 25, "c", fill="#f6e3d7", line="orange", size=20)
+    right = _chain(scene, middle + 110, y, target, trace.tokens, _states(trace, "", len(trace.tokens)), "violet", "s")
+    scene.width = max(scene.width, right[-1] + 70)
+    for at, step in zip(right, target, strict=True):
+        if step < len(trace.outcomes):
+            scene.arrow((at, y), (at, y - 24), colour="green")
+            scene.words(at, y - 40, visible(trace.outcomes[step]), size=14, bold=True)
+    below = say("source, read from its end", "源，从末尾读起") if is_reversed else say("source", "源")
+    scene.words(left[0] - 30, y + 118, below, size=13, colour="soft", anchor="start")
+    read = say("target, read one step later", "目标，晚一步读入")
+    scene.words(right[0] - 30, y + 118, read, size=13, colour="soft", anchor="start")
+    scene.width = max(scene.width, right[0] + 180)
+    return middle, right
+
+
+def _reads_from_the_end(trace: Trace) -> bool:
+    """Return whether every layer of the encoder reads its source backwards."""
+    own = [one for one in trace.layers if one["name"].startswith("encoder.")]
+    return bool(own) and all(is_backward(trace, one["name"]) for one in own)
 
 
 def soft_alignment(traces: Sequence[Trace], say: Say, *, outcome: int = 0) -> Picture:
@@ -133,7 +160,7 @@ def soft_alignment(traces: Sequence[Trace], say: Say, *, outcome: int = 0) -> Pi
     text = visible(trace.outcomes[outcome])
     title = say(f"Soft alignment: what “{text}” looks at", f"软对齐：生成“{text}”时看向哪里")
     states = _states(trace, "encoder.", len(trace.source))
-    scene = begun(title, max(84 * len(kept) + 130, 560), 440, "c_t = Σ_s a_{ts} h_s,   a_t = softmax(e_t)")
+    scene = begun(title, max(84 * len(kept) + 130, 560), 440, _alignment_note(trace, say))
     places = _chain(scene, 80, 300, kept.tolist(), trace.source, states, "accent", "h", linked=False)
     if said := heaviest(len(kept), len(weights), say):
         scene.words(50, 424, said, size=13, colour="soft", anchor="start")
@@ -149,10 +176,27 @@ def soft_alignment(traces: Sequence[Trace], say: Say, *, outcome: int = 0) -> Pi
         )
         scene.words(at + (centre - at) * 0.25, 268, f"{weight:.2f}", size=13, bold=bool(weight == weights.max()))
     scene.arrow((centre + 25, 176), (centre + 92, 176), colour="orange", width=2)
-    scene.box(centre + 94, 152, 66, 48, f"s{outcome + 1}", fill="raised", line="violet", size=16)
+    scene.box(centre + 94, 152, 66, 48, f"{_reader(trace)}{outcome + 1}", fill="raised", line="violet", size=16)
     scene.arrow((centre + 127, 152), (centre + 127, 118), colour="green", width=2)
     scene.words(centre + 127, 100, text, size=17, bold=True)
     return Picture(title, scene)
+
+
+def _alignment_note(trace: Trace, say: Say) -> str:
+    """Return the equations of an alignment, and whether its weights are a mean."""
+    used = set(trace.model.get("structure", {}).get("attention", ()))
+    others = {kind.__name__ for name, kind in ALIGNMENTS.items() if name != "soft"}
+    align = "align" if used & others else "softmax"
+    note = f"c_t = Σ_s a_{{ts}} h_s,   a_t = {align}(e_t)"
+    if _context(trace) == "attention in every block":
+        note += say("   (mean of heads and layers)", "（各头与各层的平均）")
+    return note
+
+
+def _reader(trace: Trace) -> str:
+    """Return the letter of what a context enters: the state, or what is computed from state and context."""
+    letters = {"attention after the step": "h̃", "attention in every block": "y"}
+    return letters.get(_context(trace), "s")
 
 
 def beam_tree(

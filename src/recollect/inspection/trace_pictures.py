@@ -9,6 +9,7 @@ import numpy as np
 from recollect.core.types import JsonObject
 from recollect.inspection.trace import Array, Trace
 from recollect.inspection.words import Say
+from recollect.views.palette import colours_for
 from recollect.views.picture import Picture
 from recollect.views.plots import PlotCurve, bars, disc, heat, letters, lines, stacked, visible
 from recollect.views.scene import Scene
@@ -41,6 +42,11 @@ def layer_with(trace: Trace, value: str, layer: str | None = None) -> str:
         got = layer or str(trace.model.get("name", "these arrays"))
         raise ValueError(f"{value}: got {got}, expected a layer that has it: {', '.join(has) or 'this model has none'}")
     return has[0]
+
+
+def colours_of(traces: Sequence[Trace]) -> list[str]:
+    """Return a colour for each trace: that of its model's family on the page."""
+    return colours_for([str(one.model.get("family", "")) for one in traces])
 
 
 def attention(traces: Sequence[Trace], say: Say, *, layer: str | None = None, head: int | None = None) -> Picture:
@@ -158,7 +164,7 @@ def states(traces: Sequence[Trace], say: Say, *, layer: str | None = None, value
     name = layer_with(trace, chosen, layer)
     array = trace[f"{name}.{chosen}"]
     kept = np.sort(np.argsort(-array.std(0), kind="stable")[:48])  # those that vary most
-    words = {"hidden": ("hidden state h", "隐状态 h"), "cell": ("cell c", "细胞状态 c")}
+    words = {"hidden": ("hidden state h", "隐藏状态 h"), "cell": ("cell state c", "细胞状态 c")}
     what = say(*words.get(chosen, GATE_NAMES.get(chosen, (chosen, chosen))))
     title = say(f"State strips: {name}, {what}", f"状态条：{name}，{what}")
     return heat(
@@ -175,9 +181,10 @@ def states(traces: Sequence[Trace], say: Say, *, layer: str | None = None, value
 def reach(traces: Sequence[Trace], say: Say) -> Picture:
     """Return how far gradients reach, of several models on one logarithmic axis."""
     curves = []
-    for trace in traces:
+    for trace, colour in zip(traces, colours_of(traces), strict=True):
         values = trace["reach.curve"]
-        curves.append(PlotCurve(str(trace.model.get("name", "")), list(range(len(values))), values.tolist()))
+        name = str(trace.model.get("name", ""))
+        curves.append(PlotCurve(name, list(range(len(values))), values.tolist(), colour=colour))
     title = say("How far a prediction's gradient reaches back", "预测的梯度能传多远")
     x_title, y_title = (
         say("distance in tokens", "距离（词元）"),
@@ -221,7 +228,9 @@ def spectrum(traces: Sequence[Trace], say: Say, *, layer: str | None = None) -> 
         )
     ]
     title = say(f"Eigenvalues of W_hh: {name}", f"W_hh 的特征值：{name}")
-    return disc(title, groups, inside=say("fades", "消失"), outside=say("grows", "发散"))
+    inside = say("inside the circle: fades", "单位圆内：消失")
+    outside = say("outside: grows", "单位圆外：发散")
+    return disc(title, groups, inside=inside, outside=outside)
 
 
 def memory(traces: Sequence[Trace], say: Say) -> Picture:
@@ -231,8 +240,9 @@ def memory(traces: Sequence[Trace], say: Say) -> Picture:
             str(one.model.get("name", "")),
             list(range(1, len(one.tokens) + 1)),
             one["memory.bytes"].astype(float).tolist(),
+            colour=colour,
         )
-        for one in traces
+        for one, colour in zip(traces, colours_of(traces), strict=True)
     ]
     title = say("What is remembered, in bytes", "记住了多少字节")
     return lines(title, curves, x_title=say("tokens read", "已读词元"), y_title=say("bytes", "字节"))

@@ -11,8 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recollect.core.types import JsonObject
+from recollect.views.palette import COLOURS, SERIES, colour_of
 from recollect.views.picture import Picture
-from recollect.views.scene import COLOURS, CONTROLS, FONT, SERIES, Scene, colour_of, signed, strength
+from recollect.views.scene import CONTROLS, FONT, Scene, signed, strength
 
 Values = NDArray[Any]
 TOP = 56.0  # above a chart: its title
@@ -30,6 +31,7 @@ class PlotCurve:
     x: Sequence[float]
     y: Sequence[float]
     dashed: bool = False
+    colour: str | None = None  # None: the next of the palette
 
 
 def letters(text: str) -> float:
@@ -134,18 +136,21 @@ def lines(
         y = place(x_low, 10.0**tick if is_log else tick)[1]
         scene.line((left, y), (right, y), colour="grid", width=1)
         scene.words(left - 8, y, _power(tick) if is_log else f"{tick:g}", size=12, colour="soft", anchor="end")
-    for x, label in ticks or [(t, f"{t:g}") for t in _ticks(x_low, x_high, False) if x_low <= t <= x_high]:
+    is_whole = all(float(x).is_integer() for x in xs)
+    along = [t for t in _ticks(x_low, x_high, False, is_whole=is_whole) if x_low <= t <= x_high]
+    for x, label in ticks or [(t, f"{t:g}") for t in along]:
         scene.words(place(x, 10.0**low if is_log else low)[0], bottom + 16, label, size=12, colour="soft")
-    taken: list[float] = []
-    for number, (one, some) in sorted(enumerate(kept), key=lambda item: -item[1][1][-1][1] if item[1][1] else 0):
-        colour = SERIES[number % len(SERIES)]
-        places = [place(*point) for point in some]
-        if not places:
-            continue
-        scene.line(*places, colour=colour, width=2.2, dashed=one.dashed)
-        y = places[-1][1] if not taken else max(places[-1][1], taken[-1] + 17)
-        taken.append(y)
-        scene.words(right + 10, y, one.name, size=13, colour=colour, anchor="start", bold=True)
+    colours = [one.colour or SERIES[number % len(SERIES)] for number, one in enumerate(curves)]
+    ends = []
+    for number, (colour, (one, some)) in enumerate(zip(colours, kept, strict=True)):
+        if some:
+            places = [place(*point) for point in some]
+            is_covering = any(some == earlier for _, earlier in kept[:number])  # dashes let the other one show through
+            scene.line(*places, colour=colour, width=2.2, dashed=one.dashed or is_covering)
+            ends.append((places[-1][1], one.name, colour))
+    ends.sort()
+    for y, (_, name, colour) in zip(apart([y for y, _, _ in ends], bottom), ends, strict=True):
+        scene.words(right + 10, y, name, size=13, colour=colour, anchor="start", bold=True)
     data = [
         {
             "type": "scatter",
@@ -153,9 +158,9 @@ def lines(
             "name": one.name,
             "x": [float(x) for x in one.x],
             "y": [_plain(float(y)) if _is_drawn(y, is_log) else None for y in one.y],
-            "line": {"color": colour_of(SERIES[i % len(SERIES)]), "dash": "dash" if one.dashed else "solid"},
+            "line": {"color": colour_of(colour), "dash": "dash" if one.dashed else "solid"},
         }
-        for i, one in enumerate(curves)
+        for one, colour in zip(curves, colours, strict=True)
     ]
     across: JsonObject = {"title": {"text": x_title}, "gridcolor": COLOURS["grid"]}
     if ticks is not None:
@@ -164,6 +169,18 @@ def lines(
     if is_log:
         down |= {"exponentformat": "power"}
     return Picture(title, scene, {"data": data, "layout": _layout(title, scene) | {"xaxis": across, "yaxis": down}})
+
+
+def apart(heights: Sequence[float], lowest: float, least: float = 17.0) -> list[float]:
+    """Return heights, from the top down, moved so that neighbours are `least` apart and none is below `lowest`."""
+    found: list[float] = []
+    for y in heights:
+        found.append(max(y, found[-1] + least) if found else y)
+    limit = lowest
+    for i in reversed(range(len(found))):
+        found[i] = min(found[i], limit)
+        limit = found[i] - least
+    return found
 
 
 def disc(title: str, groups: Sequence[tuple[str, Values]], *, inside: str, outside: str) -> Picture:
@@ -175,8 +192,6 @@ def disc(title: str, groups: Sequence[tuple[str, Values]], *, inside: str, outsi
     scene.circle(*middle, radius, fill="raised", line="soft")
     scene.line((middle[0] - 235, middle[1]), (middle[0] + 235, middle[1]), colour="grid", width=1)
     scene.line((middle[0], middle[1] - 235), (middle[0], middle[1] + 235), colour="grid", width=1)
-    scene.words(middle[0], middle[1] + radius - 16, inside, size=12, colour="soft")
-    scene.words(middle[0], middle[1] + radius + 16, outside, size=12, colour="soft")
     scene.words(middle[0] + radius + 8, middle[1] + 14, "1", size=12, colour="soft", anchor="start")
     data = []
     for number, (name, points) in enumerate(groups):
@@ -189,6 +204,9 @@ def disc(title: str, groups: Sequence[tuple[str, Values]], *, inside: str, outsi
         marker = {"color": colour_of(colour), "size": 7}
         data.append({"type": "scatter", "mode": "markers", "name": name, "marker": marker})
         data[-1] |= {"x": points[:, 0].tolist(), "y": points[:, 1].tolist()}
+    for number, words in enumerate((inside, outside)):  # beside the disc: dots may lie anywhere on it
+        scene.words(560, 94 + 24 * len(groups) + 22 * number, words, size=13, colour="soft", anchor="start")
+        scene.width = max(scene.width, 590 + 7.8 * letters(words))
     circle = {"type": "circle", "x0": -1, "x1": 1, "y0": -1, "y1": 1, "line": {"color": COLOURS["soft"]}}
     ends = {"range": [-most, most], "gridcolor": COLOURS["grid"]}
     layout = _layout(title, scene) | {"shapes": [circle], "xaxis": ends, "yaxis": ends | {"scaleanchor": "x"}}
@@ -273,14 +291,16 @@ def _ends(values: Sequence[float], is_log: bool) -> tuple[float, float]:
     return ticks[0], ticks[-1]
 
 
-def _ticks(low: float, high: float, is_log: bool) -> list[float]:
+def _ticks(low: float, high: float, is_log: bool, *, is_whole: bool = False) -> list[float]:
     """Return round numbers that enclose an interval; of logarithms whole ones, at most eight."""
     if is_log:
         each = max(1, math.ceil((high - low) / 8))
         return [float(t) for t in range(round(low), round(high) + 1, each)]
     rough = max(high - low, 1e-12) / 5
     power = 10.0 ** math.floor(math.log10(rough))
-    step = next(power * factor for factor in (1, 2, 2.5, 5, 10) if power * factor >= rough * 0.999)
+    factors = (1, 2, 5, 10) if is_whole else (1, 2, 2.5, 5, 10)
+    step = next(power * factor for factor in factors if power * factor >= rough * 0.999)
+    step = max(step, 1.0) if is_whole else step
     return [round(n * step, 12) for n in range(math.floor(low / step), math.ceil(high / step) + 1)]
 
 

@@ -14,31 +14,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from recollect.core.types import JsonObject
+from recollect.views.palette import COLOURS, colour_of
 
-COLOURS = {  # of a light page: a picture that stands alone cannot ask the page's style
-    "paper": "#fcfbf8",
-    "ink": "#1f2328",
-    "soft": "#5f6670",
-    "grid": "#e6e3dc",
-    "raised": "#f4f2ec",
-    "accent": "#0b6e5a",
-    "blue": "#0072b2",
-    "orange": "#c24e00",
-    "gold": "#8a6d00",
-    "green": "#008a64",
-    "pink": "#a32a6d",
-    "sky": "#2183b4",
-    "violet": "#4a3aa8",
-    "rose": "#c2556a",
-    "grey": "#5f6b7a",
-}
-SERIES = ("blue", "orange", "green", "pink", "violet", "gold", "sky", "rose", "grey")
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'PingFang SC', 'Noto Sans CJK SC', 'Noto Sans SC', sans-serif"
 BELOW = re.compile(r"_(\{[^}]*\}|[^\s{])")  # what stands behind it in a formula is a subscript
 CONTROLS = {i: 0x2400 + i for i in range(32)} | {127: 0x2421} | dict.fromkeys(range(128, 160), 0x00B7)  # as signs
 SUBSCRIPT = ('<tspan font-size="72%" dy="0.3em">', '</tspan><tspan dy="-0.216em">', "</tspan>")
 HEAD = 9.0  # length of an arrow's head
-NEGATIVE, POSITIVE = (194, 78, 0), (0, 114, 178)  # orange to blue
+NEGATIVE, POSITIVE = (184, 74, 0), (0, 114, 178)  # orange to blue
 STRONG = (11, 110, 90)
 PAPER = (252, 251, 248)
 Point = tuple[float, float]
@@ -203,13 +186,14 @@ def strength(share: float) -> str:
     return COLOURS["grid"] if not math.isfinite(share) else _mix(STRONG, min(max(share, 0.0), 1.0))
 
 
+def mixed(colour: str, share: float) -> str:
+    """Return a colour of the palette on the paper, as strong as its share from 0 to 1."""
+    plain = colour_of(colour)
+    return _mix((int(plain[1:3], 16), int(plain[3:5], 16), int(plain[5:7], 16)), share)
+
+
 def _mix(colour: tuple[int, int, int], share: float) -> str:
     return "#" + "".join(f"{round(p + (c - p) * share):02x}" for p, c in zip(PAPER, colour, strict=True))
-
-
-def colour_of(name: str) -> str:
-    """Return a colour of the palette; others are returned as they are."""
-    return COLOURS.get(name, name)
 
 
 def _head(points: Sequence[Point]) -> list[Point]:
