@@ -223,6 +223,11 @@ def test_no_step_of_the_lesson_covers_what_it_points_at(at):
 def test_on_a_phone_the_panel_lies_below_what_it_points_at(at):
     page = at("lang=zh&lesson=5", width=360, height=740)
     assert page.locator('[data-column="lstm"] .mechanism .legend span', has_text="保留").evaluate(SEEN)
+    page = at("lang=zh&lesson=4", width=360, height=740)
+    chart, panel = (page.locator(one).first.bounding_box() for one in ("#view-reach .chart", ".lesson"))
+    above = page.locator(".sentence").bounding_box()
+    assert above["y"] + above["height"] <= chart["y"]
+    assert chart["y"] + chart["height"] <= panel["y"]
 
 
 def test_a_lesson_in_the_address_drives_the_page(at):

@@ -54,11 +54,11 @@ def test_shares_bytes_and_reach_are_those_of_the_library(traces, read, runs, fam
     bars = column.locator(".bars li").evaluate_all(BARS)
     wanted = np.sort(trace["next.probabilities"][at])[::-1]
     actual = math.exp(-trace["loss"][at + 1])
-    likeliest = [share for _, share, is_far in bars if not is_far]
+    likeliest = [share for _, share, _, is_far in bars if not is_far]
     assert len(likeliest) >= 5
     assert likeliest == [percent(share) for share in wanted[: len(likeliest)]]
-    came = {symbol: share for symbol, share, _ in bars}.get(TEXT[at + 1].replace(" ", "␣"))
-    assert came == percent(actual)
+    came = [(symbol, share) for symbol, share, is_actual, _ in bars if is_actual]
+    assert came == [(TEXT[at + 1].replace(" ", "␣"), percent(actual))]
     assert column.locator(".count").inner_text() == f"{int(trace['memory.bytes'][at]):,}"
     name = "left_out" if family == "markov" else "reach"
     outcome = trace["outcome.at"].tolist().index(at)
@@ -67,7 +67,7 @@ def test_shares_bytes_and_reach_are_those_of_the_library(traces, read, runs, fam
 
 
 BARS = """all => all.map((one) => [one.querySelector(".symbol").textContent, one.querySelector(".share").textContent,
-    one.classList.contains("far")])"""
+    one.classList.contains("actual"), one.classList.contains("far")])"""
 
 
 @pytest.mark.parametrize("at", PLACES)

@@ -119,6 +119,7 @@ export class Lesson {
     scrollTo({ top: 0 });
     const column = (this.meant(step) ?? app.columns.filter((one) => !one.problem))[0];
     if (step.lab) document.querySelector(".lab")?.scrollIntoView({ block: "start" });
+    else if (step.view === "reach") document.querySelector("#view-reach .chart")?.scrollIntoView({ block: "nearest" });
     else if (step.look && column) document.querySelector(`[data-column="${column.id}"] ${step.look}`)?.scrollIntoView({ block: "nearest" });
   }
 
@@ -126,7 +127,10 @@ export class Lesson {
     const number = this.number;
     this.element.hidden = number < 1;
     document.body.classList.toggle("in-lesson", number > 0);
-    if (number < 1) return;
+    if (number < 1) {
+      document.documentElement.style.removeProperty("scroll-padding-block");
+      return;
+    }
     const step = STEPS[Math.min(number, STEPS.length) - 1];
     const [title, words] = own(step);
     const isAbsent = this.meant(step)?.length === 0;

@@ -29,11 +29,7 @@ class App {
   async open() {
     speak(this.language);
     const waiting = setTimeout(() => put(document.querySelector(".loading"), t("opening")), SOON);
-    this.exhibit = await this.source.exhibit();
-    if (this.source.live && this.state.text && this.state.text !== this.exhibit.text) {
-      try { this.exhibit = await this.source.read(this.state.text); } catch (error) { this.problem = error; }
-    }
-    clearTimeout(waiting);
+    try { await this.ask(); } finally { clearTimeout(waiting); }
     this.take();
     this.build();
     performance.mark("first-picture");
@@ -44,6 +40,13 @@ class App {
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.repaint());
     await this.restore();
     if (this.state.isBareLesson) await this.lesson.go(this.state.get("lesson"));
+  }
+
+  /** Get the numbers: of the first text, or of the one in the address. */
+  async ask() {
+    this.exhibit = await this.source.exhibit();
+    if (!this.source.live || !this.state.text || this.state.text === this.exhibit.text) return;
+    try { this.exhibit = await this.source.read(this.state.text); } catch (error) { this.problem = error; }
   }
 
   /** Take what the exhibit says of the sentence. */
