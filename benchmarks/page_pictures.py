@@ -20,7 +20,7 @@ PICTURES = {  # of the documents: name, address, width, height
     "inspect": ("lang=en&shown=rnn,lstm,transformer,ttt-linear", 1280, 1230),
     "inspect.zh-CN": ("lang=zh&shown=rnn,lstm,transformer,ttt-linear", 1280, 1230),
     "inspect-reach": ("lang=en&view=reach&theme=dark&shown=rnn,lstm,gru,transformer,ttt-linear", 1280, 980),
-    "inspect-phone": ("lang=zh&theme=dark&shown=lstm&lesson=5", 360, 780),
+    "inspect-phone": ("lang=zh&theme=dark&lesson=5", 360, 780),
 }
 
 

@@ -47,6 +47,7 @@ class Serving:
     port: int
     state: State
     lines: list[str] = field(default_factory=list)
+    told: list[str] = field(default_factory=list)  # what the person at the terminal reads
     key: str = "none"
 
     @property
@@ -96,10 +97,11 @@ def serving(
 ) -> Iterator[Serving]:
     """Serve runs until the block ends; then the server stops as it does for SIGTERM."""
     models = open_served([str(folder) for folder in folders], "cpu", most=most, queue=queue, most_bytes=most_bytes)
-    state = State.of(models, limits, sessions)
+    told: list[str] = []
+    state = State.of(models, limits, sessions, told.append, [str(folder) for folder in folders], "recollect serve RUNS")
     with listen(0) as sock:
         port = sock.getsockname()[1]
-        found = Serving(port, state, key=keys[0] if keys else "none")
+        found = Serving(port, state, told=told, key=keys[0] if keys else "none")
         access = Access(own_hosts(port), keys, origins)
         server = server_for(state, create_server(state, access, found.lines.append), grace)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [sock]})

@@ -6,6 +6,7 @@ import json
 import shutil
 import subprocess
 import sys
+import time
 
 import pytest
 from fastapi.testclient import TestClient
@@ -18,11 +19,13 @@ from recollect.runs.run import Run
 from recollect.serving import shown_model
 from recollect.serving.app import create_app, listen
 from recollect.serving.live import Live
-from recollect.serving.shown_model import open_some
+from recollect.serving.shown_model import open_some, text_of
 from serving.conftest import TEXT, served
+from serving.served import serving
 
 PORT = 8642
 HOME = f"http://127.0.0.1:{PORT}"
+LSTM = {"column": "lstm", "text": "a"}
 
 
 @pytest.fixture(scope="module")
@@ -69,6 +72,23 @@ def test_foreign_hosts_and_origins_are_refused_on_every_route(client, headers, w
         assert answer.json()["detail"].startswith(words)
 
 
+def test_each_reason_to_refuse_is_told_once_on_the_terminal(runs):
+    told: list[str] = []
+    app = create_app(Live([], "", notice=told.append), PORT)
+    with TestClient(app, base_url=HOME) as client:
+        for _ in range(2):
+            assert client.get("/", headers={"Host": "evil.example"}).status_code == 403
+            assert client.get("/", headers={"Origin": "http://evil.example\x1b[2J"}).status_code == 403
+        assert len(told) == 2
+        assert told[0].startswith("refused a request: Host: got 'evil.example', expected one of 127.0.0.1:8642")
+        assert told[1].startswith(r"refused a request: Origin: got 'http://evil.example\x1b[2J'")
+        for number in range(40):  # who asks cannot fill the terminal
+            client.get("/", headers={"Host": f"{number}.{'e' * 2000}"})
+    assert len(told) == 21
+    assert told[-1] == "further reasons to refuse requests are not printed"
+    assert max(map(len, told)) < 400
+
+
 def test_own_names_and_origins_are_served(client):
     for name in ("127.0.0.1", "localhost", "[::1]"):
         headers = {"Host": f"{name}:{PORT}", "Origin": f"http://{name}:{PORT}"}
@@ -91,20 +111,21 @@ def test_another_text_is_read_by_every_model(client):
 
 
 @pytest.mark.parametrize(
-    ("path", "body", "status", "words"),
+    ("path", "body", "status", "en", "zh"),
     [
-        ("reading", {"column": "gone", "text": "a"}, 404, "column: got 'gone', expected one of markov, lstm"),
-        ("reading", {"column": "lstm", "text": "a", "knobs": {"scale": "0"}}, 422, "scale: no knob of this model"),
-        ("reading", {"column": "lstm", "text": "a", "knobs": {"knock": "x"}}, 422, "knock: got 'x', expected one of"),
-        ("write", {"column": "lstm", "prompt": ""}, 422, "prompt: got an empty text"),
-        ("exhibit", {"text": "a" * 20_001}, 422, None),
-        ("write", {"column": "lstm", "prompt": "a", "temperature": 0}, 422, None),
+        ("reading", {"column": "gone", "text": "a"}, 404, "column: got 'gone', expected one of markov, lstm", "column"),
+        ("reading", {**LSTM, "knobs": {"scale": "0"}}, 422, "scale: no knob of this model", "这个模型没有旋钮 scale"),
+        ("reading", {**LSTM, "knobs": {"knock": "x"}}, 422, "knock: got 'x', expected one of", "knock 得到 'x'，应为"),
+        ("write", {"column": "lstm", "prompt": ""}, 422, "prompt: got an empty text", "提示为空，至少需要一个符号"),
+        ("exhibit", {"text": "a" * 20_001}, 422, "text: String should have at most 20000", "出错：text: String should"),
+        ("write", {"column": "lstm", "prompt": "a", "temperature": 0}, 422, "temperature: Input", "出错：temperature"),
     ],
 )
-def test_what_cannot_be_computed_is_refused_with_the_reason(client, path, body, status, words):
+def test_what_cannot_be_computed_is_refused_with_the_reason_in_both_languages(client, path, body, status, en, zh):
     answer = client.post(f"/api/{path}", json=body)
     assert answer.status_code == status
-    assert words is None or answer.json()["detail"].startswith(words)
+    assert answer.json()["detail"].startswith(en)
+    assert answer.json()["zh"].startswith(zh)
 
 
 def test_a_continuation_is_streamed_and_is_that_of_the_run(client, runs):
@@ -123,8 +144,11 @@ def test_a_run_that_vanished_is_told_once_on_the_terminal_and_on_the_page(runs, 
     shutil.rmtree(tmp_path / "rnn")
     for _ in range(2):
         problem = live.training()["rnn"]["problem"]
-    assert problem == f"{tmp_path / 'rnn'}: the run's folder is gone; the model that was loaded from it still runs"
-    assert told == [problem]
+    assert problem == {
+        "en": f"{tmp_path / 'rnn'}: the run's folder is gone; the model that was loaded from it still runs",
+        "zh": f"{tmp_path / 'rnn'}：运行目录已不存在；已载入的模型仍可使用",
+    }
+    assert told == [problem["en"]]
     assert live.exhibit()["columns"][0]["reading"]
 
 
@@ -148,7 +172,7 @@ def test_a_port_in_use_is_refused_with_the_next_command(runs):
     with listen(0) as taken:
         port = str(taken.getsockname()[1])
         done = ask("inspect", "--live", str(runs / "rnn"), "a cat", "--port", port, code=2)
-    assert f"--port: {port} cannot be used (Address already in use)" in done.stderr
+    assert f"--port: {port} cannot be used (Address already in use) · 端口 {port} 无法使用." in done.stderr
     assert done.stderr.endswith(f"Try: recollect inspect --live {runs / 'rnn'} 'a cat' --port 0\n")
 
 
@@ -215,7 +239,7 @@ def test_the_live_page_recomputes_writes_and_reads_another_sentence(show, addres
     assert len(page.locator('[data-column="lstm"] .written').inner_text()) > 60
     assert page.locator('[data-column="lstm"] .handed').count() == 1
     page.locator('[data-view="train"]').click()
-    page.wait_for_selector("#view-train .series")
+    page.wait_for_selector('#view-train [data-line="lstm"]')
 
 
 def look_again(page) -> None:
@@ -251,6 +275,8 @@ def test_trainings_that_begin_go_on_and_vanish_are_seen_on_the_open_page(show, r
         page.locator(ALERT).wait_for()
         assert "the run's folder is gone; the model that was loaded from it still runs" in page.inner_text(ALERT)
         assert told == [page.inner_text(ALERT)]
+        page.click('[data-lang="zh"]')
+        page.get_by_text("运行目录已不存在；已载入的模型仍可使用").wait_for()
 
 
 @pytest.mark.slow
@@ -303,3 +329,45 @@ def test_what_cannot_be_shown_is_named_on_the_page_and_in_the_terminal(show, run
     shown = show(f"{page.as_uri()}#lang=en")
     assert shown.inner_text('.intro [role="alert"]').startswith(problem)
     assert shown.locator("article.column").count() == 1
+    shown.click('[data-lang="zh"]')
+    said = shown.inner_text('.intro [role="alert"]')
+    assert said.startswith(f"未显示在页面上：{runs / 'lstm'}：")
+    assert said.endswith("个参数，太大，无法追踪；最多 3,000 个")
+
+
+# ---- taken over by the server of all protocols ---------------------------------------------------------
+
+
+@needs_browser
+def test_the_server_of_all_protocols_shows_the_whole_page(show, runs, tmp_path, monkeypatch):
+    for family in ("rnn", "lstm"):
+        shutil.copytree(runs / family, tmp_path / family)
+    size = sum(p.numel() for p in Run(tmp_path / "rnn", "cpu").model.parameters())
+    monkeypatch.setattr(shown_model, "MOST_PARAMETERS", size)  # the LSTM is larger
+    with serving([tmp_path]) as found:
+        page = show(f"{found.url}/#lang=zh", offline=False, expected="ERR_CONNECTION_REFUSED")
+        text = page.locator(".symbols").inner_text()
+        assert text in " ".join((runs.parent / "words.txt").read_text(encoding="utf-8").split())  # it knows this text
+        assert page.locator('[data-column="rnn"] .bars li').count() > 4
+        said = page.locator('.intro [role="alert"]').inner_text()
+        assert said.startswith(f"未显示在页面上：{tmp_path / 'lstm'}：")
+        assert "太大，无法追踪" in said
+        shutil.copytree(runs / "lstm", tmp_path / "later")
+        page.keyboard.press("4")
+        page.locator('[data-column="+later"]').wait_for()
+        refused = found.post("/api/reading", {"column": "gone", "text": "a"}, status=404)
+        assert refused["detail"] == "column: got 'gone', expected one of rnn"
+        with found.http() as client:
+            assert client.get("/", headers={"Origin": "http://evil.example"}).status_code == 403
+        assert [line for line in found.told if line.startswith("refused a request: Origin: got 'http://evil.example'")]
+    page.locator("#view-train").get_by_text("服务器没有响应。请重新启动：recollect serve RUNS").wait_for()
+
+
+def test_the_example_is_computed_before_anyone_asks(runs):
+    live = Live(open_some([runs / "rnn"], "cpu")[0], None)
+    live.begin().join()
+    began = time.monotonic()
+    found = live.exhibit()
+    assert time.monotonic() - began < 1
+    assert found["columns"][0]["reading"]
+    assert found["text"] == text_of(list(live.models.values()))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import math
+import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,14 +17,17 @@ from recollect.data.text.tokenizer import Tokenizer
 from recollect.inspection.inspector import seconds_of
 from recollect.layers.attention.self_attention import SelfAttention
 from recollect.layers.recurrent.lstm import LSTM
+from recollect.models.language import LanguageConfig, LanguageModel
 from recollect.serving import reading
 from recollect.serving.exhibit import column, grid, variant
 from recollect.serving.knobs import changes_of, knobs_of
 from recollect.serving.laboratory import BIASES, DISTANCE, untrained_reach
 from recollect.serving.packing import KINDS, pack, pack_ids
+from recollect.serving.problems import both
 from recollect.serving.reading import TEMPERATURES
 from recollect.serving.shown_model import ShownModel, open_some
 from recollect.serving.spans import spans_of
+from recollect.serving.trainings import Trainings
 from recollect.serving.writing import AT, TOKENS, stream_of, written
 from serving.conftest import FAMILIES, TEXT
 from tiers import slow_after
@@ -222,3 +227,26 @@ def test_ids_take_the_smallest_type_that_holds_them():
         assert packed["dtype"] == dtype
         assert unpacked(packed).tolist() == [[0, most]]
     assert unpacked(pack_ids(np.zeros((0, 3), int))).shape == (0, 3)
+
+
+# ---- what is wrong -------------------------------------------------------------------------------------
+
+
+def test_errors_of_a_text_are_said_in_chinese(models):
+    """Each is raised by the library itself: a message that changes there must be translated anew."""
+    unknown = column(models["lstm"], "ЖЖЖ")["problem"]
+    assert unknown["en"].startswith("lstm: text: none of its symbols is known to this model")
+    assert unknown["zh"] == "lstm：没有一个符号是这个模型认识的，例如 'Ж'"
+    model = LanguageModel(LanguageConfig("transformer", 300, width=16, layers=1, max_length=4))
+    short = ShownModel("a", "a", Path("a"), "transformer", model, models["lstm"].tokenizer, None)
+    assert column(short, "the cat")["problem"]["zh"] == "a：文字有 7 个词元，而模型的位置表最多 4 个；请缩短文字"
+
+
+def test_errors_of_files_are_said_in_chinese(runs, tmp_path):
+    shutil.copytree(runs / "rnn", tmp_path / "rnn")
+    with (tmp_path / "rnn" / "metrics.jsonl").open("a", encoding="utf-8") as file:
+        file.write("[]\n")
+    problem = Trainings(open_some([tmp_path / "rnn"], "cpu")[0]).read()["rnn"]["problem"]
+    assert problem["en"].endswith("damaged, it is no row of this run; delete that line")
+    assert "行已损坏，不是这次运行的记录；请删除该行" in problem["zh"]
+    assert both(ValueError("nobody translated this"))["zh"] == "出错：nobody translated this"

@@ -14,6 +14,7 @@ from recollect.cli.app import Code, Device, app, notice, refuse
 from recollect.cli.outputs import check_output
 
 if TYPE_CHECKING:
+    from recollect.inspection.trace import Text
     from recollect.serving.shown_model import ShownModel
 
 PORT = 8642
@@ -61,15 +62,21 @@ def divide(words: list[str]) -> tuple[list[str], str | None]:
     return first, last
 
 
-def opened(folders: list[str], device: str, model: str | None) -> tuple[list[ShownModel], list[str]]:
+def live_command(words: list[str]) -> str:
+    """Return the command that serves the same page live."""
+    return f"recollect inspect --live {shlex.join(words)}"
+
+
+def opened(folders: list[str], device: str, model: str | None) -> tuple[list[ShownModel], list[Text]]:
     """Open the models of the folders; print and return why some of them cannot be shown."""
     from recollect.models.own import load_name
+    from recollect.serving.problems import not_shown
     from recollect.serving.shown_model import open_some
 
     models, problems = open_some(folders, device, None if model is None else load_name(model))
-    words = [f"not on the page: {error}" for error in problems]
+    words = [not_shown(error) for error in problems]
     for word in words:
-        notice(word)
+        notice(word["en"])
     return models, words
 
 
@@ -84,7 +91,7 @@ def write_page(folders: list[str], text: str | None, out: Path, device: str, mod
     with fitting_threads(notice):
         models, problems = opened(folders, device, model)
         text = text_of(models) if text is None else text
-        shown = exhibit(models, text, problems=problems, progress=notice)
+        shown = exhibit(models, text, command=live_command(folders), problems=problems, progress=notice)
         grids = {}
         for one in models:
             notice(f"{one.name}: every knob")
@@ -96,7 +103,7 @@ def serve_page(
     folders: list[str], text: str | None, words: list[str], port: int, opens: bool, device: str, model: str | None
 ) -> None:
     """Serve the page until Ctrl-C."""
-    again = f"recollect inspect --live {shlex.join(words)}"
+    again = live_command(words)
     missing = [name for name in ("fastapi", "uvicorn") if find_spec(name) is None]
     if missing:
         refuse(f"--live: {' and '.join(missing)} not installed", "pip install 'recollect[serve]'")
@@ -110,7 +117,8 @@ def serve_page(
     try:
         sock = listen(port)
     except OSError as error:
-        refuse(f"--port: {port} cannot be used ({error.strerror or error})", f"{again} --port 0")
+        problem = f"--port: {port} cannot be used ({error.strerror or error}) · 端口 {port} 无法使用"
+        refuse(problem, f"{again} --port 0")
     with sock, fitting_threads(notice):
         models, problems = opened(folders, device, model)
         page = Live(models, text_of(models) if text is None else text, again, notice, folders, problems)

@@ -145,15 +145,19 @@ def start(asked: ServeArguments) -> None:
     try:
         sock = listen(port, host)
     except OSError as error:
-        refuse(f"--port: {port} of {host} cannot be used ({error.strerror or error})", f"{asked.again} --port 0")
+        problem = f"--port: {port} of {host} cannot be used ({error.strerror or error}) · 端口 {port} 无法使用"
+        refuse(problem, f"{asked.again} --port 0")
     with sock:
         state = state_of(asked)
         access = access_of(host, sock.getsockname()[1], asked.keys, settings)
-        server = server_for(state, create_server(state, access), settings["grace"])
+        app = create_server(state, access)
+        server = server_for(state, app, settings["grace"])
         address = f"http://{f'[{host}]' if ':' in host else host}:{sock.getsockname()[1]}/v1"
         typer.echo(f"Serving {', '.join(one.name for one in state.models)}: {address}\nCtrl-C ends it.")
         if host in EVERYWHERE and not settings["allow_host"]:
             notice(f"only 127.0.0.1 and localhost are answered; name others: {asked.again} --set allow_host=NAME")
+        if app.state.page is not None:
+            app.state.page.begin()
         code = 0
         try:
             server.run(sockets=[sock])
@@ -179,7 +183,8 @@ def state_of(asked: ServeArguments) -> State:
         session_bytes=settings["session_bytes"],
         sessions=settings["sessions"],
     )
-    return State.of(models, limits, None if asked.sessions is None else Path(asked.sessions), notice)
+    folder = None if asked.sessions is None else Path(asked.sessions)
+    return State.of(models, limits, folder, notice, asked.runs, asked.again)
 
 
 def finish(state: State, asked: ServeArguments, code: int) -> NoReturn:

@@ -164,7 +164,7 @@ def states(traces: Sequence[Trace], say: Say, *, layer: str | None = None, value
     name = layer_with(trace, chosen, layer)
     array = trace[f"{name}.{chosen}"]
     kept = np.sort(np.argsort(-array.std(0), kind="stable")[:48])  # those that vary most
-    words = {"hidden": ("hidden state h", "隐藏状态 h"), "cell": ("cell state c", "细胞状态 c")}
+    words = {"hidden": ("hidden state h", "隐藏状态 h"), "cell": ("cell state c", "单元状态 c")}
     what = say(*words.get(chosen, GATE_NAMES.get(chosen, (chosen, chosen))))
     title = say(f"State strips: {name}, {what}", f"状态条：{name}，{what}")
     return heat(

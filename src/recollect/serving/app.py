@@ -6,12 +6,11 @@ import socket
 from collections.abc import Callable
 
 import uvicorn
-from fastapi import APIRouter, FastAPI, Request
-from fastapi.responses import Response
+from fastapi import APIRouter, FastAPI
 
 from recollect.serving.guard import Guard, own_hosts
 from recollect.serving.live import Live
-from recollect.serving.routes import inspection_routes, page_routes, refusal
+from recollect.serving.routes import inspection_routes, page_routes
 
 ADDRESS = "127.0.0.1"
 
@@ -21,13 +20,7 @@ def create_app(live: Live, port: int, routers: tuple[APIRouter, ...] = ()) -> Fa
     app = FastAPI(title="recollect", docs_url=None, redoc_url=None, openapi_url=None)
     for router in (page_routes(), inspection_routes(live), *routers):
         app.include_router(router)
-
-    @app.exception_handler(ValueError)
-    @app.exception_handler(KeyError)
-    def refuse(request: Request, error: Exception) -> Response:
-        return refusal(error)
-
-    app.add_middleware(Guard, hosts=own_hosts(port))
+    app.add_middleware(Guard, hosts=own_hosts(port), notice=live.notice)
     return app
 
 

@@ -7,9 +7,11 @@ from datetime import datetime, timezone
 
 from recollect.core.machine import describe
 from recollect.core.types import JsonObject
+from recollect.inspection.trace import Text
 from recollect.models.line import LINE
 from recollect.serving.knobs import changes_of, knobs_of
 from recollect.serving.laboratory import laboratory
+from recollect.serving.problems import both
 from recollect.serving.reading import TEMPERATURES, read_text
 from recollect.serving.shown_model import ShownModel, series_of
 from recollect.serving.spans import Spans
@@ -32,12 +34,12 @@ def exhibit(
     *,
     live: bool = False,
     command: str = "",
-    problems: Sequence[str] = (),
+    problems: Sequence[Text] = (),
     progress: Progress = silent,
 ) -> JsonObject:
     """Return the page's data: each model's column, the untrained models, continuations and trainings.
 
-    problems: why models that were asked for are not on the page.
+    command: what serves the page live. problems: why models that were asked for are not on the page.
     """
     columns = []
     for number, one in enumerate(models):
@@ -55,7 +57,7 @@ def exhibit(
         "made": datetime.now(timezone.utc).date().isoformat(),
         "machine": describe(device) if device is not None else "",
         "command": command,
-        "problems": list(problems),
+        "problems": [dict(one) for one in problems],
         "text": text,
         "temperatures": list(TEMPERATURES),
         "main": max(range(len(columns)), key=lambda i: lengths[i], default=0),
@@ -83,6 +85,7 @@ def column(one: ShownModel, text: str, number: int = 0) -> JsonObject:
         "year": station.year if station is not None and station in LINE else None,
         "idea": dict(station.idea) if station is not None else {},
         "parameters": one.parameters,
+        "counted": one.counts,
         "order": one.model.config.order,
         "knobs": [knob.as_json() for knob in knobs_of(one.model, one.layers)],
     }
@@ -90,7 +93,9 @@ def column(one: ShownModel, text: str, number: int = 0) -> JsonObject:
         reading, spans = read_text(one, text)
     except (ValueError, RuntimeError) as error:
         nothing = Spans([], [], [], []).as_json()
-        return {**facts, "symbols": nothing, "problem": {"en": f"{one.name}: {error}", "zh": f"{one.name}：{error}"}}
+        words = both(error)
+        problem = {"en": f"{one.name}: {words['en']}", "zh": f"{one.name}：{words['zh']}"}
+        return {**facts, "symbols": nothing, "problem": problem}
     return {**facts, "symbols": spans.as_json(), "reading": reading}
 
 

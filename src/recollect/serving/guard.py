@@ -7,12 +7,14 @@ foreign Host. Both are refused before any route is reached.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, MutableMapping
+from collections.abc import Callable, Iterable, MutableMapping
 from typing import Any
 
 from recollect.serving.page import LIVE_POLICY
 
 NAMES = ("127.0.0.1", "localhost", "[::1]")
+MOST_TOLD = 20  # reasons to refuse that are printed
+LONGEST = 300  # characters of one
 HEADERS = {
     b"content-security-policy": f"{LIVE_POLICY}; frame-ancestors 'none'".encode(),
     b"x-content-type-options": b"nosniff",
@@ -34,10 +36,21 @@ def hosts_of(names: Iterable[str], port: int) -> tuple[str, ...]:
 
 
 class Guard:
-    """ASGI middleware that refuses foreign hosts and origins with 403, and adds `HEADERS` to every answer."""
+    """ASGI middleware that refuses foreign hosts and origins with 403, and adds `HEADERS` to every answer.
 
-    def __init__(self, app: Any, hosts: Iterable[str], origins: Iterable[str] = ()) -> None:
+    `notice` is told once of each reason to refuse, and of at most `MOST_TOLD`: who sends them chooses the words.
+    """
+
+    def __init__(
+        self,
+        app: Any,
+        hosts: Iterable[str],
+        origins: Iterable[str] = (),
+        notice: Callable[[str], None] = lambda text: None,
+    ) -> None:
         self.app = app
+        self.notice = notice
+        self._told: set[str] = set()
         self.hosts = frozenset(hosts)
         self.allowed = frozenset(origins)  # of other servers' pages, which were asked for
         self.origins = frozenset(f"http://{host}" for host in self.hosts) | self.allowed
@@ -58,7 +71,16 @@ class Guard:
         if problem is None:
             await self.app(scope, receive, send_guarded)
         else:
+            self._tell(f"refused a request: {problem[:LONGEST]}")
             await _refuse(send_guarded, problem)
+
+    def _tell(self, problem: str) -> None:
+        if problem in self._told or len(self._told) >= MOST_TOLD:
+            return
+        self._told.add(problem)
+        self.notice(problem)
+        if len(self._told) == MOST_TOLD:
+            self.notice("further reasons to refuse requests are not printed")
 
     def problem(self, headers: dict[bytes, bytes]) -> str | None:
         """Return why a request with these headers is refused; None: it is not."""

@@ -6,11 +6,13 @@ import json
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from threading import Lock
+from threading import Lock, Thread
 
 from recollect.core.types import JsonObject
+from recollect.inspection.trace import Text
 from recollect.serving.exhibit import Progress, exhibit, silent, variant
-from recollect.serving.shown_model import ShownModel
+from recollect.serving.problems import PageError
+from recollect.serving.shown_model import ShownModel, text_of
 from recollect.serving.trainings import Trainings
 from recollect.serving.writing import stream_of
 
@@ -24,18 +26,19 @@ class UnknownColumn(KeyError):
 class Live:
     """Answers the page's questions; `notice` is told of what the person at the terminal should know.
 
-    folders: folders of runs, in which trainings are looked for that begin while the page is open. problems: why models
-    that were asked for are not among these.
+    text: what is read first; None: a text that the models know, looked up when it is needed. folders: folders of runs,
+    in which trainings are looked for that begin while the page is open. problems: why models that were asked for are
+    not among these.
     """
 
     def __init__(
         self,
         models: Sequence[ShownModel],
-        text: str,
+        text: str | None,
         command: str = "",
         notice: Progress = silent,
         folders: Sequence[str | Path] = (),
-        problems: Sequence[str] = (),
+        problems: Sequence[Text] = (),
     ) -> None:
         self.models = {one.id: one for one in models}
         self.trainings = Trainings(models, folders, notice)
@@ -49,14 +52,25 @@ class Live:
 
     def exhibit(self, text: str | None = None) -> JsonObject:
         """Return the page's data for a text, by default the one that the server was started with."""
-        text = self.text if text is None else text
         with self._all:
+            text = self._own_text() if text is None else text
             if text not in self._kept:
                 self._kept[text] = self._read(text)
             self._kept.move_to_end(text)
             while len(self._kept) > KEPT:
                 self._kept.popitem(last=False)
             return {**self._kept[text], "training": self.training()}
+
+    def begin(self) -> Thread:
+        """Compute the first exhibit in a thread of its own, so that it is there when the page is opened."""
+        thread = Thread(target=self.exhibit, name="example", daemon=True)
+        thread.start()
+        return thread
+
+    def _own_text(self) -> str:
+        if self.text is None:
+            self.text = text_of(list(self.models.values()))
+        return self.text
 
     def _read(self, text: str) -> JsonObject:
         models = list(self.models.values())
@@ -75,7 +89,7 @@ class Live:
         """Return an iterator over lines of JSON, each with a chunk of a continuation; what cannot be raises at once."""
         one = self._model(column)
         if not prompt:
-            raise ValueError("prompt: got an empty text, expected at least one symbol")
+            raise PageError("prompt: got an empty text, expected at least one symbol", "提示为空，至少需要一个符号")
         with self._locks[column]:
             chunks = stream_of(one, prompt, temperature, seed)
         return self._lines(column, chunks)

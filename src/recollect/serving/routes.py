@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Callable, Coroutine
+from typing import Annotated, Any
 
-from fastapi import APIRouter, HTTPException
+from fastapi import APIRouter, HTTPException, Request
+from fastapi.exceptions import RequestValidationError
 from fastapi.responses import FileResponse, HTMLResponse, JSONResponse, Response, StreamingResponse
+from fastapi.routing import APIRoute
 from pydantic import BaseModel, Field
 
 from recollect.serving.live import Live, UnknownColumn
 from recollect.serving.page import STATIC, live_page
+from recollect.serving.problems import both
 
 LONGEST = 20_000  # characters of a text
 KINDS = {".js": "text/javascript", ".css": "text/css"}
@@ -37,6 +41,26 @@ class WritingAsked(BaseModel):
     seed: Annotated[int, Field(ge=0)] = 0
 
 
+class PageRoute(APIRoute):
+    """A route that tells the page what is wrong in both languages, whatever server has taken it over."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """Return the handler, which answers errors of what was asked with `refusal`."""
+        handle = super().get_route_handler()
+
+        async def refusing(request: Request) -> Response:
+            try:
+                return await handle(request)
+            except RequestValidationError as error:
+                found = error.errors()[0]
+                where = ".".join(str(part) for part in found["loc"] if part != "body")
+                return refusal(ValueError(f"{where}: {found['msg']}"))
+            except (ValueError, KeyError) as error:
+                return refusal(error)
+
+        return refusing
+
+
 def page_routes() -> APIRouter:
     """Return the routes of the page, its modules and its style sheet."""
     router = APIRouter()
@@ -57,7 +81,7 @@ def page_routes() -> APIRouter:
 
 def inspection_routes(live: Live) -> APIRouter:
     """Return the routes that compute: readings, continuations, trainings."""
-    router = APIRouter(prefix="/api")
+    router = APIRouter(prefix="/api", route_class=PageRoute)
 
     @router.get("/exhibit")
     def first_exhibit() -> Response:
@@ -85,5 +109,5 @@ def inspection_routes(live: Live) -> APIRouter:
 
 def refusal(error: Exception) -> Response:
     """Return what a page is told of an error: 404 for an unknown model, 422 for what cannot be computed."""
-    is_unknown = isinstance(error, UnknownColumn)
-    return JSONResponse({"detail": error.args[0] if error.args else str(error)}, 404 if is_unknown else 422)
+    words = both(error)
+    return JSONResponse({"detail": words["en"], "zh": words["zh"]}, 404 if isinstance(error, UnknownColumn) else 422)

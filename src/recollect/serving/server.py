@@ -22,9 +22,11 @@ from recollect.serving.errors import add_handlers
 from recollect.serving.guard import Guard
 from recollect.serving.live import Live
 from recollect.serving.other_routes import other_routes
+from recollect.serving.problems import PageError, not_shown
 from recollect.serving.routes import inspection_routes, page_routes
+from recollect.serving.served import Served
 from recollect.serving.session_routes import session_routes
-from recollect.serving.shown_model import DEFAULT_TEXT, MOST_MODELS, MOST_PARAMETERS
+from recollect.serving.shown_model import MOST_MODELS, ShownModel, check_size
 from recollect.serving.state import State
 
 HEAD_SECONDS = 20.0  # for the head of a request
@@ -61,8 +63,10 @@ def create_server(state: State, access: Access, log: Log = print_line) -> FastAP
     app = FastAPI(title="recollect", docs_url=None, redoc_url=None, openapi_url=SCHEMA, lifespan=running)
     for router in (completion_routes(state), session_routes(state), other_routes(state)):
         app.include_router(router)
-    if not access.keys:  # a browser has no key to send
-        _add_page(app, state)
+    app.state.page = None if access.keys else page_of(state)  # a browser has no key to send
+    if app.state.page is not None:
+        app.include_router(page_routes(), include_in_schema=False)
+        app.include_router(inspection_routes(app.state.page), include_in_schema=False)
     add_handlers(app)
     app.add_middleware(Bounded, most=state.limits.body_bytes, seconds=state.limits.body_seconds)
     if access.keys:
@@ -72,19 +76,39 @@ def create_server(state: State, access: Access, log: Log = print_line) -> FastAP
         app.add_middleware(
             CORSMiddleware, allow_origins=access.origins, allow_methods=methods, allow_headers=["authorization", "*"]
         )
-    app.add_middleware(Guard, hosts=access.hosts, origins=access.origins)
+    app.add_middleware(Guard, hosts=access.hosts, origins=access.origins, notice=state.notice)
     app.add_middleware(Observed, metrics=state.metrics, log=log)  # the outermost: refusals are counted too
     return app
 
 
-def _add_page(app: FastAPI, state: State) -> None:
-    """Add the page of the models that it can show."""
-    sized = [(one, sum(p.numel() for p in one.model.parameters())) for one in state.models if one.scheduler is not None]
-    fitting = [one for one, size in sized if size <= MOST_PARAMETERS][:MOST_MODELS]
-    shown = [one.as_shown(number) for number, one in enumerate(fitting)]
-    if shown:
-        app.include_router(page_routes(), include_in_schema=False)
-        app.include_router(inspection_routes(Live(shown, DEFAULT_TEXT)), include_in_schema=False)
+def page_of(state: State) -> Live | None:
+    """Return the page of the models that it can show, which names the others; None where it can show none."""
+    shown: list[ShownModel] = []
+    problems: list[PageError] = []
+    for one in state.models:
+        try:
+            check_shown(one, len(shown))
+        except PageError as error:
+            problems.append(error)
+        else:
+            shown.append(one.as_shown(len(shown)))
+    told = [not_shown(error) for error in problems]
+    return Live(shown, None, state.command, state.notice, state.folders, told) if shown else None
+
+
+def check_shown(one: Served, number: int) -> None:
+    """Raise a `PageError` for a model that the page does not show beside so many others."""
+    if one.scheduler is None:
+        raise PageError(
+            f"{one.name}: its task is {one.task}; the page shows language models, others: rc.inspect(run, …)",
+            f"{one.name}：任务是 {one.task}；页面只显示语言模型，其他请用 rc.inspect(run, …)",
+        )
+    if number >= MOST_MODELS:
+        raise PageError(
+            f"{one.name}: a page shows at most {MOST_MODELS} models; serve fewer to see it",
+            f"{one.name}：一个页面最多显示 {MOST_MODELS} 个模型；减少模型即可看到它",
+        )
+    check_size(one.folder, sum(p.numel() for p in one.model.parameters()))
 
 
 class Graceful(uvicorn.Server):

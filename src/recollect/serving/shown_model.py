@@ -20,6 +20,7 @@ from recollect.models.own import MakeLayer
 from recollect.pretrained.checkpoint import is_checkpoint
 from recollect.runs.embed import open_model
 from recollect.runs.run import Run, load
+from recollect.serving.problems import PageError
 
 MOST_PARAMETERS = 400_000_000  # of a model that is traced: gradients of every step take several times its weights
 SERIES = ("markov", "window", "rnn", "lstm", "gru", "linear-attention", "transformer", "ttt-linear", "ttt-mlp")
@@ -45,6 +46,11 @@ class ShownModel:
         """Numbers that were learned; of a Markov model, its n-grams."""
         counts = [t.numel() for name, t in self.model.body.state_dict().items() if name.startswith("counts_")]
         return sum(p.numel() for p in self.model.parameters()) + sum(counts)
+
+    @property
+    def counts(self) -> bool:
+        """Whether it counts n-grams and has no parameters."""
+        return next(self.model.parameters(), None) is None
 
     @cached_property
     def layers(self) -> Sequence[JsonObject]:
@@ -104,7 +110,10 @@ def _open(path: Path, device: str, layer: MakeLayer | None, ids: set[str]) -> Sh
     model = opened.model
     if not isinstance(model, LanguageModel) or not model.streams:
         kind = opened.task.name if isinstance(opened, Run) else "masked language model"
-        raise DataError(f"{path}: a run of the task {kind}; the page shows language models, others: rc.inspect(run, …)")
+        raise PageError(
+            f"{path}: a run of the task {kind}; the page shows language models, others: rc.inspect(run, …)",
+            f"{path}：任务 {kind} 的运行；页面只显示语言模型，其他请用 rc.inspect(run, …)",
+        )
     check_size(path, sum(p.numel() for p in model.parameters()))
     name = path.resolve().name
     numbers = (f"{base}{n}" for base in [_plain(name)] for n in ["", *range(2, MOST_MODELS + 2)])
@@ -114,10 +123,13 @@ def _open(path: Path, device: str, layer: MakeLayer | None, ids: set[str]) -> Sh
 
 
 def check_size(path: Path, parameters: int) -> None:
-    """Raise a `DataError` for a model that is too large to trace."""
+    """Raise a `PageError` for a model that is too large to trace."""
     if parameters > MOST_PARAMETERS:
         most = f"{MOST_PARAMETERS:,}"
-        raise DataError(f"{path}: {parameters:,} parameters are too many to trace, expected at most {most}")
+        raise PageError(
+            f"{path}: {parameters:,} parameters are too many to trace, expected at most {most}",
+            f"{path}：{parameters:,} 个参数，太大，无法追踪；最多 {most} 个",
+        )
 
 
 def _plain(name: str) -> str:

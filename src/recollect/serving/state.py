@@ -33,6 +33,9 @@ class State:
     engine: Engine
     sessions: Sessions
     metrics: Metrics = field(default_factory=Metrics)
+    folders: Sequence[str] = ()  # that were asked for: the page looks for trainings in them
+    command: str = ""  # that starts the same server
+    notice: Callable[[str], None] = lambda text: None
 
     @classmethod
     def of(
@@ -41,11 +44,14 @@ class State:
         limits: Limits | None = None,
         folder: Path | None = None,
         notice: Callable[[str], None] = lambda text: None,
+        folders: Sequence[str] = (),
+        command: str = "",
     ) -> State:
         """Return the state of a new server; `notice` is told of what the person at the terminal should know."""
         limits = limits or Limits()
         engine = Engine([one.scheduler for one in models if one.scheduler is not None], notice)
-        return cls(models, limits, engine, Sessions(models, folder, limits.session_bytes, limits.sessions))
+        sessions = Sessions(models, folder, limits.session_bytes, limits.sessions)
+        return cls(models, limits, engine, sessions, folders=folders, command=command, notice=notice)
 
     def find(self, name: str) -> Served:
         """Return a model; raise an `ApiError` for an unknown one."""

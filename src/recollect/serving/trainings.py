@@ -10,6 +10,7 @@ from recollect.core.types import JsonObject
 from recollect.pretrained.checkpoint import is_checkpoint
 from recollect.runs.run import Run
 from recollect.serving.exhibit import Progress, silent
+from recollect.serving.problems import PageError, both, gone
 from recollect.serving.shown_model import ShownModel, series_of
 from recollect.serving.training_log import training_of
 
@@ -33,11 +34,12 @@ class Trainings:
     def read(self) -> JsonObject:
         """Return each run's curve and samples as its folder holds them now; `problem` where it cannot be read.
 
-        Those of the models are under their ids. Others have a `name` and the number of their colour, `series`.
+        Those of the models are under their ids. Others have a `name`, the number of their colour,
+        `series`, and whether they count instead of being trained, `counted`.
         """
         found = {one.id: self._log_of(one.folder, one.run) for one in self.models}
         for path, family in self.begun().items():
-            facts = {"name": path.name, "series": series_of(family, len(self.models))}
+            facts = {"name": path.name, "series": series_of(family, len(self.models)), "counted": family == "markov"}
             found[f"+{path.name}"] = {**self._log_of(path, Run(path)), **facts}
         return found
 
@@ -62,11 +64,11 @@ class Trainings:
             return training_of(None)
         try:
             if not (folder / "config.json").is_file():
-                raise FileError(f"{folder}: the run's folder is gone; the model that was loaded from it still runs")
+                raise gone(folder)
             return training_of(run)
-        except (FileError, OSError) as error:
+        except (PageError, FileError, OSError) as error:
             self._tell(str(error))
-            return {"curve": [], "samples": [], "running": False, "problem": str(error)}
+            return {"curve": [], "samples": [], "running": False, "problem": both(error)}
 
     def _tell(self, problem: str) -> None:
         if problem not in self._told:

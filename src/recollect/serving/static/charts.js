@@ -40,8 +40,9 @@ function apart(labels, gap, top, bottom) {
  */
 export function lineChart({ title, lines, x, y, width, height = 420, onmove = null }) {
   const isNarrow = width < 560;
+  const em = parseFloat(getComputedStyle(document.documentElement).fontSize) / 16; // letters grow with the window
   const longest = Math.max(3, ...lines.map((line) => line.name.length));
-  const [left, right, top, bottom] = [isNarrow ? 42 : 58, Math.min(8.2 * longest + 22, width * 0.3), 34, 48];
+  const [left, right, top, bottom] = [(isNarrow ? 42 : 58) * em, Math.min(8.2 * em * longest + 22, width * 0.3), 34 * em, 48 * em];
   const at = (v) => left + ((v - x.low) / (x.high - x.low || 1)) * (width - left - right);
   const up = (v) => height - bottom - ((v - y.low) / (y.high - y.low || 1)) * (height - top - bottom);
   const chart = s("svg", { viewBox: `0 0 ${width} ${height}`, width, height, role: "img", "aria-label": title, class: "chart" });
@@ -50,9 +51,9 @@ export function lineChart({ title, lines, x, y, width, height = 420, onmove = nu
     chart.append(s("text", { class: "tick", x: left - 10, y: up(value) + 4, "text-anchor": "end", text }));
   }
   for (const [value, text] of x.ticks)
-    chart.append(s("text", { class: "tick", x: at(value), y: height - bottom + 22, "text-anchor": "middle", text }));
+    chart.append(s("text", { class: "tick", x: at(value), y: height - bottom + 22 * em, "text-anchor": "middle", text }));
   chart.append(s("text", { class: "axis-title", x: (left + width - right) / 2, y: height - 6, "text-anchor": "middle", text: x.title }));
-  chart.append(s("text", { class: "axis-title", x: 0, y: 12, text: y.title }));
+  chart.append(s("text", { class: "axis-title", x: 0, y: 12 * em, text: y.title }));
   const labels = [];
   for (const line of lines) {
     const drawn = within(line.points, y.low).map(([a, b]) => [at(a), up(b)]);
@@ -65,8 +66,8 @@ export function lineChart({ title, lines, x, y, width, height = 420, onmove = nu
     chart.append(group);
   }
   const isEarly = (label) => label.x < width - right - 60;
-  const placed = apart(labels.filter((label) => !isEarly(label)), 17, top + 4, height - bottom);
-  for (const label of [...placed, ...labels.filter(isEarly)])
+  const placed = apart(labels.filter((label) => !isEarly(label)), 17 * em, top + 4, height - bottom);
+  for (const label of [...placed, ...apart(labels.filter(isEarly), 15 * em, top + 4, height - bottom)])
     chart.append(s("g", { class: `series s${label.series}` }, s("text", { x: (isEarly(label) ? label.x : width - right) + 10, y: label.y + 4, text: label.text })));
   if (onmove) {
     const rule = s("line", { class: "rule", y1: top, y2: height - bottom, visibility: "hidden" });

@@ -33,7 +33,7 @@ export class Column {
 
   heading() {
     const { column } = this;
-    const facts = `${column.year ? `${column.year} · ` : ""}${grouped(column.parameters, lang())} ${t("parameters")}`;
+    const facts = `${column.year ? `${column.year} · ` : ""}${grouped(column.parameters, lang())} ${t(column.counted ? "ngrams" : "parameters")}`;
     return h("header", {}, h("h3", { id: `name-${column.id}` }, h("i", { class: "dot", "aria-hidden": "true" }), column.name),
       h("p", { class: "facts", text: facts }), h("p", { class: "idea", text: own(column.idea) }));
   }
@@ -87,7 +87,7 @@ export class Column {
     this.cells.addEventListener("pointerleave", () => this.app.light(-1, -1));
     this.cells.addEventListener("click", (event) => this.pin(event.target.dataset.at));
     this.fillCells(0);
-    return h("section", { class: "field" }, this.fieldTitle, this.cells, this.note);
+    return h("section", { class: "field" }, this.fieldTitle, this.cells, scale("shade", t("legendLow"), t("legendHigh")), this.note);
   }
 
   fillCells(first) {
@@ -172,7 +172,10 @@ export class Column {
     this.packed = packed;
     this.canvas = h("canvas", { class: "heat", role: "img", "aria-label": t(data.strip) });
     this.cursor = h("i", { class: "cursor" });
-    return put(section, h("h4", { text: t(data.strip) }), h("div", { class: "strip" }, this.canvas, this.cursor)), section;
+    const isSigned = data.strip === "hidden" || data.strip === "cell";
+    const ends = isSigned ? ["−", "+"] : data.strip === "map" ? [t("legendLow"), t("legendHigh")] : [t("legendNear"), t("legendFar")];
+    const legend = scale(isSigned ? "signed" : "unsigned", ...ends, t(`${isSigned ? "units" : data.strip}Axis`));
+    return put(section, h("h4", { text: t(data.strip) }), h("div", { class: "strip" }, this.canvas, this.cursor), legend), section;
   }
 
   paint() {
@@ -282,6 +285,11 @@ export class Column {
     const from = Math.max(0, at + 1 - known);
     put(this.chips, this.column.symbols.texts.slice(from, at + 1).map((text) => h("span", { text: visible(text) })));
   }
+}
+
+/** Return the line that says what colours mean: from one end to the other, and what is drawn downwards. */
+function scale(kind, low, high, downwards = "") {
+  return h("p", { class: "scale" }, h("span", { text: low }), h("i", { class: kind, "aria-hidden": "true" }), h("span", { text: high }), downwards && h("span", { class: "axis", text: downwards }));
 }
 
 /** Return the temperature's slider. */

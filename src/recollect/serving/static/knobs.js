@@ -26,7 +26,8 @@ function nameOf(knob, value) {
 /** Return the panel of a column's knobs. */
 export function knobPanel(app, column) {
   const panel = h("details", { class: "knobs" });
-  if (!column.knobs.length) return h("div", { class: "knobs none" });
+  if (!column.knobs.length || !column.symbols.texts.length) return h("div", { class: "knobs none" });
+  if (!app.source.turns(column)) return h("p", { class: "knobs quiet", text: t("liveOnly", app.exhibit.command) });
   const state = app.state.knobsOf(column.id);
   const status = h("p", { class: "quiet", role: "status" });
   panel.open = Object.keys(state).length > 0 || app.opened.has(column.id);
@@ -38,7 +39,7 @@ export function knobPanel(app, column) {
     const knobs = place === knob.base ? others : { ...others, [knob.id]: value };
     status.textContent = t("computing");
     await app.turn(column, knobs);
-    status.textContent = app.problems[column.id] ?? (app.source.live ? "" : t("oneKnob"));
+    status.textContent = app.problemOf(column) || (app.source.live ? "" : t("oneKnob"));
     if (!app.source.live) refresh();
   };
   const inputs = () => column.knobs.map((knob) => {
@@ -57,6 +58,6 @@ export function knobPanel(app, column) {
   };
   const reset = h("button", { type: "button", class: "text", text: t("reset"), onclick: async () => { await app.turn(column, {}); status.textContent = ""; refresh(); } });
   panel.append(h("summary", { text: t("knobs") }), body, status, reset);
-  if (app.problems[column.id]) status.textContent = app.problems[column.id];
+  status.textContent = app.problemOf(column);
   return panel;
 }

@@ -9,10 +9,12 @@ import { Sentence, announced } from "./sentence.js";
 import { Source } from "./source.js";
 import { State } from "./state.js";
 import { TrainView } from "./training.js";
-import { speak, t } from "./words.js";
+import { own, speak, t } from "./words.js";
 import { WriteView } from "./writing.js";
 
 const VIEWS = ["read", "reach", "write", "train"];
+const NARROWEST = 14.5; // rem of a column
+const SOON = 1200; // milliseconds after which a page that waits says what for
 
 class App {
   constructor() {
@@ -25,19 +27,26 @@ class App {
   }
 
   async open() {
-    this.exhibit = await this.source.exhibit();
-    if (this.source.live && this.state.text && this.state.text !== this.exhibit.text) {
-      try { this.exhibit = await this.source.read(this.state.text); } catch (error) { this.problem = this.said(error); }
-    }
+    speak(this.language);
+    const waiting = setTimeout(() => put(document.querySelector(".loading"), t("opening")), SOON);
+    try { await this.ask(); } finally { clearTimeout(waiting); }
     this.take();
     this.build();
     performance.mark("first-picture");
     this.state.on((changed) => this.changed(changed));
     addEventListener("keydown", (event) => this.key(event));
     let pending = 0;
-    addEventListener("resize", () => { cancelAnimationFrame(pending); pending = requestAnimationFrame(() => this.view?.update()); });
+    addEventListener("resize", () => { cancelAnimationFrame(pending); pending = requestAnimationFrame(() => this.fit()); });
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.repaint());
     await this.restore();
+    if (this.state.isBareLesson) await this.lesson.go(this.state.get("lesson"));
+  }
+
+  /** Get the numbers: of the first text, or of the one in the address. */
+  async ask() {
+    this.exhibit = await this.source.exhibit();
+    if (!this.source.live || !this.state.text || this.state.text === this.exhibit.text) return;
+    try { this.exhibit = await this.source.read(this.state.text); } catch (error) { this.problem = error; }
   }
 
   /** Take what the exhibit says of the sentence. */
@@ -110,8 +119,9 @@ class App {
     delete this.problems[column.id];
     let data = null;
     if (Object.keys(knobs).length) {
-      try { data = await this.source.variant(column, knobs, this.exhibit.text); } catch (error) { this.problems[column.id] = t("failed", this.said(error)); }
+      try { data = await this.source.variant(column, knobs, this.exhibit.text); } catch (error) { this.problems[column.id] = error; }
       if (asked !== JSON.stringify(this.state.knobsOf(column.id))) return;
+      if (!data && !this.source.live) this.state.turn(column.id, {}); // the file has no such reading, and nothing was turned
     }
     this.turned.delete(column.id);
     if (data) this.turned.set(column.id, data);
@@ -138,14 +148,20 @@ class App {
   }
 
   said(error) {
-    return error.message === "gone" ? t("lost", this.exhibit?.command ?? "recollect inspect --live RUN") : error.message;
+    return error.message === "gone" ? t("lost", this.exhibit?.command || "recollect inspect --live RUN") : own(error.both ?? error.message);
+  }
+
+  problemOf(column) {
+    const error = this.problems[column.id];
+    return error ? t("failed", this.said(error)) : "";
   }
 
   // ---- building -----------------------------------------------------------------------------------------
 
+  get language() { return this.state.get("lang") || (navigator.language.startsWith("zh") ? "zh" : "en"); }
+
   build() {
-    const { state } = this;
-    const lang = state.get("lang") || (navigator.language.startsWith("zh") ? "zh" : "en");
+    const lang = this.language;
     speak(lang);
     this.tint();
     document.documentElement.lang = lang === "zh" ? "zh-CN" : "en";
@@ -181,7 +197,7 @@ class App {
   }
 
   intro() {
-    const problems = [this.problem, ...this.exhibit.problems].filter(Boolean);
+    const problems = [this.problem && this.said(this.problem), ...this.exhibit.problems.map(own)].filter(Boolean);
     const said = problems.map((text) => h("p", { class: "problem", role: "alert", text }));
     return h("div", { class: "intro" }, h("h1", { text: t("title") }), h("p", { text: t("subtitle") }), said);
   }
@@ -224,6 +240,17 @@ class App {
     return { element, columns, update: () => columns.forEach((one) => { if (one.column.reading) one.update(); }), shown: () => columns.forEach((one) => one.paint()) };
   }
 
+  /** Spread the columns over rows as even as their number allows, and draw the view at the width that it has. */
+  fit() {
+    const { element, columns } = this.views.read;
+    const gap = parseFloat(getComputedStyle(element).columnGap);
+    const narrowest = NARROWEST * parseFloat(getComputedStyle(document.documentElement).fontSize);
+    const most = Math.max(1, Math.floor((element.clientWidth + gap) / (narrowest + gap)));
+    const rows = Math.ceil(columns.length / most);
+    if (element.clientWidth) element.style.setProperty("--across", Math.ceil(columns.length / rows));
+    this.view.update();
+  }
+
   footer() {
     return h("footer", { class: "foot" }, h("p", { class: "keys" }, h("b", { text: t("help") }), ` ${t("keys")}`), h("p", { text: t("made", this.exhibit.made, this.exhibit.machine) }));
   }
@@ -259,7 +286,7 @@ class App {
     this.view = this.views[name];
     document.body.dataset.view = name;
     put(this.body, this.view.element);
-    this.view.update();
+    this.fit();
     this.view.shown?.();
     if (name !== "train") this.views.train.hidden();
   }
@@ -274,7 +301,10 @@ class App {
       this.views.write.fill();
     }
     if (changed.has("view") || changed.has("shown")) this.show();
-    if (changed.has("lesson")) this.lesson.update();
+    if (changed.has("lesson")) {
+      this.lesson.update();
+      this.fit();
+    }
     if (["t", "pin", "temp", "head", "bias", "sample", "shown"].some((name) => changed.has(name))) {
       this.sentence.update();
       this.view.update();

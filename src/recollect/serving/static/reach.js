@@ -36,9 +36,10 @@ export class ReachView {
     this.title = h("h2", { text: t("reachTitle") });
     this.words = h("p", { class: "lead" });
     this.figure = h("div", { class: "figure" });
+    this.without = h("p", { class: "quiet without" });
     this.details = h("details", {}, h("summary", { text: t("table") }), h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": t("table") }));
     this.lab = h("section", { class: "lab" });
-    this.element = h("section", { class: "view reach", id: "view-reach", "aria-label": t("reach") }, this.title, this.words, this.figure, this.details, this.lab);
+    this.element = h("section", { class: "view reach", id: "view-reach", "aria-label": t("reach") }, this.title, this.words, this.figure, this.without, this.details, this.lab);
   }
 
   width() { return Math.max(300, Math.min(1180, this.element.clientWidth || 900)); }
@@ -47,13 +48,16 @@ export class ReachView {
     const { app } = this;
     const isPinned = app.mainPin >= 0;
     this.words.textContent = isPinned ? t("reachPinned", visible(app.main.symbols.texts[app.mainPin]), app.mainPin + 1) : t("reachText");
-    const lines = app.columns.filter((one) => !one.problem).map((column) => {
+    const known = app.columns.filter((one) => !one.problem);
+    const others = known.filter((column) => !app.readingOf(column).hasGradient); // nothing of theirs belongs on this axis
+    this.without.textContent = others.length ? t("withoutGradient", others.map((one) => one.name).join(t("comma"))) : "";
+    const lines = known.filter((column) => !others.includes(column)).map((column) => {
       const reading = app.readingOf(column);
       const pin = app.pinIn(column);
       const values = isPinned ? reading.ahead(pin)?.slice(Math.max(0, pin)) : reading.curve();
       return values ? line(column.name, column.series, values, { id: column.id, values }) : null;
     }).filter(Boolean);
-    if (!lines.length) { put(this.figure, h("p", { class: "quiet", text: t("noReach") })); this.drawLab(); return; }
+    if (!lines.length) { put(this.figure); put(this.details.lastChild); this.drawLab(); return; }
     const most = Math.max(...lines.map((one) => one.points.at(-1)?.[0] ?? 0));
     const width = this.width();
     put(this.figure, lineChart({ title: t("reachTitle"), lines, x: distances(most), y: logAxis(lines, t("gradient")), width, height: Math.min(460, Math.max(320, width * 0.46)), onmove: (d) => this.point(lines, d) }), this.readout = h("p", { class: "readout quiet", "aria-hidden": "true" }));

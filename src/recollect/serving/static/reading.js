@@ -38,6 +38,9 @@ export class Reading {
     return influence && this.places.has(at) ? row(influence, this.places.get(at)).map(Math.abs) : null;
   }
 
+  /** Return whether there are gradients: without them, what leaving a symbol out changes stands in their place. */
+  get hasGradient() { return Boolean(this.arrays.reach); }
+
   /** Return how strongly each later prediction depends on symbol `pin`; NaN where it is not known. */
   ahead(pin) {
     const influence = this.arrays.reach ?? this.arrays.left_out;

@@ -7,6 +7,15 @@ function inFile(id) {
   return block ? JSON.parse(block.textContent) : null;
 }
 
+/** An error of the server, in both languages. */
+export class Refused extends Error {
+  constructor({ detail, zh, error }, status) {
+    const en = typeof detail === "string" ? detail : error?.message ?? `HTTP ${status}`;
+    super(en);
+    this.both = { en, zh: zh ?? `出错：${en}` };
+  }
+}
+
 async function ask(path, body, signal) {
   let answer;
   try {
@@ -15,8 +24,7 @@ async function ask(path, body, signal) {
     throw error.name === "AbortError" ? error : new Error("gone");
   }
   if (!answer.ok) {
-    const said = await answer.json().catch(() => ({}));
-    throw new Error(said.detail ?? `HTTP ${answer.status}`);
+    throw new Refused(await answer.json().catch(() => ({})), answer.status);
   }
   return answer;
 }
@@ -37,12 +45,16 @@ export class Source {
     return (await ask("api/exhibit", { text })).json();
   }
 
-  /** Return what a column is with knobs turned; in a file, with the first of them. */
+  /** Return whether a column's knobs can be turned: a file of a long text or a large model has none of their readings. */
+  turns(column) { return this.live || Object.keys(this.inFile(column)).length > 0; }
+
+  inFile(column) { return (this.variants[column.id] ??= inFile(`variants-${column.id}`) ?? {}); }
+
+  /** Return what a column is with knobs turned; in a file, with the first of them, null for what it does not have. */
   async variant(column, knobs, text) {
     if (this.live) return (await ask("api/reading", { column: column.id, knobs, text })).json();
-    this.variants[column.id] ??= inFile(`variants-${column.id}`) ?? {};
     const [[knob, value]] = Object.entries(knobs);
-    return this.variants[column.id][`${knob}=${value}`] ?? null;
+    return this.inFile(column)[`${knob}=${value}`] ?? null;
   }
 
   /** Yield the chunks of a continuation as they are generated; live only. */

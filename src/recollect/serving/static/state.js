@@ -55,6 +55,8 @@ export class State {
 
   read() {
     const given = new URLSearchParams(location.hash.slice(1));
+    const isOfPage = (name) => !["lang", "theme", "lesson", "text"].includes(name);
+    this.isBareLesson = given.has("lesson") && ![...given.keys()].some(isOfPage); // the lesson sets the rest
     for (const [name, value] of given) {
       if (name === "text") this.text = value;
       else if (name.startsWith("k.")) {

@@ -2,7 +2,7 @@
 
 import { h, put } from "./dom.js";
 import { lineChart } from "./charts.js";
-import { t } from "./words.js";
+import { own, t } from "./words.js";
 
 const POLL = 2000; // milliseconds
 
@@ -15,6 +15,11 @@ function linear(values, count, title) {
   const ticks = [];
   for (let v = Math.ceil(low / step) * step; v <= high + 1e-9; v += step) ticks.push([v, String(Number(v.toFixed(6)))]);
   return { low, high, ticks, title };
+}
+
+/** Return the line of a model that is counted once: level from there on. */
+function level([seconds, loss], last) {
+  return [[seconds, loss], [Math.max(last, seconds), loss]];
 }
 
 /** The view of training. */
@@ -52,14 +57,15 @@ export class TrainView {
 
   update() {
     const begun = Object.entries(this.logs).filter(([, log]) => log.name).map(([id, log]) => ({ column: { id, name: log.name, series: log.series }, log }));
-    const own = this.app.columns.map((column) => ({ column, log: this.logs[column.id] }));
-    const shown = [...own, ...begun].filter(({ log }) => log?.curve.length || log?.running || log?.problem);
-    const curves = shown.filter(({ log }) => log.curve.length > 1);
+    const models = this.app.columns.map((column) => ({ column, log: this.logs[column.id] && { ...this.logs[column.id], counted: column.counted } }));
+    const shown = [...models, ...begun].filter(({ log }) => log?.curve.length || log?.running || log?.problem);
+    const curves = shown.filter(({ log }) => log.curve.length > (log.counted ? 0 : 1));
     if (!curves.length) put(this.figure, h("p", { class: "quiet", text: t("noRuns") }));
     else {
-      const lines = curves.map(({ column, log }) => ({ name: log.running ? `${column.name} ●` : column.name, id: column.id, series: column.series, points: log.curve }));
       const width = Math.max(300, Math.min(1180, this.element.clientWidth || 900));
       const all = curves.flatMap(({ log }) => log.curve);
+      const last = Math.max(...all.map(([a]) => a));
+      const lines = curves.map(({ column, log }) => ({ name: log.running ? `${column.name} ●` : column.name, id: column.id, series: column.series, points: log.counted ? level(log.curve.at(-1), last) : log.curve }));
       const x = linear([0, ...all.map(([a]) => a)], width < 560 ? 4 : 7, t("seconds"));
       const y = linear(all.map(([, b]) => b), 6, t("loss"));
       put(this.figure, lineChart({ title: t("trainTitle"), lines, x, y, width, height: Math.min(420, Math.max(300, width * 0.4)) }));
@@ -72,9 +78,10 @@ export class TrainView {
   sheet(column, log, share) {
     const one = log.samples[Math.round(share * (log.samples.length - 1))];
     const heading = h("h3", {}, h("i", { class: "dot", "aria-hidden": "true" }), column.name, log.running && h("em", { text: t("running") }));
-    const body = log.problem ? h("p", { class: "problem", role: "alert", text: log.problem })
+    const body = log.problem ? h("p", { class: "problem", role: "alert", text: own(log.problem) })
       : one ? h("p", { class: "written", dir: "auto" }, h("span", { class: "prompt", text: one.prompt }), one.text) : h("p", { class: "quiet", text: t(log.running ? "noSample" : "counted") });
-    const facts = one && Number.isFinite(one.loss) ? h("p", { class: "facts", text: t("atStep", one.step, one.loss.toFixed(3)) }) : null;
+    const loss = one && Number.isFinite(one.loss) ? one.loss.toFixed(3) : null;
+    const facts = loss && h("p", { class: "facts", text: log.counted ? t("countedLoss", loss) : t("atStep", one.step, loss) });
     return h("article", { class: `column sheet s${column.series}`, "data-column": column.id }, heading, facts, body);
   }
 }

@@ -13,7 +13,7 @@ const WORDS = {
   sentence: ["The sentence, symbol by symbol", "这句话，逐个符号"],
   play: ["Play", "播放"], pause: ["Pause", "暂停"], back: ["Previous symbol", "上一个符号"], forward: ["Next symbol", "下一个符号"],
   position: ["Position in the sentence", "在句中的位置"], speed: ["Speed", "速度"],
-  models: ["Models", "模型"], model: ["model", "模型"], parameters: ["parameters", "个参数"],
+  models: ["Models", "模型"], model: ["model", "模型"], parameters: ["parameters", "个参数"], ngrams: ["n-grams", "个 n 元组"],
   symbolOf: ["symbol {0} of {1}", "第 {0} 个符号，共 {1} 个"],
   skipped: ["The first {0} symbols were read into memory; the page shows the last {1}.", "前 {0} 个符号已读入记忆；页面显示最后 {1} 个。"],
   memory: ["memory", "记忆"], bytes: ["bytes", "字节"],
@@ -24,9 +24,11 @@ const WORDS = {
   reachFrom: ["reach of “{0}” into later predictions", "“{0}”对后续预测的影响"],
   noReach: ["it counts and has no gradient: shown is what leaving a symbol out changes", "它靠计数，没有梯度：这里显示去掉某个符号带来的变化"],
   map: ["attention map: each column is where one symbol looked", "注意力图：每一列是一个符号看向哪里"],
+  mapAxis: ["down: from the first symbol to the last", "自上而下：第一个到最后一个符号"], unitsAxis: ["one row a unit", "每行一个单元"],
+  movementAxis: ["one row a head", "每行一个头"], legendNear: ["little", "少"], legendFar: ["far", "多"],
   early: ["gradients explain the last {0} predictions only", "梯度只解释最后 {0} 次预测"],
   tooLarge: ["too large to compute gradients on this page; a shorter sentence may do", "模型太大，本页不计算梯度；可换更短的句子"],
-  recent: ["all that it remembers", "它记得的全部"], hidden: ["hidden state", "隐藏状态"], cell: ["cell state", "细胞状态"],
+  recent: ["all that it remembers", "它记得的全部"], hidden: ["hidden state", "隐藏状态"], cell: ["cell state", "单元状态"],
   movement: ["how far its weights have moved, by head", "各头的权重移动了多远"], context: ["symbols of context it has counted before", "见过的最长上下文"],
   gates: ["gates, mean over units", "门（各单元均值）"], attention: ["attention from here", "此处的注意力"],
   inner: ["inner loss: before and after learning the symbol", "内部损失：学习该符号之前与之后"],
@@ -35,6 +37,10 @@ const WORDS = {
   reset_gate: ["reset", "重置"], update_gate: ["keep", "保留"],
   contextTitle: ["longest context known", "已知的最长上下文"],
   knobs: ["Turn a knob", "调一调"], trained: ["as trained", "训练所得"], reset: ["Reset", "复位"],
+  liveOnly: [
+    "Knobs turn live only: this text is longer than 128 symbols, or the model larger than 30 million parameters. {0}",
+    "旋钮只能实时调：文字超过 128 个符号，或模型超过三千万参数。{0}",
+  ],
   oneKnob: ["One knob at a time in this file. Several at once: recollect inspect --live", "此文件中每次调一个。同时调多个：recollect inspect --live"],
   computing: ["computing …", "计算中…"],
   temperature: ["Temperature", "温度"], forget: ["forget-gate bias", "遗忘门偏置"],
@@ -46,6 +52,7 @@ const WORDS = {
     "Mean size of the gradient of a prediction with respect to a symbol, by the distance between them. A straight line down is exponential forgetting; what stays level is remembered.",
     "预测对某个符号的梯度大小的均值，按两者距离排列。直线下降意味着指数式遗忘；保持水平的才被记住。",
   ],
+  withoutGradient: ["Not in the figure, having no gradient here: {0}.", "未画入图中（此处没有梯度）：{0}。"], comma: [", ", "、"],
   reachPinned: ["The reach of “{0}”, symbol {1}: how strongly each later prediction still depends on it.", "“{0}”（第 {1} 个符号）的影响：之后的每次预测还有多依赖它。"],
   distance: ["distance in symbols", "距离（符号数）"], gradient: ["gradient", "梯度"],
   labTitle: ["The same figure, before any training", "同一张图，训练之前"],
@@ -70,8 +77,9 @@ const WORDS = {
   seconds: ["training seconds", "训练秒数"], loss: ["held-out loss, nats", "验证损失（奈特）"], samples: ["Samples, from the first to the last evaluation", "样本：从第一次评估到最后一次"],
   noRuns: ["These models have no training log.", "这些模型没有训练日志。"], running: ["training now", "正在训练"], atStep: ["update {0}, loss {1}", "第 {0} 步，损失 {1}"],
   noSample: ["no evaluation yet", "尚无评估"],
-  counted: ["counted in one pass", "一遍计数完成"],
+  counted: ["counted in one pass", "一遍计数完成"], countedLoss: ["counted in one pass, loss {0}", "一遍计数完成，损失 {0}"],
   text: ["Your sentence", "你的句子"], go: ["Read it", "读这句"], emptyText: ["An empty sentence: nothing was read, and nothing is remembered yet.", "空句子：什么都没读，也还什么都没记住。"],
+  opening: ["The models read the example …", "模型正在阅读示例…"], absent: ["Not on this page: {0}.", "本页没有：{0}。"], or: [" or ", "或"],
   lost: ["The server does not answer. Start it again: {0}", "服务器没有响应。请重新启动：{0}"],
   failed: ["Not computed: {0}", "未能计算：{0}"],
   unknown: ["not in the vocabulary", "不在词表中"], close: ["Close", "关闭"], previous: ["Back", "上一步"], following: ["Next", "下一步"], stepOf: ["{0} of {1}", "{0} / {1}"],
@@ -93,7 +101,7 @@ export function t(key, ...values) {
 }
 
 /** Return the one of an object's en and zh that is asked for. */
-export function own(both) { return both?.[language] ?? both?.en ?? ""; }
+export function own(both) { return typeof both === "string" ? both : both?.[language] ?? both?.en ?? ""; }
 
 /** Return a symbol so that it can be seen: a blank is ␣, a line end ↵. */
 export function visible(text) {
