@@ -480,6 +480,12 @@ def test_a_cell_sees_one_gpu_of_those_that_its_parent_sees(monkeypatch, visible,
     assert cell_environment(Slot(core=0))["OMP_NUM_THREADS"] == "1"
 
 
+def test_a_cell_ends_without_a_word_while_it_watches_its_parent():
+    code = "from recollect.comparison.cell import watch_parent; watch_parent(); import time; time.sleep(0.1)"
+    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert (process.wait(), process.stderr.read()) == (0, b"")
+
+
 def test_a_killed_process_is_a_lost_cell(tmp_path):
     (tmp_path / "cells").mkdir()
     (tmp_path / "cells" / "gru-seed0.err").write_text("", encoding="utf-8")
