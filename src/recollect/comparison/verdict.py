@@ -156,9 +156,9 @@ def _main(judged: Judged, said: Conditions) -> Bilingual:
     if judged.naive is not None:
         return Bilingual(
             f"Take none of them: with {budget.en} the best, {judged.best} ({value} {said.measure}), is not surely"
-            f" better than {judged.naive}.",
+            f" better than the naive row {judged.naive}.",
             f"都不推荐：在{budget.zh}的条件下，最好的 {judged.best}（{value} {said.measure}）也不能确定"
-            f"优于 {judged.naive}。",
+            f"优于朴素基线 {judged.naive}。",
         )
     if judged.winner is not None:
         largest = max(judged.chances.values())
