@@ -1,8 +1,8 @@
 """Write the figures of the READMEs, docs/figures, speed and scale from benchmarks/results: none is typed by hand.
 
 The tables stand between the lines <!-- NAME:begin --> and <!-- NAME:end -->, NAME being one of BLOCKS, each in one page
-of a language. One whose result is OPTIONAL is empty until there is one. `--check` changes nothing and exits 1 where a
-page differs from the results.
+of a language. One whose result is OPTIONAL says that it is not measured until there is one. `--check` changes nothing
+and exits 1 where a page differs from the results.
 """
 
 from __future__ import annotations
@@ -78,7 +78,9 @@ TRUNCATION_NOTE = (
     "8 steps; without carrying, accuracy is at chance."
 )
 KINDS = ("regular", "random", "reweighted")
+NOT_MEASURED = " not measured."
 CHINESE = {
+    NOT_MEASURED: "未测量。",
     "influence balancing: final loss": "影响平衡：最终损失",
     "copy: accuracy": "复制：准确率",
     "length": "截断长度",
@@ -156,7 +158,9 @@ def block_of(name: str, say: Say) -> str:
     optional = (speed_blocks, line_blocks, gpu_blocks, series_blocks, summary_blocks, transfer_blocks)
     parts = (*optional, inspect_blocks, comparison_blocks, scale_blocks, serving_blocks)
     leads = reduce(or_, (part.LEADS for part in parts))
-    return f"{say(leads[name])}\n\n{block(load(file), say)}" if path_of(file).exists() else ""
+    if not path_of(file).exists():
+        return say(leads[name]) + say(NOT_MEASURED)
+    return f"{say(leads[name])}\n\n{block(load(file), say)}"
 
 
 def blocks_in(text: str) -> list[str]:

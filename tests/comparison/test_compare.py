@@ -177,7 +177,8 @@ def test_a_head_start_is_left_out(compared, tmp_path):
     (problem,) = next(row.problems for row in again.rows if row.name == "gru")
     assert problem == "gru-seed1: a head start: the log begins with update 2"
     assert problem in again.verdict[-1].en
-    assert "one seed tells nothing" in again.verdict[0].en or "Take none" in again.verdict[0].en
+    assert again.judged.apart == ("gru",)
+    assert "Not compared, since one seed tells nothing about others: gru (" in again.verdict[1].en
     assert len(next(row.values for row in again.rows if row.name == "gru")) == 1
 
 
@@ -478,6 +479,12 @@ def test_a_cell_sees_one_gpu_of_those_that_its_parent_sees(monkeypatch, visible,
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     assert cell_environment(Slot(device="cuda:1"))["CUDA_VISIBLE_DEVICES"] == number
     assert cell_environment(Slot(core=0))["OMP_NUM_THREADS"] == "1"
+
+
+def test_a_cell_ends_without_a_word_while_it_watches_its_parent():
+    code = "from recollect.comparison.cell import watch_parent; watch_parent(); import time; time.sleep(0.1)"
+    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert (process.wait(), process.stderr.read()) == (0, b"")
 
 
 def test_a_killed_process_is_a_lost_cell(tmp_path):

@@ -20,8 +20,8 @@ CASES = [
     ("dates:count=200", "luong", {}),
     ("kindness:count=300", "bilstm", {}),
     ("apple", "bilstm", {}),
-    ("seasons", "gru", {}),
-    ("seasons", "gru", {"output": "gaussian"}),
+    ("seasons", "gru", {"horizon": 4}),
+    ("seasons", "gru", {"horizon": 4, "output": "gaussian"}),
     ("tastes", "factors", {}),
     ("shapes:count=200", "show-attend-tell", {}),
 ]

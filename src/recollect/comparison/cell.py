@@ -64,10 +64,15 @@ def main(words: list[str]) -> int:
 
 
 def watch_parent() -> None:
-    """End this process as soon as the one that started it is gone."""
+    """End this process as soon as the one that started it is gone.
+
+    The descriptor is read, not `sys.stdin`: a thread that holds its lock aborts the interpreter when it ends.
+    """
+    descriptor = sys.stdin.fileno()
 
     def wait() -> None:
-        sys.stdin.buffer.read()
+        while os.read(descriptor, 4096):
+            pass
         os._exit(3)
 
     threading.Thread(target=wait, daemon=True).start()

@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-import torch
-
 from recollect.comparison.plan import Plan
+from recollect.core.meta import on_meta
 from recollect.core.settings import SettingError
 from recollect.core.types import JsonObject
 from recollect.data.names import split_names
@@ -65,7 +64,7 @@ def count_parameters(config: RunConfig, dataset: Any) -> int:
     """Return the number of all parameters of a run's model."""
     task = config.make_task()
     made = task.config(config.family, config.size, dataset, config.settings)
-    with torch.device("meta"):
+    with on_meta():
         model = task.build(asdict(made))
     return 0 if counts(model) else count_apart(model).total
 

@@ -17,7 +17,7 @@ from recollect.comparison.entrants import Entrant
 from recollect.comparison.plan import Cell, Plan, short_name
 from recollect.comparison.processes import read_cell
 from recollect.comparison.significance import Measured
-from recollect.comparison.verdict import MEMORY, TIME, Conditions, Judged, judge, sentences
+from recollect.comparison.verdict import MEMORY, TIME, TOLERANCE, Conditions, Judged, judge, sentences
 from recollect.core.machine import describe
 from recollect.core.serialize import FileError
 from recollect.core.task import Baseline, ItemScores
@@ -82,7 +82,9 @@ class Comparison:
 
     def as_json(self) -> JsonObject:
         """Return it as plain data."""
-        judged = {name: getattr(self.judged, name) for name in ("best", "winner", "level", "naive")}
+        judged = {
+            name: getattr(self.judged, name) for name in ("best", "winner", "level", "naive", "apart", "alike", "items")
+        }
         return {
             "command": self.plan.command(str(self.folder)),
             "plan": self.plan.as_json(),
@@ -257,8 +259,11 @@ def _mean(values: Sequence[float]) -> float:
 def _verdict(plan: Plan, rows: Sequence[Row], judged: Judged, measure: JsonMapping) -> list[Bilingual]:
     """Return the sentences of the verdict; the last name what is left out."""
     values = {row.name: in_words(row) for row in rows if row.values}
-    seeds = min((len(row.values) for row in rows if row.values and not row.counts), default=plan.seeds)
-    said = Conditions(str(measure.get("measure", "")), plan.budget_in_words, seeds, values)
+    compared = [row for row in rows if row.values and row.name not in judged.apart]
+    seeds = min((len(row.values) for row in compared if not row.counts), default=plan.seeds)
+    best = next((row.mean for row in compared if row.name == judged.best), math.nan)
+    tolerated = f"{TOLERANCE * abs(best):.2g}"
+    said = Conditions(str(measure.get("measure", "")), plan.budget_in_words, seeds, values, tolerated)
     time_of = "read_seconds" if plan.is_by_seconds else "seconds"
     costs = {
         TIME: {row.name: row.figures[time_of] for row in rows if time_of in row.figures and row.values},

@@ -1,8 +1,9 @@
 """Which differences between models are more than chance: another seed and another test part would give other figures.
 
 Rules 2 and 3 of docs/decisions/0024-comparisons.md. Test items are drawn with replacement, the same draw for all
-models. Seeds are too few to be drawn: their mean is shifted by s/√n · t, t from Student's distribution with n − 1
-degrees of freedom, independently for each model. A model that counts has no seed, and only varies with the items.
+models; what a draw differs by is widened to Student's distribution, which matters where items are few. Seeds are too
+few to be drawn: their mean is shifted by s/√n · t, t from Student's distribution with n − 1 degrees of freedom,
+independently for each model. A model that counts has no seed, and only varies with the items.
 """
 
 from __future__ import annotations
@@ -43,6 +44,16 @@ class Measured:
         return math.fsum(self.values) / len(self.values)
 
     @property
+    def is_single(self) -> bool:
+        """Whether it was trained with one seed only, which tells nothing about others."""
+        return len(self.seeds) == 1 and not self.counts
+
+    @property
+    def items(self) -> int:
+        """The number of test items that can be drawn."""
+        return len(self.seeds[0].numerators) if self.seeds else 0
+
+    @property
     def spread(self) -> float:
         """The standard deviation over the seeds; NaN for a single seed, 0 without any."""
         if self.counts:
@@ -66,6 +77,11 @@ class Draws:
         difference = self.values[name] - value
         return float(np.mean(difference < 0 if lower_is_better else difference > 0))
 
+    def difference(self, one: str, other: str, share: float = 0.95) -> tuple[float, float]:
+        """Return the interval of the difference of two models; NaN where seeds are too few."""
+        low, high = np.quantile(self.values[one] - self.values[other], [(1 - share) / 2, (1 + share) / 2])
+        return float(low), float(high)
+
     def equality(self, one: str, other: str) -> float:
         """Return p of two models being equal: twice the share of draws on the other side of zero."""
         difference = self.values[one] - self.values[other]
@@ -86,12 +102,22 @@ def draw(models: Sequence[Measured], count: int = DRAWS, seed: int = 0) -> Draws
     for start in range(0, count, BATCH):
         rows = min(BATCH, count - start)
         times = source.multinomial(size, np.full(size, 1 / size), size=rows).astype(np.float64)  # (draws, items)
+        wider = _widening(source, size, rows)
         for model in models:
-            values = [_ratio(one, times) for one in items[model.name]]
-            found[model.name][start : start + rows] = np.mean(values, axis=0)
+            drawn = np.mean([_ratio(one, times) for one in items[model.name]], axis=0)
+            found[model.name][start : start + rows] = model.mean + wider * (drawn - model.mean)
     for model in models:
         found[model.name] += _shift(model, count, seed)
     return Draws(found)
+
+
+def _widening(source: np.random.Generator, items: int, rows: int) -> Floats:
+    """Return √(n / χ²) for each draw, χ² with n − 1 degrees of freedom.
+
+    Means of n items that are drawn again vary too little, by √((n − 1)/n), and are normal: divided by √(χ²/(n − 1))
+    they have Student's distribution, as the mean of n items has.
+    """
+    return np.sqrt(items / source.chisquare(max(items - 1, 1), rows))
 
 
 def _ratio(items: ItemScores, times: Floats) -> Floats:

@@ -10,11 +10,11 @@ from torch import Tensor
 from recollect.core.task import ItemScores, Measure
 from recollect.data.series.gaps import GapBatch, hide, middle_gap
 from recollect.data.series.windows import SeriesWindows
+from recollect.evaluation.row_blocks import block_scores
 from recollect.models.gap_filling import GapFiller
 from recollect.models.simple_fills import interpolated, last_seen, neighbouring_seasons
 
 BATCH = 256  # windows
-ITEMS = 20  # of a short part
 GAP_MEASURES = {
     "mse": Measure("MSE", "mean squared error of hidden values, in deviations of the training part"),
     "mae": Measure("MAE", "mean absolute error of hidden values, in deviations of the training part"),
@@ -66,10 +66,6 @@ def gap_scores(
 
 
 def gap_items(fill: Fill, part: SeriesWindows, rows: int, *, is_open: bool) -> ItemScores:
-    """Return the MSE by items of neighbouring windows, whose gaps overlap, and by place in the gap."""
+    """Return the MSE by blocks of rows, and by place in the gap."""
     squares, _, counts = gap_errors(fill, part, rows, is_open=is_open)
-    size = max(1, min(rows, len(squares) // ITEMS))
-    starts = range(0, len(squares), size)
-    above = [float(squares[i : i + size].sum()) for i in starts]
-    below = [float(counts[i : i + size].sum()) for i in starts]
-    return ItemScores(above, below, by_position=(squares.sum(0) / counts.sum(0).clamp(min=1)).tolist())
+    return block_scores(part, squares, counts)

@@ -12,12 +12,12 @@ from recollect.core.task import ItemScores
 from recollect.data.series.series_data import SeriesData
 from recollect.data.series.windows import WindowBatch
 from recollect.evaluation import forecast_metrics as metrics
+from recollect.evaluation.row_blocks import block_scores
 from recollect.models import forecast_outputs as outputs
 from recollect.models.forecast_outputs import LEVELS
 from recollect.models.forecasting import Forecaster
 
 BATCH = 256  # windows
-ITEMS = 20  # of a short part
 LOW, HIGH = 0, len(LEVELS) - 1  # of the 80 % interval: 10 % and 90 %
 
 Predict = Callable[[WindowBatch], tuple[Tensor, Tensor]]  # points (B, H, C) and quantiles (B, H, C, 9)
@@ -65,10 +65,7 @@ def roll(predict: Predict, data: SeriesData, split: str, limit: int | None = Non
 
 @torch.no_grad()
 def window_items(predict: Predict, data: SeriesData, split: str, measure: str) -> ItemScores:
-    """Return the MSE or CRPS of a part by items of `horizon` neighbouring windows, which share most of their values.
-
-    A short part has at least `ITEMS` items, of fewer windows each.
-    """
+    """Return the MSE or CRPS of a part by blocks of rows, and by steps ahead."""
     above, below = [], []
     for batch in getattr(data, split).in_order(BATCH):
         point, quantiles = predict(batch)
@@ -78,11 +75,7 @@ def window_items(predict: Predict, data: SeriesData, split: str, measure: str) -
         known = torch.ones_like(errors, dtype=torch.bool) if batch.known is None else batch.known
         above.append(errors.masked_fill(~known, 0.0).double().sum(2))
         below.append(known.double().sum(2))
-    sums, counts = torch.cat(above), torch.cat(below)  # (N, H)
-    size = max(1, min(data.test.horizon, len(sums) // ITEMS))
-    items = [(sums[i : i + size].sum().item(), counts[i : i + size].sum().item()) for i in range(0, len(sums), size)]
-    ahead = (sums.sum(0) / counts.sum(0)).tolist()
-    return ItemScores([one for one, _ in items], [count for _, count in items], by_position=ahead)
+    return block_scores(getattr(data, split), torch.cat(above), torch.cat(below))
 
 
 def predictor(model: Forecaster) -> Predict:

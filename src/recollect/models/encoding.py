@@ -10,11 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-import torch
 from torch import nn
 
 from recollect.core.compose import Bidirectional, Stack
 from recollect.core.errors import is_own
+from recollect.core.meta import on_meta
 from recollect.core.settings import setting
 from recollect.core.types import AnyLayer, JsonObject
 from recollect.core.validate import ContractError
@@ -146,5 +146,5 @@ def encoder_of(model: AnyLayer) -> tuple[Pointwise | None, AnyLayer]:
 
 def count_encoder_parameters(config: EncoderConfig) -> int:
     """Return the number of parameters of an encoder's layers, without embedding and output."""
-    with torch.device("meta"):
+    with on_meta():
         return sum(p.numel() for layer in encoder_layers(config) for p in layer.parameters())

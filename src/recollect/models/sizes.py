@@ -11,9 +11,8 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, TypeAlias, TypeVar
 
-import torch
-
 from recollect.core.errors import check_choice, is_own
+from recollect.core.meta import on_meta
 from recollect.core.settings import SettingError
 from recollect.models.captioning import CaptionConfig, Captioner
 from recollect.models.encoding import WITHOUT_WIDTH, EncoderConfig, count_encoder_parameters
@@ -114,7 +113,7 @@ def sized_masked(family: str, vocab_size: int, size: str = "tiny", **options: An
 
 
 def _masked_body(config: MaskedConfig) -> int:
-    with torch.device("meta"):
+    with on_meta():
         return count_apart(MaskedModel(replace(config, vocab_size=1))).body
 
 
@@ -187,7 +186,7 @@ def parts_of(config: AnyConfig) -> Parameters:
 
 @lru_cache  # the search for a size counts the same config several times
 def _parts_of(config: AnyConfig) -> Parameters:
-    with torch.device("meta"):
+    with on_meta():
         if isinstance(config, LanguageConfig):
             return count_apart(LanguageModel(config))
         return count_apart(Translator(config) if isinstance(config, TranslationConfig) else Captioner(config))

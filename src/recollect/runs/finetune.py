@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from recollect.core.machine import choose_device
+from recollect.core.meta import on_meta
 from recollect.core.settings import SettingError
 from recollect.core.task import Task
 from recollect.core.types import JsonMapping
@@ -142,7 +143,7 @@ def usual_transfer(model: Trained) -> JsonMapping:
 def _check_transfer(config: RunConfig, build: Callable[[JsonMapping], Any], model: Any) -> None:
     """Raise a SettingError for a transfer that does not fit, before there is a folder."""
     if config.transfer is not None and config.transfer.lora_rank is not None:
-        with torch.device("meta"):  # takes no memory and draws nothing
+        with on_meta():  # takes no memory and draws nothing
             config.transfer.prepare(build(asdict(model)))
 
 

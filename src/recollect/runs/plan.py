@@ -15,6 +15,7 @@ from rich.table import Table
 from torch import nn
 
 from recollect.core.machine import available_memory, choose_device, describe, forget_peak, peak_memory
+from recollect.core.meta import on_meta
 from recollect.core.settings import SettingError
 from recollect.core.task import Dataset, Task
 from recollect.core.threads import fitting_threads
@@ -46,7 +47,7 @@ def forecast(config: RunConfig, seconds: float = 2.0, devices: int = 1) -> JsonO
     dataset = task.open(config.data)
     torch.manual_seed(config.training.seed)
     model_config = asdict(task.config(config.family, config.size, dataset, config.settings))
-    with torch.device("meta"):
+    with on_meta():
         parameters = count_apart(task.build(model_config))
     available = available_memory(device)
     least = parameters.total * 2 * 4  # weights and gradients in float32

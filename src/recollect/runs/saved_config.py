@@ -7,10 +7,10 @@ from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any, get_type_hints
 
-import torch
 from safetensors import SafetensorError, safe_open
 
 from recollect.core.errors import is_own
+from recollect.core.meta import on_meta
 from recollect.core.serialize import FileError
 from recollect.core.settings import SettingError, check, is_plain
 from recollect.core.task import Task
@@ -99,7 +99,7 @@ def build_saved(path: Path, task: Task, model: JsonObject, weights: Path | None)
     """
     try:
         if weights is not None:
-            with torch.device("meta"):
+            with on_meta():
                 planned = {name: list(p.shape) for name, p in task.build(model).named_parameters()}
             _check_shapes(planned, weights)
         return task.build(model)

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from recollect.core.launch import launched
+from recollect.core.meta import on_meta
 from recollect.core.serialize import FileError
 from recollect.core.settings import SettingError
 from recollect.core.task import Task
@@ -90,7 +91,7 @@ def check_model(task: Task, model: JsonMapping, workers: Alone, *, is_sharded: b
     """Raise a `SettingError` for a model that several processes cannot train, before a run is made."""
     if workers.size == 1:
         return
-    with torch.device("meta"):
+    with on_meta():
         planned = task.build(model)
     if not any(True for _ in planned.parameters()):
         family = model.get("family", "the model")

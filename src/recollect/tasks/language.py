@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from recollect.core.meta import on_meta
 from recollect.core.settings import CheckedSettings, SettingError, setting
 from recollect.core.task import About, Assets, Baseline, Batches, ItemScores, Measure, Scores
 from recollect.core.types import JsonMapping, JsonObject
@@ -298,7 +299,7 @@ def bytes_after(model: LanguageModel, steps: int) -> int:
             memory = model.eval()(ids)[1]
         model.train(was_training)
     else:
-        with torch.no_grad(), torch.device("meta"):
+        with torch.no_grad(), on_meta():
             twin = LanguageModel(LanguageConfig(**asdict(model.config))).eval()
             memory = twin(torch.zeros(1, steps, dtype=torch.long))[1]
     return memory.nbytes
