@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from recollect.core.task import Answer, Prediction
 from recollect.data.error import DataError
-from recollect.data.series.series_data import SeriesFacts, fit_facts
+from recollect.data.series.series_data import SeriesFacts, facts_of
 from recollect.data.series.series_table import SeriesTable, TimeSeries
 from recollect.models.gap_filling import GapFiller
 
@@ -38,8 +38,7 @@ def fill_table(model: GapFiller, facts: SeriesFacts, table: SeriesTable, rows: i
     gaps = [_gaps(np.any(np.isnan(one.values), axis=1)) for one in table.series]
     for one, found in zip(table.series, gaps, strict=True):
         _check_gaps(table, one, found, rows)
-    own = fit_facts(table, [one.values for one in table.series], facts.season, facts.calendar)
-    scales = own.with_scales(facts, table.source)
+    scales = facts_of(table, facts)
     for number, (one, found) in enumerate(zip(table.series, gaps, strict=True)):
         values = _filled(model, scales, one, found, context)
         yield _in_words(table, one, values, is_first=number == 0)

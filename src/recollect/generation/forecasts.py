@@ -14,7 +14,7 @@ from torch import Tensor
 from recollect.core.task import Answer, Prediction
 from recollect.data.error import DataError
 from recollect.data.series.calendar_features import calendar_features
-from recollect.data.series.series_data import SeriesFacts, fit_facts, scaled_rows
+from recollect.data.series.series_data import SeriesFacts, facts_of, scaled_rows
 from recollect.data.series.series_table import SeriesTable, TimeSeries
 from recollect.data.series.time_stamps import Frequency, Instants
 from recollect.models import forecast_outputs as outputs
@@ -66,8 +66,7 @@ class Forecast(Prediction):
 
 def forecast_after(model: Forecaster, facts: SeriesFacts, table: SeriesTable) -> Iterator[Forecast]:
     """Yield the forecast of each series after its last row; the first one's text begins with the names of columns."""
-    own = fit_facts(table, [one.values for one in table.series], facts.season, facts.calendar)
-    scales = own.with_scales(facts, table.source)
+    scales = facts_of(table, facts)
     lookback = model.config.lookback
     for one in table.series:
         if len(one.stamps) < lookback and not model.config.masked:
@@ -81,23 +80,36 @@ def forecast_after(model: Forecaster, facts: SeriesFacts, table: SeriesTable) ->
 def _forecasts(model: Forecaster, scales: SeriesFacts, table: SeriesTable) -> Iterator[Forecast]:
     rows = scaled_rows(table, scales)
     device = model.offsets.device
+    lookback = model.config.lookback
     for number, one in enumerate(table.series):
         mine = rows.series == number
-        values = _last(rows.values[mine], model.config.lookback)[None].to(device)
-        observed = None if rows.observed is None else _last(rows.observed[mine], model.config.lookback)[None].to(device)
+        seen = None if rows.observed is None else rows.observed[mine]
+        values, observed = _window(rows.values[mine], seen, lookback)
         ahead = table.frequency.after(int(one.stamps[-1]), model.config.horizon)
         marks = None
         if scales.calendar:
-            all_stamps = np.concatenate([one.stamps[-model.config.lookback :], ahead])
+            all_stamps = np.concatenate([_stamps(one, table.frequency, lookback), ahead])
             marks = torch.from_numpy(calendar_features(all_stamps, table.frequency))[None].to(device)
-        raw, _ = model.forecast(values, observed=observed, calendar=marks)
-        yield in_units(model, raw, values, scales, one, ahead, is_first=number == 0)
+        window = values[None].to(device)
+        known = None if observed is None else observed[None].to(device)
+        raw, _ = model.forecast(window, observed=known, calendar=marks)
+        yield in_units(model, raw, window, scales, one, ahead, is_first=number == 0)
 
 
-def _last(rows: Tensor, count: int) -> Tensor:
-    """Return the last rows; a series that is too short begins with zeros, which `observed` tells apart."""
-    missing = count - len(rows)
-    return rows[-count:] if missing <= 0 else torch.cat([torch.zeros_like(rows[:1]).expand(missing, -1), rows])
+def _window(values: Tensor, observed: Tensor | None, rows: int) -> tuple[Tensor, Tensor | None]:
+    """Return the last rows, and which values of them were observed; a series that is too short begins with zeros."""
+    missing = rows - len(values)
+    if missing <= 0:
+        return values[-rows:], None if observed is None else observed[-rows:]
+    observed = torch.ones_like(values, dtype=torch.bool) if observed is None else observed
+    padding = values.new_zeros(missing, values.shape[1])
+    return torch.cat([padding, values]), torch.cat([padding.bool(), observed])
+
+
+def _stamps(one: TimeSeries, frequency: Frequency, rows: int) -> Instants:
+    """Return the last stamps of a series; one that is too short has earlier ones before its first."""
+    earlier = frequency.before(int(one.stamps[0]), max(rows - len(one.stamps), 0))
+    return np.concatenate([earlier, one.stamps[-rows:]])
 
 
 def in_units(

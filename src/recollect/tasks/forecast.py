@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from recollect.core.memory import Memory
-from recollect.core.settings import CheckedSettings, setting
+from recollect.core.settings import CheckedSettings, SettingError, setting
 from recollect.core.task import Assets, Baseline, Batches, ItemScores, Loss, Scores
 from recollect.core.types import JsonMapping, JsonObject
 from recollect.data.series.series_data import SeriesData, SeriesFacts, load_series
@@ -25,10 +25,12 @@ from recollect.models import forecast_outputs as outputs
 from recollect.models.forecast_config import FORECASTERS, KINDS, ForecastConfig, forecast_settings
 from recollect.models.forecasting import Forecaster
 from recollect.models.language import BLOCKS
+from recollect.models.window_maps import NAIVE
 from recollect.tasks.series_task import SeriesTask
 from recollect.views.forecast_plot import forecast_page, forecast_svg
 
 SIZES = {"tiny": (64, 1), "small": (128, 2), "base": (256, 3)}  # width, and layers of a recurrent model
+VALUES_ALONE = (*NAIVE, "dlinear")  # families without other inputs
 SHOWN = 6  # values in a line of a sample
 
 
@@ -39,7 +41,9 @@ class ForecastOptions(CheckedSettings):
     target: str | None = setting(None, help="the columns to forecast, commas between; by default all numbers")
     horizon: int = setting(24, least=1, help="steps to forecast")
     lookback: int = setting(96, least=1, help="steps that a forecast reads")
-    time: str | None = setting(None, help="the column of time stamps; by default found by its name or its dates")
+    time: str | None = setting(
+        None, help="the column of time stamps, none to count rows; by default found by name or dates"
+    )
     series: str | None = setting(None, help="the column that tells many series in one file apart")
     split: str = setting("0.7,0.1,0.2", help="train, valid and test by time: shares or numbers of rows")
     gaps: str = setting("refuse", choices=GAPS, help="missing rows: refuse them, or read them as missing values")
@@ -81,6 +85,10 @@ class ForecastTask(SeriesTask):
 
     def config(self, family: str, size: str, dataset: SeriesData, settings: JsonMapping) -> ForecastConfig:
         """Return a family's config; the size decides width and layers, blocks have one layer more."""
+        if self.options.calendar and family in VALUES_ALONE:
+            raise SettingError(
+                f"calendar: {family} reads values alone; leave it out, or train another family: -m linear"
+            )
         width, layers = SIZES[size]
         chosen = {"width": width, "layers": layers + (family in BLOCKS)} | dict(settings)
         names = ("lookback", "horizon", "ahead", "output")
