@@ -17,6 +17,7 @@ from recollect.data.series.calendar_features import calendar_features
 from recollect.data.series.series_data import SeriesFacts, facts_of, scaled_rows
 from recollect.data.series.series_table import SeriesTable, TimeSeries
 from recollect.data.series.time_stamps import Frequency, Instants
+from recollect.generation.series_cells import cell, number
 from recollect.models import forecast_outputs as outputs
 from recollect.models.forecast_outputs import LEVELS
 from recollect.models.forecasting import Forecaster
@@ -48,12 +49,12 @@ class Forecast(Prediction):
                 **({"series": self.source} if self.source else {}),
                 "time": self.frequency.text(int(stamp)),
                 "channel": channel,
-                "forecast": float(self.point[step, number]),
-                "low_80": float(self.quantiles[step, number, LOW]),
-                "high_80": float(self.quantiles[step, number, HIGH]),
+                "forecast": float(self.point[step, place]),
+                "low_80": float(self.quantiles[step, place, LOW]),
+                "high_80": float(self.quantiles[step, place, HIGH]),
             }
             for step, stamp in enumerate(self.stamps)
-            for number, channel in enumerate(self.channels)
+            for place, channel in enumerate(self.channels)
         ]
 
     def as_json(self) -> dict[str, Any]:
@@ -81,8 +82,8 @@ def _forecasts(model: Forecaster, scales: SeriesFacts, table: SeriesTable) -> It
     rows = scaled_rows(table, scales)
     device = model.offsets.device
     lookback = model.config.lookback
-    for number, one in enumerate(table.series):
-        mine = rows.series == number
+    for place, one in enumerate(table.series):
+        mine = rows.series == place
         seen = None if rows.observed is None else rows.observed[mine]
         values, observed = _window(rows.values[mine], seen, lookback)
         ahead = table.frequency.after(int(one.stamps[-1]), model.config.horizon)
@@ -93,7 +94,7 @@ def _forecasts(model: Forecaster, scales: SeriesFacts, table: SeriesTable) -> It
         window = values[None].to(device)
         known = None if observed is None else observed[None].to(device)
         raw, _ = model.forecast(window, observed=known, calendar=marks)
-        yield in_units(model, raw, window, scales, one, ahead, is_first=number == 0)
+        yield in_units(model, raw, window, scales, one, ahead, is_first=place == 0)
 
 
 def _window(values: Tensor, observed: Tensor | None, rows: int) -> tuple[Tensor, Tensor | None]:
@@ -134,11 +135,11 @@ def in_units(
 
 
 def as_csv(rows: Sequence[dict[str, Any]], *, with_header: bool) -> str:
-    """Return rows as lines of a .csv, numbers with six digits."""
+    """Return rows as lines of a .csv, numbers with the digits that their interval tells."""
     head = [",".join(rows[0])] if with_header else []
-    lines = [",".join(f"{v:.6g}" if isinstance(v, float) else _cell(str(v)) for v in row.values()) for row in rows]
-    return "\n".join([*head, *lines])
+    return "\n".join([*head, *map(_line, rows)])
 
 
-def _cell(text: str) -> str:
-    return '"' + text.replace('"', '""') + '"' if any(mark in text for mark in ',"\n') else text
+def _line(row: dict[str, Any]) -> str:
+    width = row["high_80"] - row["low_80"]
+    return ",".join(number(v, width) if isinstance(v, float) else cell(str(v)) for v in row.values())

@@ -143,10 +143,12 @@ class ForecastTask(SeriesTask):
             f"({name})": row for name, row in baseline_rows(dataset).items()
         }
         values = sum(batch.count for batch in dataset.test.in_order(1024, steps))
-        low, high = binomial_interval(own["coverage"], values / dataset.test.horizon)
-        details: JsonObject = {"windows": min(len(dataset.test), steps or len(dataset.test)), "values": values}
-        note = "coverage of the model: 95 % binomial interval {:.3f} to {:.3f}, counting windows as independent"
-        details |= {"coverage_interval": [low, high], "signatures": [note.format(low, high)]}
+        windows = min(len(dataset.test), steps or len(dataset.test))
+        apart = max(windows / dataset.test.horizon, 1.0)  # neighbouring windows share most of their values
+        low, high = binomial_interval(own["coverage"], apart)
+        details: JsonObject = {"windows": windows, "values": values, "windows_apart": apart}
+        note = "coverage of the model: 95 % binomial interval {:.3f} to {:.3f}, of {:.3g} windows that do not overlap"
+        details |= {"coverage_interval": [low, high], "signatures": [note.format(low, high, apart)]}
         return Scores(FORECAST_MEASURES, rows, details)
 
     def predict(self, model: Forecaster, assets: Assets, inputs: str) -> Iterator[Forecast]:
