@@ -191,6 +191,20 @@ def test_a_history_that_is_too_short_is_refused(tmp_path):
         folder.predict("seasons:length=20")
 
 
+def test_a_short_series_trains_with_nothing_chosen(tmp_path):
+    path, out = tmp_path / "passengers.csv", str(tmp_path / "run")
+    rows = [f"{1949 + n // 12}-{n % 12 + 1:02},{100 + n + 10 * math.sin(math.pi * n / 6):.2f}\n" for n in range(144)]
+    path.write_text("month,sold\n" + "".join(rows), encoding="utf-8")
+    done = ask("train", str(path), "--task", "forecast", "--budget", "5steps", "--out", out)
+    fitted = "short: horizon 12 and look-back 36, fitted to 101 rows of training; others: --set horizon=N"
+    assert fitted in done.stderr
+    assert len(list(csv.DictReader(io.StringIO(ask("predict", out, str(path)).stdout)))) == 12
+    longer = tmp_path / "longer.csv"  # the run's windows, not those that would fit this table
+    more = [f"{1900 + n // 12}-{n % 12 + 1:02},{100 + n + 10 * math.sin(math.pi * n / 6):.2f}\n" for n in range(600)]
+    longer.write_text("month,sold\n" + "".join(more), encoding="utf-8")
+    assert math.isfinite(rc.load(out).evaluate(str(longer)).value)
+
+
 def test_a_short_history_is_padded_with_values_that_were_not_observed(table, tmp_path):
     folder = Run(tmp_path / "run")
     begin(small("linear", str(table), gaps="mask", target="sold"), folder, lambda row: None)

@@ -13,6 +13,7 @@ from recollect.data.series.calendar_features import calendar_features, calendar_
 from recollect.data.series.series_data import SeriesFacts, facts_of, load_series
 from recollect.data.series.series_table import SeriesTable, TimeSeries, read_series
 from recollect.data.series.time_stamps import Frequency
+from recollect.data.series.window_sizes import window_sizes
 from recollect.data.series.windows import WindowBatches
 from recollect.data.synthetic.series_generators import GENERATORS, generate_series
 
@@ -264,6 +265,28 @@ def test_only_series_without_a_known_scale_need_their_own():
     unknown = SeriesTable("flat.csv", ("x",), Frequency("steps", 1), (TimeSeries("c", flat.stamps, flat.values),))
     with pytest.raises(DataError, match=r"column 'x' of series 'c': constant at 1, 0 to 19: there is nothing"):
         facts_of(unknown, facts)
+
+
+@pytest.mark.parametrize(
+    ("rows", "season", "given", "expected"),
+    [
+        (1000, 12, (None, None), (24, 96)),
+        (144, 12, (None, None), (12, 36)),
+        (144, 1, (None, None), (7, 47)),
+        (144, 12, (6, None), (6, 36)),
+        (144, 12, (None, 60), (12, 60)),
+        (144, 12, (None, 95), (3, 95)),
+        (144, 12, (40, 100), (40, 100)),  # what is given stays, and is refused where windows are cut
+        (20, 7, (None, None), (1, 6)),
+    ],
+)
+def test_windows_of_short_series_are_fitted(rows, season, given, expected, capsys):
+    table = table_of(np.random.default_rng(0).normal(size=(rows, 1)))
+    found = window_sizes(table, "0.7,0.1,0.2", season, *given)
+    assert found == expected
+    assert ("fitted to" in capsys.readouterr().err) == (None in given and rows < 1000)
+    if None in given:
+        assert len(load_series(table, horizon=found[0], lookback=found[1]).train)
 
 
 def test_instants_before_one_lead_to_it():

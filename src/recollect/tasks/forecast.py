@@ -16,6 +16,7 @@ from recollect.core.task import Assets, Baseline, Batches, ItemScores, Loss, Sco
 from recollect.core.types import JsonMapping, JsonObject
 from recollect.data.series.series_data import SeriesData, SeriesFacts, load_series
 from recollect.data.series.series_table import GAPS, SeriesTable
+from recollect.data.series.window_sizes import window_sizes
 from recollect.data.series.windows import WindowBatch, WindowBatches
 from recollect.evaluation.forecast_metrics import FORECAST_MEASURES, binomial_interval
 from recollect.evaluation.linear_forecasts import baseline_rows
@@ -39,8 +40,8 @@ class ForecastOptions(CheckedSettings):
     """Settings of a forecasting run."""
 
     target: str | None = setting(None, help="the columns to forecast, commas between; by default all numbers")
-    horizon: int = setting(24, least=1, help="steps to forecast")
-    lookback: int = setting(96, least=1, help="steps that a forecast reads")
+    horizon: int | None = setting(None, least=1, help="steps to forecast; by default 24, fewer of short series")
+    lookback: int | None = setting(None, least=1, help="steps that are read; by default 96, fewer of short series")
     time: str | None = setting(
         None, help="the column of time stamps, none to count rows; by default found by name or dates"
     )
@@ -71,8 +72,14 @@ class ForecastTask(SeriesTask):
 
     def windows_of(self, table: SeriesTable, facts: SeriesFacts | None) -> SeriesData:
         """Return windows of `lookback` rows to read and `horizon` rows to predict."""
-        names = ("lookback", "horizon", "split", "season", "calendar")
-        return load_series(table, facts, **{name: getattr(self.options, name) for name in names})
+        options = self.options
+        names = ("split", "season", "calendar")
+        shape: dict[str, Any] = {name: getattr(options, name) for name in names}
+        if facts is not None and facts.horizon:
+            return load_series(table, facts, lookback=facts.lookback, horizon=facts.horizon, **shape)
+        season = options.season or table.frequency.season
+        horizon, lookback = window_sizes(table, options.split, season, options.horizon, options.lookback)
+        return load_series(table, facts, lookback=lookback, horizon=horizon, **shape)
 
     def reopen(self, name: str) -> None:
         """Return None: nothing is cached, and the table is read again."""
@@ -91,8 +98,8 @@ class ForecastTask(SeriesTask):
             )
         width, layers = SIZES[size]
         chosen = {"width": width, "layers": layers + (family in BLOCKS)} | dict(settings)
-        names = ("lookback", "horizon", "ahead", "output")
-        shared: dict[str, Any] = {name: getattr(self.options, name) for name in names}
+        shared: dict[str, Any] = {name: getattr(dataset.train, name) for name in ("lookback", "horizon")}
+        shared |= {name: getattr(self.options, name) for name in ("ahead", "output")}
         rows = dataset.rows
         marks = 0 if rows.calendar is None else rows.calendar.shape[1]
         shared |= {"season": dataset.facts.season, "masked": rows.observed is not None, "marks": marks}

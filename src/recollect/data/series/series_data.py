@@ -48,6 +48,8 @@ class SeriesFacts:
     means: Mapping[str, Sequence[float]]  # by series, for each channel, over the training part
     deviations: Mapping[str, Sequence[float]]
     steps: Mapping[str, Sequence[float]]  # mean |x_t − x_{t−season}| in deviations: the denominator of MASE
+    lookback: int = 0  # rows that windows read, and predict; 0: of a run before they were kept
+    horizon: int = 0
 
     def save(self, path: Path) -> None:
         """Write it as JSON."""
@@ -110,17 +112,17 @@ def load_series(
     season = season or table.frequency.season
     if calendar and not calendar_names(table.frequency):
         raise DataError(f"{table.source}: calendar: its time stamps are no dates; train without --set calendar=true")
-    borders = _common_borders(table, split)
+    borders = common_borders(table, split)
     table, borders = _without_late_series(table, borders, known)
     trained = [one.values[: ends[1]] for one, ends in zip(table.series, borders, strict=True)]
-    facts = fit_facts(table, trained, season, calendar, known)
+    facts = replace(fit_facts(table, trained, season, calendar, known), lookback=lookback, horizon=horizon)
     rows = scaled_rows(table, facts)
     parts = [_cut(table, rows, borders, number, lookback, horizon) for number in range(3)]
     name = f"{Path(table.source).name.partition('.')[0]}-{table.digest[:16]}"
     return SeriesData(name, table, facts, rows, *parts)
 
 
-def _common_borders(table: SeriesTable, split: str) -> list[list[int]]:
+def common_borders(table: SeriesTable, split: str) -> list[list[int]]:
     """Return each series' rows where train, valid and test begin, and where test ends: for all at the same instants.
 
     Where rows are counted there are no instants: each series is cut by its own rows.
