@@ -26,7 +26,7 @@ WINNERS_NOTE = (
 )
 CLASSICS_NOTE = (
     "Test part with a rolling origin, the settings being the best of nine on the validation part; the interval of the "
-    "coverage is binomial, counting windows as independent."
+    "coverage is binomial, of the windows that do not overlap."
 )
 UNITS_NOTE = (
     "A closed NLinear on ETTh1, look-back {lookback}. CRPS on the validation part alone: each half with the offsets of "
@@ -86,7 +86,7 @@ CHINESE = {
     "steps": "逐步差分",
     "seasonal differences": "季节差分",
     "range": "极差",
-    CLASSICS_NOTE: "测试段滚动预测，设置为验证段上九种候选中最好的一种；覆盖率区间为二项区间，把各窗口视为相互独立。",
+    CLASSICS_NOTE: "测试段滚动预测，设置为验证段上九种候选中最好的一种；覆盖率区间为二项区间，只计互不重叠的窗口。",
     PARITY_NOTE: "使用相同权重运行作者的模块，{dtype}，窗口 {windows}。",
     STREAMING_NOTE: "宽度 {width}，预测 {horizon} 步，{threads} 线程；在共享机器上交错多轮取中位数。",
     "noise": "噪声",

@@ -8,6 +8,7 @@ import json
 import math
 from xml.etree import ElementTree
 
+import numpy as np
 import pytest
 
 import recollect as rc
@@ -188,6 +189,59 @@ def test_a_history_that_is_too_short_is_refused(tmp_path):
     begin(small("linear"), folder, lambda row: None)
     with pytest.raises(ValueError, match="the series has 20 rows, the model reads 24"):
         folder.predict("seasons:length=20")
+
+
+def test_a_short_series_trains_with_nothing_chosen(tmp_path):
+    path, out = tmp_path / "passengers.csv", str(tmp_path / "run")
+    rows = [f"{1949 + n // 12}-{n % 12 + 1:02},{100 + n + 10 * math.sin(math.pi * n / 6):.2f}\n" for n in range(144)]
+    path.write_text("month,sold\n" + "".join(rows), encoding="utf-8")
+    done = ask("train", str(path), "--task", "forecast", "--budget", "5steps", "--out", out)
+    fitted = "short: horizon 12 and look-back 36, fitted to 101 rows of training; others: --set horizon=N"
+    assert fitted in done.stderr
+    assert len(list(csv.DictReader(io.StringIO(ask("predict", out, str(path)).stdout)))) == 12
+    longer = tmp_path / "longer.csv"  # the run's windows, not those that would fit this table
+    more = [f"{1900 + n // 12}-{n % 12 + 1:02},{100 + n + 10 * math.sin(math.pi * n / 6):.2f}\n" for n in range(600)]
+    longer.write_text("month,sold\n" + "".join(more), encoding="utf-8")
+    assert math.isfinite(rc.load(out).evaluate(str(longer)).value)
+
+
+def test_a_short_history_is_padded_with_values_that_were_not_observed(table, tmp_path):
+    folder = Run(tmp_path / "run")
+    begin(small("linear", str(table), gaps="mask", target="sold"), folder, lambda row: None)
+    short = tmp_path / "short.csv"
+    rows = [f"2024-01-{day:02},{40 + day}\n" for day in range(1, 11)]
+    short.write_text("date,sold\n" + "".join(rows), encoding="utf-8")
+    found = folder.predict(str(short))[0].point
+    empty = [f"2023-12-{day:02},\n" for day in range(18, 32)]  # the same history with 14 rows that were not observed
+    short.write_text("date,sold\n" + "".join([*empty, *rows]), encoding="utf-8")
+    np.testing.assert_allclose(found, folder.predict(str(short))[0].point)
+
+
+def test_the_calendar_of_a_short_history_is_that_of_earlier_days(table, tmp_path):
+    folder = Run(tmp_path / "run")
+    config = small("linear", str(table), gaps="mask", target="sold", calendar=True, horizon=14, lookback=24)
+    begin(config, folder, lambda row: None)
+    rows = [f"2024-01-{day:02},{40 + day}\n" for day in range(1, 11)]
+    empty = [f"2023-12-{day:02},\n" for day in range(18, 32)]
+    short, whole = tmp_path / "short.csv", tmp_path / "whole.csv"
+    short.write_text("date,sold\n" + "".join(rows), encoding="utf-8")
+    whole.write_text("date,sold\n" + "".join([*empty, *rows]), encoding="utf-8")
+    np.testing.assert_allclose(folder.predict(str(short))[0].point, folder.predict(str(whole))[0].point)
+
+
+def test_a_constant_history_of_a_known_series_is_predicted(tmp_path):
+    folder = Run(tmp_path / "run")
+    begin(small("naive"), folder, lambda row: None)
+    flat = tmp_path / "flat.csv"
+    rows = [f"{2020 + n // 12}-{n % 12 + 1:02},9\n" for n in range(40)]
+    flat.write_text("time,value\n" + "".join(rows), encoding="utf-8")
+    np.testing.assert_allclose(folder.predict(str(flat))[0].point, 9, rtol=1e-6)
+
+
+@pytest.mark.parametrize("family", ["dlinear", "seasonal-naive"])
+def test_a_calendar_is_refused_where_nothing_reads_it(family, tmp_path):
+    with pytest.raises(ValueError, match=f"calendar: {family} reads values alone"):
+        begin(small(family, calendar=True), Run(tmp_path / "run"), lambda row: None)
 
 
 def test_plots_are_refused_where_a_task_has_none(tmp_path):

@@ -10,9 +10,10 @@ import torch
 
 from recollect.data.error import DataError
 from recollect.data.series.calendar_features import calendar_features, calendar_names
-from recollect.data.series.series_data import SeriesFacts, load_series
+from recollect.data.series.series_data import SeriesFacts, facts_of, load_series
 from recollect.data.series.series_table import SeriesTable, TimeSeries, read_series
 from recollect.data.series.time_stamps import Frequency
+from recollect.data.series.window_sizes import window_sizes
 from recollect.data.series.windows import WindowBatches
 from recollect.data.synthetic.series_generators import GENERATORS, generate_series
 
@@ -60,6 +61,8 @@ def test_gzip_other_separators_and_a_chosen_column(tmp_path):
         (["2024-01-01", "2024-01-02", "2024-01-03"], "day", 7, "2024-01-04"),
         (["2024-01-01T00:00", "2024-01-01T00:15", "2024-01-01T00:30"], "15 minutes", 96, "2024-01-01 00:45:00"),
         (["5", "6", "7"], "step", 1, "8"),
+        (["05.01.2020", "06.01.2020", "07.01.2020"], "day", 7, "2020-01-08"),
+        (["05.01.2020 22:00", "05.01.2020 23:00", "06.01.2020 00:00"], "hour", 24, "2020-01-06 01:00:00"),
     ],
 )
 def test_frequencies(stamps, name, season, following, tmp_path):
@@ -115,6 +118,79 @@ def test_bad_tables_are_named_by_row_and_column(text, options, message, tmp_path
         read_series(write(tmp_path, text), **options)
 
 
+def monthly(count, year=2020):
+    return [f"{year + n // 12}-{n % 12 + 1:02}-01" for n in range(count)]
+
+
+def weekly(count):
+    return [str(np.datetime64("2020-01-01") + 7 * n) for n in range(count)]
+
+
+def hours_after_days():
+    days = [str(np.datetime64("2024-01-01T00") + np.timedelta64(24 * n, "h")) for n in range(30)]
+    return days + [str(np.datetime64("2024-01-31T00") + np.timedelta64(n, "h")) for n in range(240)]
+
+
+def second_of_the_month():
+    stamps = monthly(60)
+    stamps[30] = stamps[30].removesuffix("01") + "02"
+    return stamps
+
+
+@pytest.mark.parametrize(
+    ("stamps", "message"),
+    [
+        (hours_after_days(), r"row 3, column 'date': mixed frequencies: most rows are an hour apart, but 30 of 270"),
+        (second_of_the_month(), r"row 32, column 'date': mixed .* 2022-07-02 is not day 1 of its month, as others are"),
+        (["2020-01-31", "2020-02-29", "2020-03-30", "2020-04-30", "2020-05-31", "2020-06-30"], "row 4, .*not the last"),
+        (["05/01/2020", "06/01/2020"], r"row 2, column 'date': got '05/01/2020', .*whether the day or the month comes"),
+    ],
+)
+def test_uneven_and_unknown_stamps_are_named_by_their_row(stamps, message, tmp_path):
+    rows = "".join(f"{stamp},{n % 7}\n" for n, stamp in enumerate(stamps))
+    with pytest.raises(DataError, match=message):
+        read_series(write(tmp_path, f"date,x\n{rows}"))
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_series_of_two_frequencies_in_one_file_lose_no_rows(order, tmp_path):
+    rows = [f"{stamp},a,1\n" for stamp in monthly(120)], [f"{stamp},b,2\n" for stamp in weekly(100)]
+    text = "date,shop,x\n" + "".join("".join(part) for part in rows[::order])
+    row = {1: 123, -1: 3}[order]  # the second week of b
+    with pytest.raises(
+        DataError, match=rf"row {row}, column 'date': mixed frequencies: .*a month apart, but 2020-01-08"
+    ):
+        read_series(write(tmp_path, text), series="shop")
+
+
+@pytest.mark.parametrize("cells", [["05/01/2020", "04/01/2020"], ["5 Jan 2020", "5 Jan 2020"], ["2020.05.01", "x"]])
+def test_dates_in_an_unknown_format_are_no_text(cells, tmp_path):
+    path = write(tmp_path, "when,x\n" + "".join(f"{cell},{n}\n" for n, cell in enumerate([*cells, cells[0]])))
+    with pytest.raises(DataError, match=r"row 2, column 'when': got .* count rows with --set time=none"):
+        read_series(path)
+    assert not read_series(path, time="none").is_timed
+
+
+def test_dates_are_found_in_any_column_and_their_order_counts(tmp_path):
+    rows = [f"{n % 3},{day:02}.01.2020" for n, day in enumerate([5, 7, 6])]
+    with pytest.raises(DataError, match=r"row 4, column 'when': 2020-01-06 comes after 2020-01-07; sort the rows"):
+        read_series(write(tmp_path, "\n".join(["x,when", *rows]) + "\n"))
+
+
+def test_prices_are_no_years(tmp_path):
+    found = read_series(write(tmp_path, "price,sold\n1500,1\n1450,2\n1550,3\n"))
+    assert found.channels == ("price", "sold")
+    years = read_series(write(tmp_path, "anno,sold\n1500,1\n1501,2\n1502,3\n"))
+    assert (years.channels, years.frequency.name) == (("sold",), "year")
+    counted = read_series(write(tmp_path, "anno,sold\n1500,1\n1501,2\n1502,3\n"), time="none")
+    assert counted.channels == ("anno", "sold")
+
+
+def test_a_target_is_named_once(tmp_path):
+    with pytest.raises(DataError, match=r"target: got 'a, b,a', which names 'a' twice"):
+        read_series(write(tmp_path, HOURS), target="a, b,a")
+
+
 def test_a_missing_file_is_named(tmp_path):
     write(tmp_path, HOURS, "hours.csv")
     with pytest.raises(DataError, match=r"no such file; did you mean hours.csv"):
@@ -141,6 +217,83 @@ def test_parts_by_time_scaled_by_the_training_part_alone():
     other = load_series(table_of(changed), lookback=5, horizon=2, split="70,10,20")
     assert other.facts == data.facts
     assert torch.equal(other.train.gather(np.arange(64)).y, data.train.gather(np.arange(64)).y)
+
+
+def two_series(late, length=100, stamped=True):
+    values = np.random.default_rng(0).normal(size=(length, 1))
+    stamps = np.arange(length)
+    parts = (TimeSeries("a", stamps, values), TimeSeries("b", stamps[late:], values[late:]))
+    return SeriesTable("data.csv", ("x",), Frequency("steps", 1), parts, is_timed=stamped)
+
+
+def predicted_rows(data, part, number):
+    """Return the first and the last stamp that windows of a series predict in a part."""
+    windows = getattr(data, part)
+    first = 0 if number == 0 else len(data.table.series[0].stamps)
+    own = windows.starts[windows.rows.series[windows.starts].numpy() == number] - first + windows.lookback
+    stamps = data.table.series[number].stamps
+    return stamps[own.min()], stamps[own.max() + windows.horizon - 1]
+
+
+def test_all_series_are_cut_at_the_same_instants():
+    data = load_series(two_series(late=40), lookback=5, horizon=2, split="0.7,0.1,0.2")
+    for number in range(2):
+        assert predicted_rows(data, "train", number)[1] == 69
+        assert predicted_rows(data, "valid", number) == (70, 79)
+        assert predicted_rows(data, "test", number) == (80, 99)
+    assert data.facts.means["b"] == pytest.approx(data.table.series[1].values[:30].mean(0))
+    counted = load_series(two_series(late=40, stamped=False), lookback=5, horizon=2, split="0.7,0.1,0.2")
+    assert predicted_rows(counted, "train", 1)[1] == 40 + 41  # rows of its own: 42 of 60
+
+
+def test_series_without_windows_are_told(capsys):
+    data = load_series(two_series(late=66), lookback=5, horizon=2)
+    assert "data.csv: no window of series 'b' in the train part: too few rows there" in capsys.readouterr().err
+    assert predicted_rows(data, "test", 1) == (80, 99)
+    left = load_series(two_series(late=75), lookback=5, horizon=2)
+    assert "series 'b': left out; too few rows in the training part to tell a scale" in capsys.readouterr().err
+    assert [one.name for one in left.table.series] == ["a"]
+    known = load_series(two_series(late=75), data.facts, lookback=5, horizon=2)  # a run that knows b
+    assert [one.name for one in known.table.series] == ["a", "b"]
+
+
+def test_only_series_without_a_known_scale_need_their_own():
+    facts = load_series(two_series(late=0), lookback=5, horizon=2).facts
+    flat = TimeSeries("b", np.arange(20), np.ones((20, 1)))
+    table = SeriesTable("flat.csv", ("x",), Frequency("steps", 1), (flat,))
+    assert facts_of(table, facts).means["b"] == facts.means["b"]
+    unknown = SeriesTable("flat.csv", ("x",), Frequency("steps", 1), (TimeSeries("c", flat.stamps, flat.values),))
+    with pytest.raises(DataError, match=r"column 'x' of series 'c': constant at 1, 0 to 19: there is nothing"):
+        facts_of(unknown, facts)
+
+
+@pytest.mark.parametrize(
+    ("rows", "season", "given", "expected"),
+    [
+        (1000, 12, (None, None), (24, 96)),
+        (144, 12, (None, None), (12, 36)),
+        (144, 1, (None, None), (7, 47)),
+        (144, 12, (6, None), (6, 36)),
+        (144, 12, (None, 60), (12, 60)),
+        (144, 12, (None, 95), (3, 95)),
+        (144, 12, (40, 100), (40, 100)),  # what is given stays, and is refused where windows are cut
+        (20, 7, (None, None), (1, 6)),
+    ],
+)
+def test_windows_of_short_series_are_fitted(rows, season, given, expected, capsys):
+    table = table_of(np.random.default_rng(0).normal(size=(rows, 1)))
+    found = window_sizes(table, "0.7,0.1,0.2", season, *given)
+    assert found == expected
+    assert ("fitted to" in capsys.readouterr().err) == (None in given and rows < 1000)
+    if None in given:
+        assert len(load_series(table, horizon=found[0], lookback=found[1]).train)
+
+
+def test_instants_before_one_lead_to_it():
+    months = Frequency("months", 1, month_end=True)
+    last = 1585612800  # 2020-03-31
+    assert [months.text(int(stamp)) for stamp in months.before(last, 2)] == ["2020-01-31", "2020-02-29"]
+    assert Frequency("seconds", 3600).before(7200, 2).tolist() == [0, 3600]
 
 
 def test_missing_values_and_late_starts_are_masked_and_filled():

@@ -8,6 +8,7 @@ import pytest
 import torch
 from utilsforecast import losses
 
+import recollect as rc
 from recollect.data.series.series_data import _mean_steps, load_series
 from recollect.data.synthetic.series_generators import generate_series
 from recollect.evaluation import forecast_metrics as metrics
@@ -100,8 +101,36 @@ def test_level_quantiles_are_those_of_the_errors_and_pool_where_there_are_few():
     errors = torch.randn(500, 3, 2, 1, generator=torch.Generator().manual_seed(0)).expand(-1, -1, -1, len(LEVELS))
     found = level_quantiles(errors)
     np.testing.assert_allclose(found[1, 0], np.quantile(errors[:, 1, 0, 0], LEVELS), atol=1e-6)
-    few = level_quantiles(errors[:20])
-    np.testing.assert_allclose(few[0, 1, 4], np.quantile(errors[:20, :, 1, 0], 0.5), atol=1e-6)
+    growing = errors[:20] * torch.tensor([1.0, 2.0, 4.0])[:, None, None]
+    unit = growing[..., 0].square().mean(0).sqrt()  # (3, 2), which grows
+    few = level_quantiles(growing)
+    pooled = np.quantile(growing[:, :, 1, 0] / unit[:, 1], LEVELS)
+    np.testing.assert_allclose(few[2, 1], pooled * unit[2, 1].item(), rtol=1e-5)
+
+
+def test_pooled_intervals_never_shrink_with_the_horizon():
+    errors = torch.tensor([1.0, 3.0, 2.0, 5.0]).repeat(20, 1)
+    errors[::2] *= -1
+    errors[:, 3] = torch.nan  # never known: as wide as the step before
+    widths = level_quantiles(errors[..., None, None])[:, 0].diff(dim=-1).sum(-1)
+    unit = torch.tensor([1.0, 6.5**0.5, 6.5**0.5, 6.5**0.5])  # steps 2 and 3 have the mean of their squares
+    torch.testing.assert_close(widths / widths[0], unit)
+
+
+def test_intervals_of_a_random_walk_widen_although_there_are_few_windows():
+    model = fitted("naive", load_series(generate_series("random-walk:length=240"), lookback=24, horizon=12))
+    widths = (model.offsets[..., -1] - model.offsets[..., 0])[:, 0]
+    assert (widths.diff() >= 0).all()
+    assert widths[-1] > 2 * widths[0]  # by the square root of 12 in the mean
+
+
+def test_the_coverage_counts_windows_that_do_not_overlap(tmp_path):
+    run = rc.train("seasons", model="naive", horizon=12, lookback=24, out=tmp_path / "run")
+    details = run.evaluate().details
+    assert details["windows_apart"] == pytest.approx((48 - 12 + 1) / 12)
+    coverage = run.evaluate().rows["naive"]["coverage"]
+    assert details["coverage_interval"] == list(metrics.binomial_interval(coverage, details["windows_apart"]))
+    assert "of 3.08 windows that do not overlap" in details["signatures"][0]
 
 
 def test_every_baseline_is_a_row_and_a_season_is_found():

@@ -6,7 +6,7 @@ in every table at the cost of one matrix factorisation (Toner & Darlow 2024). A 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor
@@ -19,6 +19,7 @@ from recollect.models.window_maps import NAIVE, DecompositionMap, LinearMap, mov
 
 RIDGE = 1e-3  # of the mean diagonal of XᵀX
 BATCH = 512  # windows
+BLOCK = 2**24  # numbers of the matrices that are held at once where steps differ
 LINEAR = ("linear", "nlinear", "dlinear")
 ROWS = (*NAIVE, *LINEAR)
 
@@ -71,24 +72,74 @@ def _split(x: Tensor) -> Tensor:
 def _solve(
     data: SeriesData, features: Callable[[Tensor], Tensor], is_last: bool, ridge: float
 ) -> tuple[Tensor, Tensor]:
-    """Return weights (H, L′) and bias (H,) of the ridge regression over all windows and channels."""
+    """Return weights (H, L′) and bias (H,) of the ridge regression over all windows and channels.
+
+    Each step ahead is fitted to its known targets; one without any has weights and a bias of 0.
+    """
     square: Tensor | None = None
     cross: Tensor | None = None
+    is_whole = True
+    for wide, y, missing in _regressions(data, features, is_last):
+        square = wide.T @ wide if square is None else square + wide.T @ wide
+        cross = wide.T @ y if cross is None else cross + wide.T @ y
+        is_whole = is_whole and not missing.any()
+    assert square is not None
+    assert cross is not None
+    if is_whole:
+        found = torch.linalg.solve(_ridged(square, ridge), cross).T  # (H, L′ + 1)
+    else:
+        found = _solve_each(data, features, is_last, ridge, square, cross)
+    return found[:, :-1].float(), found[:, -1].float()
+
+
+def _regressions(
+    data: SeriesData, features: Callable[[Tensor], Tensor], is_last: bool
+) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    """Yield inputs with a one for the bias (N, L′ + 1), targets (N, H), 0 where missing, and where they are missing."""
     for batch in data.train.in_order(BATCH):
         x = batch.x.double().transpose(1, 2).flatten(0, 1)  # (B·C, L)
         y = batch.y.double().transpose(1, 2).flatten(0, 1)  # (B·C, H)
+        missing = torch.zeros_like(y, dtype=torch.bool)
         if batch.known is not None:
-            is_whole = batch.known.transpose(1, 2).flatten(0, 1).all(1)
-            x, y = x[is_whole], y[is_whole]
+            missing = ~batch.known.transpose(1, 2).flatten(0, 1)
         if is_last:
             x, y = x - x[:, -1:], y - x[:, -1:]
         ones = torch.ones(len(x), 1, dtype=x.dtype)
-        wide = torch.cat([features(x), ones], dim=1)
-        square = wide.T @ wide if square is None else square + wide.T @ wide
-        cross = wide.T @ y if cross is None else cross + wide.T @ y
-    assert square is not None
-    assert cross is not None
+        yield torch.cat([features(x), ones], dim=1), y.masked_fill(missing, 0.0), missing
+
+
+def _solve_each(
+    data: SeriesData,
+    features: Callable[[Tensor], Tensor],
+    is_last: bool,
+    ridge: float,
+    square: Tensor,
+    cross: Tensor,
+) -> Tensor:
+    """Return the solution of each step ahead (H, L′ + 1): the windows whose target is missing are subtracted from XᵀX.
+
+    A block of steps at a time, as each step has a matrix of its own.
+    """
+    horizon = cross.shape[1]
+    block = max(1, BLOCK // square.numel())
+    found = []
+    for first in range(0, horizon, block):
+        steps = slice(first, min(first + block, horizon))
+        squares = square.repeat(steps.stop - first, 1, 1)
+        for wide, _, missing in _regressions(data, features, is_last):
+            for own, left_out in zip(squares, missing[:, steps].T, strict=True):
+                rows = wide[left_out]
+                own -= rows.T @ rows
+        found += [_known_only(own, right, ridge) for own, right in zip(squares, cross[:, steps].T, strict=True)]
+    return torch.stack(found)
+
+
+def _known_only(square: Tensor, right: Tensor, ridge: float) -> Tensor:
+    known = square[-1, -1].round()  # the ones of the windows that are left
+    return torch.linalg.solve(_ridged(square, ridge), right) if known > 0 else torch.zeros_like(right)
+
+
+def _ridged(square: Tensor, ridge: float) -> Tensor:
     penalty = ridge * square.diagonal().mean() * torch.ones(len(square), dtype=square.dtype)
     penalty[-1] = 0  # not of the bias
-    found = torch.linalg.solve(square + torch.diag(penalty), cross).T  # (H, L′ + 1)
-    return found[:, :-1].float(), found[:, -1].float()
+    return square + torch.diag(penalty)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -141,16 +141,47 @@ def scaled_errors(model: Forecaster, data: SeriesData, split: str, limit: int | 
 
 
 FEW = 100  # values that a quantile of errors needs
+SMALLEST = 1e-12  # error by which others are divided
 
 
 def level_quantiles(errors: Tensor) -> Tensor:
-    """Return the quantile of errors (N, H, C, 9 or 1) at each level, (H, C, 9); steps are pooled where N is small."""
+    """Return the quantile of errors (N, H, C, 9 or 1) at each level, (H, C, 9).
+
+    Where N is small neighbouring steps are pooled: each is divided by its root mean square error, of which the best fit
+    that never shrinks with the horizon is taken, and the quantiles of the pool are multiplied by it again.
+    """
     count, horizon = errors.shape[:2]
     reach = 0 if count >= FEW else -(-FEW // max(count, 1))  # neighbours on each side
+    growth = _growth(errors) if reach else torch.ones_like(errors[0, ..., 0])  # (H, C)
+    errors = errors / growth[..., None]
     levels = torch.tensor(LEVELS, dtype=errors.dtype, device=errors.device)
     found = []
     for step in range(horizon):
         near = errors[:, max(step - reach, 0) : step + reach + 1].flatten(0, 1)  # (n, C, 9 or 1)
         every = torch.nanquantile(near, levels, dim=0)  # (9, C, 9 or 1)
         found.append(every[..., 0].T if near.shape[2] == 1 else every.diagonal(dim1=0, dim2=2))
-    return torch.stack(found).nan_to_num(0.0)
+    return (torch.stack(found) * growth[..., None]).nan_to_num(0.0)
+
+
+def _growth(errors: Tensor) -> Tensor:
+    """Return the root mean square error of each step and channel (H, C), fitted so that it never shrinks."""
+    middle = errors[..., errors.shape[3] // 2]  # (N, H, C), of the median
+    known = (~middle.isnan()).sum(0)
+    squares = middle.nan_to_num(0.0).square().sum(0) / known.clamp(min=1)
+    columns = [_never_shrinking(s, n) for s, n in zip(squares.T.tolist(), known.T.tolist(), strict=True)]
+    return torch.tensor(columns, dtype=errors.dtype, device=errors.device).T.sqrt().clamp(min=SMALLEST)
+
+
+def _never_shrinking(values: Sequence[float], weights: Sequence[int]) -> list[float]:
+    """Return the weighted least-squares fit that never shrinks: neighbours that do are replaced by their mean.
+
+    Pool-adjacent-violators (Ayer et al. 1955).
+    """
+    pools: list[tuple[float, int, int]] = []  # mean, weight, steps
+    for value, weight in zip(values, weights, strict=True):
+        pools.append((value, weight, 1))
+        while len(pools) > 1 and (pools[-1][0] <= pools[-2][0] or not pools[-1][1]):
+            (first, left, before), (second, right, after) = pools[-2:]
+            mean = (first * left + second * right) / max(left + right, 1)
+            pools[-2:] = [(mean, left + right, before + after)]
+    return [mean for mean, _, steps in pools for _ in range(steps)]

@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 
 from recollect.core.task import Answer, Prediction
 from recollect.data.error import DataError
-from recollect.data.series.series_data import SeriesFacts, fit_facts
+from recollect.data.series.series_data import SeriesFacts, facts_of
 from recollect.data.series.series_table import SeriesTable, TimeSeries
+from recollect.generation.series_cells import cell, number
 from recollect.models.gap_filling import GapFiller
 
 
@@ -38,11 +39,10 @@ def fill_table(model: GapFiller, facts: SeriesFacts, table: SeriesTable, rows: i
     gaps = [_gaps(np.any(np.isnan(one.values), axis=1)) for one in table.series]
     for one, found in zip(table.series, gaps, strict=True):
         _check_gaps(table, one, found, rows)
-    own = fit_facts(table, [one.values for one in table.series], facts.season, facts.calendar)
-    scales = own.with_scales(facts, table.source)
-    for number, (one, found) in enumerate(zip(table.series, gaps, strict=True)):
+    scales = facts_of(table, facts)
+    for place, (one, found) in enumerate(zip(table.series, gaps, strict=True)):
         values = _filled(model, scales, one, found, context)
-        yield _in_words(table, one, values, is_first=number == 0)
+        yield _in_words(table, one, values, is_first=place == 0)
 
 
 def _gaps(is_missing: NDArray[Any]) -> list[tuple[int, int]]:
@@ -86,23 +86,15 @@ def _in_words(table: SeriesTable, one: TimeSeries, values: NDArray[np.float64], 
     is_filled = np.isnan(one.values)
     stamps = [table.frequency.text(int(stamp)) for stamp in one.stamps]
     name = [one.name] if one.name else []
-    head = ",".join([*(["series"] if name else []), "time", *map(_cell, table.channels)])
-    lines = [
-        ",".join([*map(_cell, name), stamp, *(_number(v, bool(m)) for v, m in zip(row, marks, strict=True))])
-        for stamp, row, marks in zip(stamps, values, is_filled, strict=True)
-    ]
+    head = ",".join([*(["series"] if name else []), "time", *map(cell, table.channels)])
+    spreads = np.nanstd(one.values, axis=0).tolist()
+    lines = []
+    for stamp, row, marks in zip(stamps, values.tolist(), is_filled.tolist(), strict=True):
+        numbers = [number(v, s) if m else f"{v:.15g}" for v, m, s in zip(row, marks, spreads, strict=True)]
+        lines.append(",".join([*map(cell, name), stamp, *numbers]))
     cells = tuple(
         {"time": stamps[row], "channel": table.channels[channel], "value": float(values[row, channel])}
         for row, channel in zip(*np.nonzero(is_filled), strict=True)
     )
     text = "\n".join([head, *lines] if is_first else lines)
     return Filled(one.name, [Answer(text, 0.0, 0.0)], cells)
-
-
-def _number(value: float, is_filled: bool) -> str:
-    """Return a number of a table: six digits of an estimate, all of a value that was given."""
-    return f"{value:.6g}" if is_filled else f"{value:.15g}"
-
-
-def _cell(text: str) -> str:
-    return '"' + text.replace('"', '""') + '"' if any(mark in text for mark in ',"\n') else text

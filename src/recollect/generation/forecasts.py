@@ -14,9 +14,10 @@ from torch import Tensor
 from recollect.core.task import Answer, Prediction
 from recollect.data.error import DataError
 from recollect.data.series.calendar_features import calendar_features
-from recollect.data.series.series_data import SeriesFacts, fit_facts, scaled_rows
+from recollect.data.series.series_data import SeriesFacts, facts_of, scaled_rows
 from recollect.data.series.series_table import SeriesTable, TimeSeries
 from recollect.data.series.time_stamps import Frequency, Instants
+from recollect.generation.series_cells import cell, number
 from recollect.models import forecast_outputs as outputs
 from recollect.models.forecast_outputs import LEVELS
 from recollect.models.forecasting import Forecaster
@@ -48,12 +49,12 @@ class Forecast(Prediction):
                 **({"series": self.source} if self.source else {}),
                 "time": self.frequency.text(int(stamp)),
                 "channel": channel,
-                "forecast": float(self.point[step, number]),
-                "low_80": float(self.quantiles[step, number, LOW]),
-                "high_80": float(self.quantiles[step, number, HIGH]),
+                "forecast": float(self.point[step, place]),
+                "low_80": float(self.quantiles[step, place, LOW]),
+                "high_80": float(self.quantiles[step, place, HIGH]),
             }
             for step, stamp in enumerate(self.stamps)
-            for number, channel in enumerate(self.channels)
+            for place, channel in enumerate(self.channels)
         ]
 
     def as_json(self) -> dict[str, Any]:
@@ -66,8 +67,7 @@ class Forecast(Prediction):
 
 def forecast_after(model: Forecaster, facts: SeriesFacts, table: SeriesTable) -> Iterator[Forecast]:
     """Yield the forecast of each series after its last row; the first one's text begins with the names of columns."""
-    own = fit_facts(table, [one.values for one in table.series], facts.season, facts.calendar)
-    scales = own.with_scales(facts, table.source)
+    scales = facts_of(table, facts)
     lookback = model.config.lookback
     for one in table.series:
         if len(one.stamps) < lookback and not model.config.masked:
@@ -81,23 +81,36 @@ def forecast_after(model: Forecaster, facts: SeriesFacts, table: SeriesTable) ->
 def _forecasts(model: Forecaster, scales: SeriesFacts, table: SeriesTable) -> Iterator[Forecast]:
     rows = scaled_rows(table, scales)
     device = model.offsets.device
-    for number, one in enumerate(table.series):
-        mine = rows.series == number
-        values = _last(rows.values[mine], model.config.lookback)[None].to(device)
-        observed = None if rows.observed is None else _last(rows.observed[mine], model.config.lookback)[None].to(device)
+    lookback = model.config.lookback
+    for place, one in enumerate(table.series):
+        mine = rows.series == place
+        seen = None if rows.observed is None else rows.observed[mine]
+        values, observed = _window(rows.values[mine], seen, lookback)
         ahead = table.frequency.after(int(one.stamps[-1]), model.config.horizon)
         marks = None
         if scales.calendar:
-            all_stamps = np.concatenate([one.stamps[-model.config.lookback :], ahead])
+            all_stamps = np.concatenate([_stamps(one, table.frequency, lookback), ahead])
             marks = torch.from_numpy(calendar_features(all_stamps, table.frequency))[None].to(device)
-        raw, _ = model.forecast(values, observed=observed, calendar=marks)
-        yield in_units(model, raw, values, scales, one, ahead, is_first=number == 0)
+        window = values[None].to(device)
+        known = None if observed is None else observed[None].to(device)
+        raw, _ = model.forecast(window, observed=known, calendar=marks)
+        yield in_units(model, raw, window, scales, one, ahead, is_first=place == 0)
 
 
-def _last(rows: Tensor, count: int) -> Tensor:
-    """Return the last rows; a series that is too short begins with zeros, which `observed` tells apart."""
-    missing = count - len(rows)
-    return rows[-count:] if missing <= 0 else torch.cat([torch.zeros_like(rows[:1]).expand(missing, -1), rows])
+def _window(values: Tensor, observed: Tensor | None, rows: int) -> tuple[Tensor, Tensor | None]:
+    """Return the last rows, and which values of them were observed; a series that is too short begins with zeros."""
+    missing = rows - len(values)
+    if missing <= 0:
+        return values[-rows:], None if observed is None else observed[-rows:]
+    observed = torch.ones_like(values, dtype=torch.bool) if observed is None else observed
+    padding = values.new_zeros(missing, values.shape[1])
+    return torch.cat([padding, values]), torch.cat([padding.bool(), observed])
+
+
+def _stamps(one: TimeSeries, frequency: Frequency, rows: int) -> Instants:
+    """Return the last stamps of a series; one that is too short has earlier ones before its first."""
+    earlier = frequency.before(int(one.stamps[0]), max(rows - len(one.stamps), 0))
+    return np.concatenate([earlier, one.stamps[-rows:]])
 
 
 def in_units(
@@ -122,11 +135,11 @@ def in_units(
 
 
 def as_csv(rows: Sequence[dict[str, Any]], *, with_header: bool) -> str:
-    """Return rows as lines of a .csv, numbers with six digits."""
+    """Return rows as lines of a .csv, numbers with the digits that their interval tells."""
     head = [",".join(rows[0])] if with_header else []
-    lines = [",".join(f"{v:.6g}" if isinstance(v, float) else _cell(str(v)) for v in row.values()) for row in rows]
-    return "\n".join([*head, *lines])
+    return "\n".join([*head, *map(_line, rows)])
 
 
-def _cell(text: str) -> str:
-    return '"' + text.replace('"', '""') + '"' if any(mark in text for mark in ',"\n') else text
+def _line(row: dict[str, Any]) -> str:
+    width = row["high_80"] - row["low_80"]
+    return ",".join(number(v, width) if isinstance(v, float) else cell(str(v)) for v in row.values())

@@ -15,7 +15,7 @@ from recollect.data.error import DataError
 from recollect.data.images.pictures import open_pictures
 from recollect.data.matches.matches import encode_match, shown_symbols
 from recollect.data.series.calendar_features import calendar_features
-from recollect.data.series.series_data import SeriesFacts, fit_facts, scaled_rows
+from recollect.data.series.series_data import SeriesFacts, facts_of, scaled_rows
 from recollect.data.series.series_table import SeriesTable, read_series
 from recollect.data.synthetic.series_generators import generate_series, is_generated_series
 from recollect.data.text.line_tokenizer import is_mostly_han
@@ -189,8 +189,7 @@ def _forecaster(model: Forecaster, opened: Opened, inputs: Any, options: JsonObj
         return SeriesSubject(model, window, names[: len(window)], names[len(window) :], explain=count)
     facts: SeriesFacts = opened.assets["series"]
     table = _table(opened.task, inputs)
-    own = fit_facts(table, [one.values for one in table.series], facts.season, facts.calendar)
-    scales = own.with_scales(facts, table.source)
+    scales = facts_of(table, facts)
     one, lookback = table.series[0], model.config.lookback
     if len(one.stamps) < lookback:
         got = f"{table.source}: got {len(one.stamps)} rows, expected {lookback}"
@@ -220,9 +219,8 @@ def _filler(model: GapFiller, opened: Opened, inputs: Any, options: JsonObject) 
         values = np.asarray(inputs, dtype=np.float32)  # (L, C), NaN where missing
         return _gap(model, values, [str(t) for t in range(len(values))], None, count)
     table, task = _table(opened.task, inputs), opened.task
-    own = fit_facts(table, [one.values for one in table.series], opened.assets["series"].season, False)
     one = table.series[0]
-    scale = own.with_scales(opened.assets["series"], table.source).scale(one.name)
+    scale = facts_of(table, opened.assets["series"]).scale(one.name)
     gap, context = task.options.gap, task.options.context
     missing = np.flatnonzero(np.isnan(one.values).all(1))
     first = missing[0] if len(missing) else len(one.values) - context - gap  # without a gap: one is made

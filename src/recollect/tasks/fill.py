@@ -33,7 +33,9 @@ class FillOptions(CheckedSettings):
     target: str | None = setting(None, help="the columns to fill, commas between; by default all numbers")
     gap: int = setting(4, least=1, help="rows of the longest gap that is learned and filled")
     context: int = setting(16, least=1, help="rows that are read on each side of a gap")
-    time: str | None = setting(None, help="the column of time stamps; by default found by its name or its dates")
+    time: str | None = setting(
+        None, help="the column of time stamps, none to count rows; by default found by name or dates"
+    )
     series: str | None = setting(None, help="the column that tells many series in one file apart")
     split: str = setting("0.7,0.1,0.2", help="train, valid and test by time: shares or numbers of rows")
     gaps: str = setting("mask", choices=GAPS, help="missing rows: fill them too, or refuse them")

@@ -11,11 +11,12 @@ import torch
 from torch import Tensor
 
 from recollect.core.memory import Memory
-from recollect.core.settings import CheckedSettings, setting
+from recollect.core.settings import CheckedSettings, SettingError, setting
 from recollect.core.task import Assets, Baseline, Batches, ItemScores, Loss, Scores
 from recollect.core.types import JsonMapping, JsonObject
 from recollect.data.series.series_data import SeriesData, SeriesFacts, load_series
 from recollect.data.series.series_table import GAPS, SeriesTable
+from recollect.data.series.window_sizes import window_sizes
 from recollect.data.series.windows import WindowBatch, WindowBatches
 from recollect.evaluation.forecast_metrics import FORECAST_MEASURES, binomial_interval
 from recollect.evaluation.linear_forecasts import baseline_rows
@@ -25,10 +26,12 @@ from recollect.models import forecast_outputs as outputs
 from recollect.models.forecast_config import FORECASTERS, KINDS, ForecastConfig, forecast_settings
 from recollect.models.forecasting import Forecaster
 from recollect.models.language import BLOCKS
+from recollect.models.window_maps import NAIVE
 from recollect.tasks.series_task import SeriesTask
 from recollect.views.forecast_plot import forecast_page, forecast_svg
 
 SIZES = {"tiny": (64, 1), "small": (128, 2), "base": (256, 3)}  # width, and layers of a recurrent model
+VALUES_ALONE = (*NAIVE, "dlinear")  # families without other inputs
 SHOWN = 6  # values in a line of a sample
 
 
@@ -37,9 +40,11 @@ class ForecastOptions(CheckedSettings):
     """Settings of a forecasting run."""
 
     target: str | None = setting(None, help="the columns to forecast, commas between; by default all numbers")
-    horizon: int = setting(24, least=1, help="steps to forecast")
-    lookback: int = setting(96, least=1, help="steps that a forecast reads")
-    time: str | None = setting(None, help="the column of time stamps; by default found by its name or its dates")
+    horizon: int | None = setting(None, least=1, help="steps to forecast; by default 24, fewer of short series")
+    lookback: int | None = setting(None, least=1, help="steps that are read; by default 96, fewer of short series")
+    time: str | None = setting(
+        None, help="the column of time stamps, none to count rows; by default found by name or dates"
+    )
     series: str | None = setting(None, help="the column that tells many series in one file apart")
     split: str = setting("0.7,0.1,0.2", help="train, valid and test by time: shares or numbers of rows")
     gaps: str = setting("refuse", choices=GAPS, help="missing rows: refuse them, or read them as missing values")
@@ -67,8 +72,14 @@ class ForecastTask(SeriesTask):
 
     def windows_of(self, table: SeriesTable, facts: SeriesFacts | None) -> SeriesData:
         """Return windows of `lookback` rows to read and `horizon` rows to predict."""
-        names = ("lookback", "horizon", "split", "season", "calendar")
-        return load_series(table, facts, **{name: getattr(self.options, name) for name in names})
+        options = self.options
+        names = ("split", "season", "calendar")
+        shape: dict[str, Any] = {name: getattr(options, name) for name in names}
+        if facts is not None and facts.horizon:
+            return load_series(table, facts, lookback=facts.lookback, horizon=facts.horizon, **shape)
+        season = options.season or table.frequency.season
+        horizon, lookback = window_sizes(table, options.split, season, options.horizon, options.lookback)
+        return load_series(table, facts, lookback=lookback, horizon=horizon, **shape)
 
     def reopen(self, name: str) -> None:
         """Return None: nothing is cached, and the table is read again."""
@@ -81,10 +92,14 @@ class ForecastTask(SeriesTask):
 
     def config(self, family: str, size: str, dataset: SeriesData, settings: JsonMapping) -> ForecastConfig:
         """Return a family's config; the size decides width and layers, blocks have one layer more."""
+        if self.options.calendar and family in VALUES_ALONE:
+            raise SettingError(
+                f"calendar: {family} reads values alone; leave it out, or train another family: -m linear"
+            )
         width, layers = SIZES[size]
         chosen = {"width": width, "layers": layers + (family in BLOCKS)} | dict(settings)
-        names = ("lookback", "horizon", "ahead", "output")
-        shared: dict[str, Any] = {name: getattr(self.options, name) for name in names}
+        shared: dict[str, Any] = {name: getattr(dataset.train, name) for name in ("lookback", "horizon")}
+        shared |= {name: getattr(self.options, name) for name in ("ahead", "output")}
         rows = dataset.rows
         marks = 0 if rows.calendar is None else rows.calendar.shape[1]
         shared |= {"season": dataset.facts.season, "masked": rows.observed is not None, "marks": marks}
@@ -135,10 +150,12 @@ class ForecastTask(SeriesTask):
             f"({name})": row for name, row in baseline_rows(dataset).items()
         }
         values = sum(batch.count for batch in dataset.test.in_order(1024, steps))
-        low, high = binomial_interval(own["coverage"], values / dataset.test.horizon)
-        details: JsonObject = {"windows": min(len(dataset.test), steps or len(dataset.test)), "values": values}
-        note = "coverage of the model: 95 % binomial interval {:.3f} to {:.3f}, counting windows as independent"
-        details |= {"coverage_interval": [low, high], "signatures": [note.format(low, high)]}
+        windows = min(len(dataset.test), steps or len(dataset.test))
+        apart = max(windows / dataset.test.horizon, 1.0)  # neighbouring windows share most of their values
+        low, high = binomial_interval(own["coverage"], apart)
+        details: JsonObject = {"windows": windows, "values": values, "windows_apart": apart}
+        note = "coverage of the model: 95 % binomial interval {:.3f} to {:.3f}, of {:.3g} windows that do not overlap"
+        details |= {"coverage_interval": [low, high], "signatures": [note.format(low, high, apart)]}
         return Scores(FORECAST_MEASURES, rows, details)
 
     def predict(self, model: Forecaster, assets: Assets, inputs: str) -> Iterator[Forecast]:

@@ -1,4 +1,4 @@
-"""Forecasts as pictures: what was observed, the forecast, its intervals, and what came after where that is known.
+"""Forecasts as pictures: what was observed, the forecast, and its intervals.
 
 One SVG without scripts, a panel for each channel of each series; a page is the same SVG in an HTML file.
 """
@@ -25,9 +25,10 @@ COLOURS = {  # of a light page: a picture that stands alone cannot ask the page'
 }
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'PingFang SC', 'Noto Sans CJK SC', sans-serif"
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 760, 250, 64, 16, 34, 34
-HEAD = 34  # above the panels
+HEAD, FOOT = 34, 30  # above the panels, and below them where some are not drawn
 HISTORIES = 3  # horizons of history that are drawn
 MOST = 12  # panels
+LETTERS = 8  # of a label that fits beside a panel
 BANDS = ((0, -1, 0.22), (2, -3, 0.3))  # places among nine quantiles, of 80 % and 40 %, and how opaque each is
 LEGEND = (("observed 观测值", "ink"), ("forecast 预测", "series-2"), ("80 % / 40 % interval 区间", ""))
 
@@ -35,10 +36,11 @@ Curve: TypeAlias = NDArray[np.float64]
 Axis: TypeAlias = Callable[[float], float]  # from a value to its place
 
 
-def forecast_svg(forecasts: Sequence[Forecast], title: str, actual: Sequence[Curve] = ()) -> str:
-    """Return an SVG of forecasts; `actual` (H, C) of each are the values that came after, where they are known."""
-    panels = [(i, number) for i, one in enumerate(forecasts) for number in range(len(one.channels))][:MOST]
-    height = HEAD + HEIGHT * len(panels)
+def forecast_svg(forecasts: Sequence[Forecast], title: str) -> str:
+    """Return an SVG of forecasts: the first channels, and how many are not drawn."""
+    every = [(i, number) for i, one in enumerate(forecasts) for number in range(len(one.channels))]
+    panels, left_out = every[:MOST], len(every[MOST:])
+    height = HEAD + HEIGHT * len(panels) + (FOOT if left_out else 0)
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}" '
         f'font-family="{html.escape(FONT)}" font-size="12" role="img" aria-label="{html.escape(title)}">',
@@ -48,10 +50,12 @@ def forecast_svg(forecasts: Sequence[Forecast], title: str, actual: Sequence[Cur
         *_legend(),
     ]
     for place, (i, number) in enumerate(panels):
-        after = actual[i][:, number] if actual else None
         parts.append(f'<g transform="translate(0 {HEAD + HEIGHT * place})">')
-        parts += _panel(forecasts[i], number, after)
+        parts += _panel(forecasts[i], number)
         parts.append("</g>")
+    if left_out:
+        note = f"{left_out} more are not drawn; choose with --set target=NAME. 另有 {left_out} 幅未画出。"
+        parts.append(f'<text x="{LEFT}" y="{height - 12}" fill="{COLOURS["soft"]}">{note}</text>')
     return "\n".join([*parts, "</svg>"])
 
 
@@ -60,10 +64,8 @@ def forecast_page(forecasts: Sequence[Forecast], title: str) -> str:
     style = (
         f"body{{margin:2rem auto;max-width:{WIDTH}px;background:{COLOURS['paper']}}}svg{{max-width:100%;height:auto}}"
     )
-    left_out = sum(len(one.channels) for one in forecasts) - MOST
-    note = f"<p>{left_out} more are not drawn. 另有 {left_out} 幅未画出。</p>" if left_out > 0 else ""
     head = f'<meta charset="utf-8"><title>{html.escape(title)}</title><style>{style}</style>'
-    body = forecast_svg(forecasts, title) + note
+    body = forecast_svg(forecasts, title)
     return f'<!doctype html><html lang="en"><head>{head}</head><body>{body}</body></html>\n'
 
 
@@ -88,15 +90,15 @@ def _room(name: str) -> float:
     return 24 + 6.8 * letters(name) + 18
 
 
-def _panel(forecast: Forecast, number: int, actual: Curve | None) -> list[str]:
+def _panel(forecast: Forecast, number: int) -> list[str]:
     """Return one channel's panel: axes, bands, curves, and the line where the forecast begins."""
     horizon = len(forecast.stamps)
     seen = forecast.history.values[-HISTORIES * horizon :, number]
     past = forecast.history.stamps[-len(seen) :]
     point = forecast.point[:, number]
     bands = forecast.quantiles[:, number]  # (H, 9)
-    after = np.full(horizon, np.nan) if actual is None else actual
-    ticks = _ticks(np.concatenate([seen, point, bands[:, 0], bands[:, -1], after]))
+    ticks = _ticks(np.concatenate([seen, point, bands[:, 0], bands[:, -1]]))
+    labels, base = _labels(ticks)
     steps = len(seen) + horizon
 
     def x(step: float) -> float:
@@ -107,8 +109,8 @@ def _panel(forecast: Forecast, number: int, actual: Curve | None) -> list[str]:
 
     first = len(seen)
     name = f"{forecast.source}: {forecast.channels[number]}" if forecast.source else forecast.channels[number]
-    parts = [f'<text x="{LEFT}" y="{TOP - 12}" fill="{COLOURS["ink"]}">{html.escape(name)}</text>']
-    parts += _grid(ticks, y)
+    parts = [f'<text x="{LEFT}" y="{TOP - 12}" fill="{COLOURS["ink"]}">{html.escape(name + base)}</text>']
+    parts += _grid(ticks, labels, y)
     stamps = [*past.tolist(), *forecast.stamps.tolist()]
     parts += _dates([forecast.frequency.text(stamp) for stamp in stamps], x)
     for low, high, opacity in BANDS:
@@ -116,7 +118,6 @@ def _panel(forecast: Forecast, number: int, actual: Curve | None) -> list[str]:
         border += [(x(first + h), y(bands[h, low])) for h in reversed(range(horizon))]
         parts.append(f'<polygon points="{_points(border)}" fill="{COLOURS["series-2"]}" opacity="{opacity}"/>')
     parts += _curve([(x(i), y(v)) for i, v in enumerate(seen)], "ink")
-    parts += _curve([(x(first + h), y(v)) for h, v in enumerate(after)], "ink")
     parts += _curve([(x(first + h), y(v)) for h, v in enumerate(point)], "series-2")
     origin = x(first - 0.5)
     end = HEIGHT - BOTTOM
@@ -127,12 +128,12 @@ def _panel(forecast: Forecast, number: int, actual: Curve | None) -> list[str]:
     ]
 
 
-def _grid(ticks: Sequence[float], y: Axis) -> list[str]:
+def _grid(ticks: Sequence[float], labels: Sequence[str], y: Axis) -> list[str]:
     parts = []
-    for tick in ticks:
+    for tick, label in zip(ticks, labels, strict=True):
         parts.append(
             f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y(tick):.1f}" y2="{y(tick):.1f}" stroke="{COLOURS["grid"]}"/>'
-            f'<text x="{LEFT - 8}" y="{y(tick) + 4:.1f}" text-anchor="end" fill="{COLOURS["soft"]}">{tick:g}</text>'
+            f'<text x="{LEFT - 8}" y="{y(tick) + 4:.1f}" text-anchor="end" fill="{COLOURS["soft"]}">{label}</text>'
         )
     return parts
 
@@ -174,3 +175,16 @@ def _ticks(values: Curve) -> list[float]:
     step = next(power * factor for factor in (1, 2, 2.5, 5, 10) if power * factor >= rough)
     first, last = math.floor(low / step), math.ceil(high / step)
     return [round(n * step, 12) for n in range(first, last + 1)]
+
+
+def _labels(ticks: Sequence[float]) -> tuple[list[str], str]:
+    """Return the labels of ticks, with the digits of their step, and what is to be added to them where that is long."""
+    step = ticks[1] - ticks[0]
+    decimals = next((n for n in range(12) if math.isclose(round(step, n), step, rel_tol=1e-6)), 12)
+    found = [f"{tick:.{decimals}f}" for tick in ticks]
+    short = [f"{tick:.4g}" for tick in ticks]
+    if max(map(len, found)) <= LETTERS:
+        return found, ""
+    if all(abs(float(label) - tick) < 1e-3 * step for label, tick in zip(short, ticks, strict=True)):
+        return short, ""
+    return [f"+{tick - ticks[0]:.{decimals}f}" for tick in ticks], f" − {found[0]}"

@@ -22,8 +22,11 @@ from recollect.data.series.calendar_features import calendar_features, calendar_
 from recollect.data.series.series_table import SeriesTable, TimeSeries, Values
 from recollect.data.series.time_stamps import Frequency
 from recollect.data.series.windows import Rows, SeriesWindows
+from recollect.data.text.source import to_stderr
 
 PARTS = ("train", "valid", "test")
+LEAST = 2  # rows that have a scale
+NAMED = 5  # series in a notice
 
 
 class PartTooShort(DataError):
@@ -45,6 +48,8 @@ class SeriesFacts:
     means: Mapping[str, Sequence[float]]  # by series, for each channel, over the training part
     deviations: Mapping[str, Sequence[float]]
     steps: Mapping[str, Sequence[float]]  # mean |x_t − x_{t−season}| in deviations: the denominator of MASE
+    lookback: int = 0  # rows that windows read, and predict; 0: of a run before they were kept
+    horizon: int = 0
 
     def save(self, path: Path) -> None:
         """Write it as JSON."""
@@ -57,18 +62,12 @@ class SeriesFacts:
         frequency = Frequency(**saved.pop("frequency"))
         return cls(channels=tuple(saved.pop("channels")), frequency=frequency, **saved)
 
-    def with_scales(self, known: SeriesFacts, source: str) -> SeriesFacts:
-        """Return these facts with the scales of the series that are known; raise for other channels or steps."""
-        if known.channels != self.channels or known.frequency != self.frequency:
-            got = f"{', '.join(self.channels)}, a row each {self.frequency.name}"
-            trained = f"{', '.join(known.channels)}, a row each {known.frequency.name}"
-            raise DataError(f"{source}: got {got}; expected those that the run was trained on: {trained}")
-        return replace(
-            self,
-            means={name: known.means.get(name, own) for name, own in self.means.items()},
-            deviations={name: known.deviations.get(name, own) for name, own in self.deviations.items()},
-            steps={name: known.steps.get(name, own) for name, own in self.steps.items()},
-        )
+    def check_same(self, table: SeriesTable) -> None:
+        """Raise for a table of other channels or another frequency."""
+        if self.channels != table.channels or self.frequency != table.frequency:
+            got = f"{', '.join(table.channels)}, a row each {table.frequency.name}"
+            trained = f"{', '.join(self.channels)}, a row each {self.frequency.name}"
+            raise DataError(f"{table.source}: got {got}; expected those that the run was trained on: {trained}")
 
     def scale(self, name: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return a series' means and deviations (C,)."""
@@ -106,20 +105,55 @@ def load_series(
 ) -> SeriesData:
     """Split a table by time, fit the scales on the training part, and cut windows.
 
-    A series that is `known` keeps the scale that it has there.
+    All series are cut at the same instants: weights are shared, so what one series tells of a time must not be trained
+    on where another is tested. A series that is `known` keeps the scale that it has there; another that begins after
+    the training part has none, and is left out.
     """
     season = season or table.frequency.season
     if calendar and not calendar_names(table.frequency):
         raise DataError(f"{table.source}: calendar: its time stamps are no dates; train without --set calendar=true")
-    borders = [_borders(len(one.stamps), split, table.source) for one in table.series]
+    borders = common_borders(table, split)
+    table, borders = _without_late_series(table, borders, known)
     trained = [one.values[: ends[1]] for one, ends in zip(table.series, borders, strict=True)]
-    facts = fit_facts(table, trained, season, calendar)
-    if known is not None:
-        facts = facts.with_scales(known, table.source)
+    facts = replace(fit_facts(table, trained, season, calendar, known), lookback=lookback, horizon=horizon)
     rows = scaled_rows(table, facts)
     parts = [_cut(table, rows, borders, number, lookback, horizon) for number in range(3)]
     name = f"{Path(table.source).name.partition('.')[0]}-{table.digest[:16]}"
     return SeriesData(name, table, facts, rows, *parts)
+
+
+def common_borders(table: SeriesTable, split: str) -> list[list[int]]:
+    """Return each series' rows where train, valid and test begin, and where test ends: for all at the same instants.
+
+    Where rows are counted there are no instants: each series is cut by its own rows.
+    """
+    if not table.is_timed:
+        return [_borders(len(one.stamps), split, table.source) for one in table.series]
+    instants = np.unique(np.concatenate([one.stamps for one in table.series]))
+    ends = _borders(len(instants), split, table.source)
+    cuts = [instants[end] if end < len(instants) else instants[-1] + 1 for end in ends]
+    return [np.searchsorted(one.stamps, cuts).tolist() for one in table.series]
+
+
+def _without_late_series(
+    table: SeriesTable, borders: list[list[int]], known: SeriesFacts | None
+) -> tuple[SeriesTable, list[list[int]]]:
+    """Return a table and its borders without the series that have no scale: too few rows in the training part."""
+    known_names = known.means if known else {}
+    is_kept = [ends[1] >= LEAST or one.name in known_names for one, ends in zip(table.series, borders, strict=True)]
+    late = [one.name for one, is_own in zip(table.series, is_kept, strict=True) if not is_own]
+    if not late or len(late) == len(table.series):
+        return table, borders
+    what = f"series {_some(late)}: left out" if len(late) == 1 else f"{len(late)} series left out: {_some(late)}"
+    to_stderr(f"{table.source}: {what}; too few rows in the training part to tell a scale (a longer one: --set split)")
+    kept = tuple(one for one, is_own in zip(table.series, is_kept, strict=True) if is_own)
+    return replace(table, series=kept), [ends for ends, is_own in zip(borders, is_kept, strict=True) if is_own]
+
+
+def _some(names: Sequence[str]) -> str:
+    """Return the first names, and how many there are besides."""
+    shown = ", ".join(repr(name) for name in names[:NAMED])
+    return shown if len(names) <= NAMED else f"{shown} and {len(names) - NAMED} others"
 
 
 def _borders(count: int, split: str, source: str) -> list[int]:
@@ -138,10 +172,26 @@ def _borders(count: int, split: str, source: str) -> list[int]:
     return [0, *ends]
 
 
-def fit_facts(table: SeriesTable, trained: Sequence[Values], season: int, calendar: bool) -> SeriesFacts:
-    """Return the facts of series, from the rows that may be known."""
+def fit_facts(
+    table: SeriesTable,
+    trained: Sequence[Values],
+    season: int,
+    calendar: bool,
+    known: SeriesFacts | None = None,
+) -> SeriesFacts:
+    """Return the facts of series: those that are known, else from the rows that may be known.
+
+    Raise for other channels or another frequency than the known ones, and for a series without a scale of its own.
+    """
+    if known is not None:
+        known.check_same(table)
     means, deviations, steps = {}, {}, {}
     for one, values in zip(table.series, trained, strict=True):
+        if known is not None and one.name in known.means:
+            means[one.name] = list(known.means[one.name])
+            deviations[one.name] = list(known.deviations[one.name])
+            steps[one.name] = list(known.steps[one.name])
+            continue
         for channel, column in zip(table.channels, values.T, strict=True):
             _check_column(table, one, channel, column)
         means[one.name] = np.nanmean(values, axis=0).tolist()
@@ -151,17 +201,23 @@ def fit_facts(table: SeriesTable, trained: Sequence[Values], season: int, calend
     return SeriesFacts(table.channels, table.frequency, season, calendar, means, deviations, steps)
 
 
+def facts_of(table: SeriesTable, known: SeriesFacts) -> SeriesFacts:
+    """Return the facts that a table is predicted with; a series that the run does not know is scaled by its rows."""
+    return fit_facts(table, [one.values for one in table.series], known.season, known.calendar, known)
+
+
 def _check_column(table: SeriesTable, one: TimeSeries, channel: str, column: Values) -> None:
     where = f"{table.source}: column {channel!r}" + (f" of series {one.name!r}" if one.name else "")
+    part = "" if len(column) == len(one.values) else " in the training part"
     seen = column[~np.isnan(column)]
     if len(seen) < 2:
-        raise DataError(f"{where}: {len(seen)} values in the training part, expected at least 2; leave it out")
+        raise DataError(f"{where}: {len(seen)} values{part}, expected at least 2 to tell its scale; leave it out")
     if np.ptp(seen) == 0:
         last = table.frequency.text(int(one.stamps[len(column) - 1]))
         first = table.frequency.text(int(one.stamps[0]))
         rows = "" if one.name else f" (rows 2 to {len(column) + 1})"  # of the only series
         raise DataError(
-            f"{where}: constant at {seen[0]:g} in the training part, {first} to {last}{rows}: "
+            f"{where}: constant at {seen[0]:g}{part}, {first} to {last}{rows}: "
             f"there is nothing to learn; {'remove its rows' if one.name else 'leave it out with --set target=NAME'}"
         )
 
@@ -227,4 +283,7 @@ def _cut(
             PARTS[part],
             longest,
         )
+    without = [one.name for one, own in zip(table.series, starts, strict=True) if not len(own)]
+    if without:
+        to_stderr(f"{table.source}: no window of series {_some(without)} in the {PARTS[part]} part: too few rows there")
     return SeriesWindows(rows, found, lookback, horizon)

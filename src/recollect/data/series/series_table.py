@@ -22,14 +22,17 @@ from recollect.data.series.time_stamps import (
     are_dates,
     check_order,
     find_frequency,
+    is_date_like,
     parse_moment,
     parse_stamps,
+    unread,
 )
 
 TIME_NAMES = {"date", "time", "timestamp", "datetime", "ds", "day", "week", "month", "quarter", "year", "step", "t"}
 GAPS = ("refuse", "mask")
 MIXED = 0.25  # share of rows from which on gaps are another frequency: at weekends a fifth of workdays has one
 FEW = 2  # gaps that are no frequency
+IN_A_ROW = 5  # equal gaps that are another frequency
 
 Values = NDArray[np.float64]
 
@@ -51,6 +54,7 @@ class SeriesTable:
     channels: tuple[str, ...]
     frequency: Frequency
     series: tuple[TimeSeries, ...]
+    is_timed: bool = True  # False: rows are counted, so that the stamps of two series are not of one clock
 
     @property
     def digest(self) -> str:
@@ -66,33 +70,59 @@ def read_series(
 ) -> SeriesTable:
     """Read the series of a table.
 
-    target: the channels, names with commas between; None: every column of numbers. time: the column of time stamps,
-    None: the one that is called so or holds dates, else rows are counted. series: the column that tells series apart.
-    gaps: whether missing rows are refused, or become missing values.
+    target: the channels, names with commas between; None: every column of numbers. time: the column of time stamps;
+    "none": rows are counted; None: the one that is called so or holds dates, else rows are counted. series: the column
+    that tells series apart. gaps: whether missing rows are refused, or become missing values.
     """
     table = read_number_table(source)
-    time = time or _time_column(table)
+    groups = _groups(table, series)
+    if time is None:
+        time = _time_column(table, series, groups)
+    elif time == "none" and time not in table.header:
+        time = None
     channels = _channels(table, target, [name for name in (time, series) if name is not None])
     values = np.array([table.numbers(name) for name in channels], dtype=np.float64).T  # (T, C)
-    texts = [str(n) for n in range(len(table.lines))] if time is None else table.column(time)
     column = StampColumn(table.source, time or "", table.rows)
-    stamps, is_dated = parse_stamps(texts, column)
-    groups = _groups(table, series)
+    if time is None:
+        stamps, is_dated = np.zeros(len(table.lines), dtype=np.int64), False
+        for rows in groups.values():
+            stamps[rows] = np.arange(len(rows))
+    else:
+        stamps, is_dated = parse_stamps(table.column(time), column)
     first = max(groups.values(), key=len)
     frequency = find_frequency(stamps[first], is_dated)
     found = [
         _on_grid(name, stamps[rows], values[rows], frequency, _part(column, rows), gaps)
         for name, rows in groups.items()
     ]
-    return SeriesTable(table.source, channels, frequency, tuple(found))
+    return SeriesTable(table.source, channels, frequency, tuple(found), is_timed=time is not None)
 
 
-def _time_column(table: NumberTable) -> str | None:
-    named = next((name for name in table.header if name.lower() in TIME_NAMES), None)
-    first = table.header[0]
-    cells = table.column(first)
-    is_dated = are_dates(cells) and parse_moment(cells[0]) is not None
-    return named or (first if is_dated else None)
+def _time_column(table: NumberTable, series: str | None, groups: dict[str, NDArray[np.int64]]) -> str | None:
+    """Return the column with a name of time, else the first that holds dates; raise for dates in an unknown format."""
+    names = [name for name in table.header if name != series]
+    named = next((name for name in names if name.lower() in TIME_NAMES), None)
+    if named is not None:
+        return named
+    texts = [name for name in names if not table.is_numeric(name)]
+    for name in [*names[:1], *texts]:
+        cells = table.column(name)
+        if parse_moment(cells[0]) is not None and are_dates(cells) and _increase(cells, groups):
+            return name
+    for name in texts:
+        cells = table.column(name)
+        if sum(map(is_date_like, cells)) > len(cells) / 2:
+            row = next(i for i, text in enumerate(cells) if is_date_like(text))
+            raise StampColumn(table.source, name, table.rows).error(row, unread(cells[row]))
+    return None
+
+
+def _increase(cells: Sequence[str], groups: dict[str, NDArray[np.int64]]) -> bool:
+    """Return whether whole numbers increase within each series, as years do and prices do not; True of other cells."""
+    if not all(cell.isdecimal() for cell in cells):
+        return True
+    numbers = np.array([int(cell) for cell in cells])
+    return all((np.diff(numbers[rows]) > 0).all() for rows in groups.values())
 
 
 def _channels(table: NumberTable, target: str | None, others: Sequence[str]) -> tuple[str, ...]:
@@ -100,6 +130,9 @@ def _channels(table: NumberTable, target: str | None, others: Sequence[str]) -> 
         names = (target,) if target in table.header else tuple(name.strip() for name in target.split(","))
         for name in names:
             table.place(name)
+        doubled = next((name for name in names if names.count(name) > 1), None)
+        if doubled is not None:
+            raise DataError(f"target: got {target!r}, which names {doubled!r} twice; name each column once")
         return names
     free = [name for name in table.header if name not in others]
     found = tuple(name for name in free if table.is_numeric(name))
@@ -138,7 +171,7 @@ def _on_grid(
         i = int(late[0])
         missing = int(at[i + 1] - at[i] - 1)
         before = frequency.text(int(stamps[i]))
-        if len(late) > MIXED * len(at) and len(late) > FEW:
+        if (len(late) > MIXED * len(at) and len(late) > FEW) or _has_run(np.diff(at)):
             seen = f"mixed frequencies: most rows are {frequency.distance} apart, but {len(late)} of {len(at)} are not"
             advice = "resample the file to one frequency, or read missing values between with --set gaps=mask"
             raise column.error(i + 1, f"{seen}, the first after {before}; {advice}")
@@ -149,3 +182,10 @@ def _on_grid(
     full[at] = values
     ahead = frequency.after(int(stamps[0]), len(full) - 1)
     return TimeSeries(name, np.concatenate([stamps[:1], ahead]), full)
+
+
+def _has_run(distances: NDArray[np.int64]) -> bool:
+    """Return whether several rows one after another are equally far apart, and farther than a step."""
+    is_same = (distances[1:] == distances[:-1]) & (distances[1:] > 1)
+    runs = np.lib.stride_tricks.sliding_window_view(is_same, min(IN_A_ROW - 1, len(is_same)))
+    return len(is_same) >= IN_A_ROW - 1 and bool(runs.all(axis=1).any())

@@ -7,6 +7,7 @@ whole numbers that are no years are counted as they are.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
@@ -20,9 +21,18 @@ YEARS = range(1000, 3000)  # whole numbers that are read as years
 NAMES = {("seconds", 1): "second", ("seconds", 60): "minute", ("seconds", 3600): "hour", ("seconds", 86400): "day"}
 NAMES |= {("seconds", 604800): "week", ("months", 1): "month", ("months", 3): "quarter", ("months", 12): "year"}
 SEASONS = {"second": 60, "minute": 60, "hour": 24, "day": 7, "week": 52, "month": 12, "quarter": 4}
+DAY = 86400  # seconds
+FEW = 4  # stamps that are too few to tell mistakes
 EPOCH = datetime(1970, 1, 1)
 QUARTER = re.compile(r"(\d{4})[- ]?Q([1-4])", re.IGNORECASE)
-PATTERNS = ("%Y-%m", "%Y/%m", "%Y/%m/%d", "%Y/%m/%d %H:%M", "%Y/%m/%d %H:%M:%S", "%b-%y", "%Y-%b")
+PATTERNS = (
+    *("%Y-%m", "%Y/%m", "%b-%y", "%Y-%b"),
+    *("%Y/%m/%d", "%Y/%m/%d %H:%M", "%Y/%m/%d %H:%M:%S"),
+    *("%d.%m.%Y", "%d.%m.%Y %H:%M", "%d.%m.%Y %H:%M:%S"),
+)
+AMBIGUOUS = re.compile(r"\d{1,2}([/-])\d{1,2}\1\d{2,4}( .*)?")  # the day first, or the month
+DATE_LIKE = re.compile(r"\d{1,4}[-/. ]\w{1,9}[-/. ]\d{1,4}\b.*|[A-Za-z]{3,9}\.? \d{1,2},? \d{4}\b.*")
+ON_ONE_DAY = 0.8  # share of stamps on one day of their months from which on the others are mistakes
 
 Instants = NDArray[np.int64]
 
@@ -63,12 +73,18 @@ class Frequency:
 
     def after(self, last: int, steps: int) -> Instants:
         """Return the next instants after one, as `parse_stamps` counts them."""
-        ahead = np.arange(1, steps + 1) * self.count
+        return self._moved(last, np.arange(1, steps + 1))
+
+    def before(self, first: int, steps: int) -> Instants:
+        """Return the instants before one, the earliest first."""
+        return self._moved(first, np.arange(-steps, 0))
+
+    def _moved(self, stamp: int, steps: NDArray[np.int64]) -> Instants:
         if self.unit != "months":
-            return (last + ahead).astype(np.int64)
-        moment = instant(last)
+            return (stamp + steps * self.count).astype(np.int64)
+        moment = instant(stamp)
         found = []
-        for months in (moment.year * 12 + moment.month - 1 + ahead).tolist():
+        for months in (moment.year * 12 + moment.month - 1 + steps * self.count).tolist():
             end = _days_in_month(months)
             day = end if self.month_end else min(moment.day, end)
             found.append(_seconds(moment.replace(year=months // 12, month=months % 12 + 1, day=day)))
@@ -110,11 +126,23 @@ def parse_stamps(texts: Sequence[str], column: StampColumn) -> tuple[Instants, b
     for i, text in enumerate(texts):
         moment = parse_moment(text)
         if moment is None:
-            expected = "a time stamp such as 2024-01-31, 2024-01-31 23:00, 2024-01, 2024 or 20240131"
-            advice = "write it so, or name another column with --set time=NAME"
-            raise column.error(i, f"got {text!r}, expected {expected}; {advice}")
+            raise column.error(i, unread(text))
         found[i] = _seconds(moment)
     return found, True
+
+
+def unread(text: str) -> str:
+    """Return what is wrong with a time stamp that `parse_moment` does not read, and what to do."""
+    expected = "a time stamp such as 2024-01-31, 2024-01-31 23:00, 31.01.2024, 2024-01, 2024 or 20240131"
+    advice = "write it so, name another column with --set time=NAME, or count rows with --set time=none"
+    is_ambiguous = AMBIGUOUS.fullmatch(text) is not None
+    why = ": whether the day or the month comes first cannot be known" if is_ambiguous else ""
+    return f"got {text!r}, expected {expected}{why}; {advice}"
+
+
+def is_date_like(text: str) -> bool:
+    """Return whether text looks like a date, in whatever format."""
+    return DATE_LIKE.fullmatch(text) is not None
 
 
 def are_dates(texts: Sequence[str]) -> bool:
@@ -163,14 +191,31 @@ def find_frequency(stamps: Instants, are_dates: bool) -> Frequency:
     """Return the commonest distance of neighbours; in months where stamps fall on one day of their months."""
     if len(stamps) < 2:
         return Frequency("seconds" if are_dates else "steps", 1)
-    if are_dates:
-        moments = [instant(int(stamp)) for stamp in stamps]
-        months = np.array([m.year * 12 + m.month - 1 for m in moments], dtype=np.int64)
-        is_end = all(m.day == _days_in_month(int(n)) for m, n in zip(moments, months, strict=True))
-        is_same_day = len({(m.day, m.hour, m.minute, m.second) for m in moments}) == 1
-        if (is_same_day or is_end) and _commonest(np.diff(stamps)) >= 28 * 86400:
-            return Frequency("months", max(1, _commonest(np.diff(months))), is_end and not is_same_day)
+    if are_dates and _commonest(np.diff(stamps)) >= 28 * DAY:
+        months = _months(stamps)
+        same_day, end = (float(is_on.mean()) for is_on in (_on_usual_day(stamps), _on_last_day(stamps)))
+        if max(same_day, end) == 1 or (len(stamps) > FEW and max(same_day, end) >= ON_ONE_DAY):
+            return Frequency("months", max(1, _commonest(np.diff(months))), end > same_day)
     return Frequency("seconds" if are_dates else "steps", max(1, _commonest(np.diff(stamps))))
+
+
+def _months(stamps: Instants) -> Instants:
+    """Return each stamp's number of months since year 0."""
+    moments = [instant(int(stamp)) for stamp in stamps]
+    return np.array([m.year * 12 + m.month - 1 for m in moments], dtype=np.int64)
+
+
+def _on_usual_day(stamps: Instants) -> NDArray[np.bool_]:
+    """Return which stamps have the commonest day of the month and time of day."""
+    days = [(m.day, m.hour, m.minute, m.second) for m in (instant(int(stamp)) for stamp in stamps)]
+    usual = Counter(days).most_common(1)[0][0]
+    return np.array([day == usual for day in days])
+
+
+def _on_last_day(stamps: Instants) -> NDArray[np.bool_]:
+    """Return which stamps are the last day of their months."""
+    days = [instant(int(stamp)).day for stamp in stamps]
+    return np.array([day == _days_in_month(month) for day, month in zip(days, _months(stamps).tolist(), strict=True)])
 
 
 def _commonest(distances: Instants) -> int:
@@ -182,8 +227,7 @@ def places(stamps: Instants, frequency: Frequency) -> NDArray[np.float64]:
     """Return each stamp's distance from the first one in steps of the frequency; a fraction lies between two steps."""
     if frequency.unit != "months":
         return (stamps - stamps[0]) / frequency.count
-    moments = [instant(int(stamp)) for stamp in stamps]
-    months = np.array([m.year * 12 + m.month - 1 for m in moments])
+    months = _months(stamps)
     return (months - months[0]) / frequency.count
 
 
@@ -198,6 +242,8 @@ def check_order(stamps: Instants, frequency: Frequency, column: StampColumn) -> 
         problem = f"{now} occurs twice; remove one" if is_repeat else f"{now} comes after {before}; sort the rows"
         hint = "where the file holds several series, name the column that tells them apart with --set series=NAME"
         raise column.error(int(i) + 1, f"{problem}; {hint}")
+    if frequency.unit == "months":
+        _check_days(stamps, frequency, column)
     at = places(stamps, frequency)
     for i in np.flatnonzero(at != np.rint(at)):
         now, first = frequency.text(int(stamps[i])), frequency.text(int(stamps[0]))
@@ -205,3 +251,15 @@ def check_order(stamps: Instants, frequency: Frequency, column: StampColumn) -> 
         problem = f"mixed frequencies: most rows are {frequency.distance} apart, but {steps}"
         raise column.error(int(i), f"{problem}; resample the file to one frequency")
     return np.rint(at).astype(np.int64)
+
+
+def _check_days(stamps: Instants, frequency: Frequency, column: StampColumn) -> None:
+    """Raise for a stamp that does not fall on the day of the others: in months it would have the place of another."""
+    is_on = _on_last_day(stamps) if frequency.month_end else _on_usual_day(stamps)
+    for i in np.flatnonzero(~is_on):
+        usual = instant(int(stamps[is_on.argmax()])).day
+        expected = "the last day of its month" if frequency.month_end else f"day {usual} of its month, as others are"
+        now = f"{instant(int(stamps[i]))}".removesuffix(" 00:00:00")
+        problem = f"mixed frequencies: rows are {frequency.distance} apart, but {now} is not {expected}"
+        advice = "mend the row, or give series of other frequencies in a file of their own"
+        raise column.error(int(i), f"{problem}; {advice}")
