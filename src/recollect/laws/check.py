@@ -47,9 +47,7 @@ def check_layer(
 
     >>> rc.check_layer(rc.Linear(4, 4).double())
     """
-    if not isinstance(layer, SequenceLayer):
-        got = layer.__name__ + ", a class" if isinstance(layer, type) else type(layer).__name__
-        raise ContractError("layer", got, "a layer with weights, of a class that inherits SequenceLayer")
+    _check_is_layer(layer)
     was_training = layer.training
     layer.eval()
     try:
@@ -74,6 +72,12 @@ def check_layer(
                     law(layer, trial)
     finally:
         layer.train(was_training)
+
+
+def _check_is_layer(given: object) -> None:
+    if not isinstance(given, SequenceLayer):
+        got = f"{given.__name__}, a class" if isinstance(given, type) else type(given).__name__
+        raise ContractError("layer", got, "a layer with weights, of a class that inherits SequenceLayer")
 
 
 def copied(example: Example) -> Example:
