@@ -131,6 +131,25 @@ def test_a_function_makes_layers(tmp_path):
     assert isinstance(run.model.body[1], rc.Stack)
 
 
+def test_models_without_a_run_take_a_class_too(MinGRU):
+    ids = torch.tensor([[1, 2, 3]])
+    model = rc.LanguageModel(MinGRU, vocab_size=10, width=8)
+    assert isinstance(model.body[1], MinGRU)
+    assert model(ids)[0].shape == (1, 3, 10)
+    forecaster = rc.Forecaster(MinGRU, channels=2, lookback=8, horizon=3, width=8)
+    assert forecaster(torch.zeros(1, 8, 2))[0].shape[:2] == (1, 8)
+
+
+def test_a_layer_that_is_made_already_is_refused(tmp_path):
+    expected = "got a GRU that is made already, expected its class, or a function from a width to a layer: def gru"
+    with pytest.raises(ValueError, match=expected):
+        rc.LanguageModel(rc.GRU(8, 8), vocab_size=10)
+    with pytest.raises(ValueError, match=expected):
+        rc.Forecaster(rc.GRU(8, 8))
+    with pytest.raises(ValueError, match=expected):
+        rc.train(DATA, model=rc.GRU(8, 8), out=tmp_path / "run")
+
+
 # ---- sizes -------------------------------------------------------------------------------------------
 
 
@@ -273,3 +292,9 @@ def test_the_check_leaves_the_weights_as_they_are_seeded(tmp_path):
     two = rc.train(DATA, model=load_name(NAME), budget="1steps", out=tmp_path / "two", width=8, steps=16)
     for mine, other in zip(one.model.parameters(), two.model.parameters(), strict=True):
         assert torch.equal(mine, other)
+
+
+def test_a_setting_of_others_is_told_with_ours(trained):
+    run = rc.load(trained[0], model=load_name(NAME))
+    with pytest.raises(ValueError, match="max_new_tokens: generate has no such setting; did you mean tokens"):
+        run.generate("a", max_new_tokens=5)

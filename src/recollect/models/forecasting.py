@@ -28,6 +28,7 @@ from recollect.layers.pointwise import Linear
 from recollect.models import forecast_outputs as outputs
 from recollect.models.forecast_config import ForecastConfig
 from recollect.models.language import LanguageConfig, hidden_layers
+from recollect.models.own import MakeLayer, register_layer
 from recollect.models.reversible_norm import ReversibleNorm
 from recollect.models.window_maps import NAIVE, DecompositionMap, LinearMap, NetworkMap
 
@@ -46,10 +47,11 @@ class Forecaster(SequenceLayer[Memory]):
     >>> raw, memory = model.forecast(torch.randn(3, 1, 2), memory)  # one more value: nothing is read again
     """
 
-    def __init__(self, config: ForecastConfig | str, channels: int = 1, **options: Any) -> None:
+    def __init__(self, config: ForecastConfig | str | MakeLayer, channels: int = 1, **options: Any) -> None:
         super().__init__()
-        if isinstance(config, str):
-            config = ForecastConfig(config, channels, **options)
+        if not isinstance(config, ForecastConfig):
+            family = config if isinstance(config, str) else register_layer(config)
+            config = ForecastConfig(family, channels, **options)
         self.config = config
         self.width = config.channels * (2 if config.masked else 1) + config.marks
         self.steps = 1 if config.ahead == "free" else config.horizon  # that one output predicts

@@ -34,7 +34,7 @@ from recollect.layers.recurrent.lstm import LSTM
 from recollect.layers.recurrent.recurrence import Recurrence
 from recollect.layers.recurrent.rnn import RNN
 from recollect.layers.ttt.layer import TTTMLP, TTTLinear
-from recollect.models.own import make_own
+from recollect.models.own import MakeLayer, make_own, register_layer
 from recollect.models.stages import copy_parameters, stages_of
 
 RECURRENT: dict[str, type[Recurrence[Any]]] = {"rnn": RNN, "gru": GRU, "lstm": LSTM}
@@ -119,7 +119,7 @@ def settings_of(family: str) -> tuple[str, ...]:
 
 
 class LanguageModel(SequenceLayer[Memory]):
-    """Any family as a model of text: ids (B, T) to logits (B, T, V).
+    """Any family as a model of text: ids (B, T) to logits (B, T, V); also a class or function from a width to a layer.
 
     >>> import torch
     >>> model = LanguageModel("gru", vocab_size=65, width=32, layers=1)
@@ -128,12 +128,13 @@ class LanguageModel(SequenceLayer[Memory]):
     torch.Size([1, 3, 65])
     """
 
-    def __init__(self, config: LanguageConfig | str, vocab_size: int | None = None, **options: Any) -> None:
+    def __init__(self, config: LanguageConfig | str | MakeLayer, vocab_size: int | None = None, **options: Any) -> None:
         super().__init__()
-        if isinstance(config, str):
+        if not isinstance(config, LanguageConfig):
+            family = config if isinstance(config, str) else register_layer(config)
             if vocab_size is None:
-                raise ContractError("vocab_size", None, f"the number of symbols, as in LanguageModel({config!r}, 65)")
-            config = LanguageConfig(config, vocab_size, **options)
+                raise ContractError("vocab_size", None, f"the number of symbols, as in LanguageModel({family!r}, 65)")
+            config = LanguageConfig(family, vocab_size, **options)
         self.config = config
         self.body: AnyLayer = build_body(config)
         self.width = None

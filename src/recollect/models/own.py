@@ -29,6 +29,13 @@ class OwnCodeError(ValueError):
 
 def register_layer(make: MakeLayer, name: str | None = None) -> str:
     """Register a layer under a name, by default `module:Name`, and return the name."""
+    made: object = make
+    if isinstance(made, SequenceLayer):
+        kind = type(made).__name__
+        raise OwnCodeError(
+            f"model: got a {kind} that is made already, expected its class, or a function from a width to a layer: "
+            f"def {kind.lower()}(width): return {kind}(width, …)"
+        )
     known = name or f"{make.__module__}:{make.__qualname__}"
     _layers[known] = make
     return known

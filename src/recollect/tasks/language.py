@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, ClassVar, cast
 
@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from recollect.core.errors import nearest
 from recollect.core.meta import on_meta
 from recollect.core.settings import CheckedSettings, SettingError, setting
 from recollect.core.task import About, Assets, Baseline, Batches, ItemScores, Measure, Scores
@@ -58,6 +59,9 @@ MEASURES = {
     "bpb": Measure("bits per byte", "all nats / log 2 / bytes (UTF-8) of the known symbols predicted"),
     "unknown": UNKNOWN,
 }
+
+
+SAMPLED = tuple(field.name for field in fields(Settings) if field.name != "prohibited")  # which the run sets
 
 
 @dataclass(frozen=True)
@@ -221,6 +225,9 @@ class LanguageTask:
         if not len(ids):
             raise DataError("got no text, expected one to continue")
         width = settings.pop("beam", None)
+        for name in settings:
+            if name not in SAMPLED:
+                raise SettingError(f"{name}: generate has no such setting{nearest(name, [*SAMPLED, 'beam'])}")
         how = Settings(prohibited=tokenizer.unseen, **settings)
         if width is not None:
             best = beam(model, [ids], Search(width=width, tokens=how.tokens, prohibited=how.prohibited))[0][0]
