@@ -12,7 +12,7 @@ import torch
 import recollect as rc
 from command_line import ask, check_killed_and_resumed, run
 from recollect.data.synthetic.tones import RATE, generated_tones
-from recollect.models.classification import CLASSIFIERS
+from recollect.models.classification import BAGS, CLASSIFIERS
 from recollect.models.translation import FAMILIES, TranslationConfig
 from tiers import slow_after
 
@@ -52,7 +52,7 @@ def test_a_digit_is_named_from_files_of_ones_own(tmp_path):
     assert "bag-of-words, which reads words" in bag.stderr
 
 
-@pytest.mark.parametrize("family", slow_after(3, [name for name in CLASSIFIERS if name != "bag-of-words"]))
+@pytest.mark.parametrize("family", slow_after(3, [name for name in CLASSIFIERS if name not in BAGS]))
 def test_every_family_reads_frames(family, tmp_path):
     made = rc.train("tones:count=120", model=family, budget="2steps", out=tmp_path / "run", bands=12)
     x = torch.randn(1, 5, 12)

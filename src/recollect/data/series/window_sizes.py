@@ -6,7 +6,7 @@ from recollect.data.series.series_data import common_borders
 from recollect.data.series.series_table import SeriesTable
 from recollect.data.text.source import to_stderr
 
-HORIZON, LOOKBACK = 24, 96  # where the series have room for them
+HORIZON, LOOKBACK = 24, 96  # where the series are long enough for them
 
 
 def window_sizes(
