@@ -77,7 +77,9 @@ def test_a_folder_for_each_label(tmp_path):
         ),
         ("a.csv", 'text,label\n"x,y\n', "not a table that can be read"),
         ("a.jsonl", '{"text": "x"}\n', r"a\.jsonl, line 1: no column 'label'; there are: text"),
-        ("a.jsonl", '{"text": 5, "label": "y"}\n', "field 'text' is a int, not a string"),
+        ("a.jsonl", '{"text": 5, "label": "y"}\n', "line 1: field 'text' is 5, expected a string"),
+        ("a.jsonl", '{"text": "x", "label": true}\n', "line 1: field 'label' is true, expected a string or a number"),
+        ("a.jsonl", '{"text": "x", "label": null}\n', "line 1: field 'label' is null, expected a string or a number"),
         ("a.jsonl", "[]\n", r"line 1: a list, not an object"),
         ("a.jsonl", "{\n", r"line 1: not JSON"),
         ("a.txt", "good \n", r"a\.txt, line 1: the text is empty"),
@@ -214,6 +216,9 @@ def test_every_format_of_tags_gives_the_same(tmp_path):
     assert tagged(str(tmp_path / "a.conllu"), label="xpos")[0][1] == ("X",) * 4
     objects = json.dumps({"words": SENTENCE[0], "tags": SENTENCE[1]})
     assert tagged(write(tmp_path / "a.jsonl", objects)) == [SENTENCE]
+    assert tagged(write(tmp_path / "n.jsonl", '{"words": ["in", 1984], "tags": ["X", 2]}')) == [
+        (("in", "1984"), ("X", "2"))
+    ]
     both = [write(tmp_path / name, " ".join(side)) for name, side in zip(("seq.in", "seq.out"), SENTENCE, strict=True)]
     assert tagged(",".join(both)) == [SENTENCE]
 
@@ -226,6 +231,16 @@ def test_every_format_of_tags_gives_the_same(tmp_path):
         ("a.conllu", "1\tword\tADJ\n", r"a\.conllu, line 1: 3 cells, expected the 10 of CoNLL-U"),
         ("a.jsonl", '{"words": ["a"], "tags": []}', r"a\.jsonl, line 1: got 1 words and 0 tags"),
         ("a.jsonl", '{"words": "a", "tags": []}', "field 'words' is a str, not a list"),
+        (
+            "a.jsonl",
+            '{"words": ["a", null], "tags": ["X", "Y"]}',
+            "line 1: item 2 of 'words' is null, expected a string",
+        ),
+        (
+            "a.jsonl",
+            '{"words": ["a", "b"], "tags": [true, "Y"]}',
+            "line 1: item 1 of 'tags' is true, expected a string",
+        ),
         ("a.jsonl", '{"words": ["a"]}', "no column 'tags'; there are: words"),
     ],
 )

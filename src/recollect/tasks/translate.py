@@ -242,7 +242,8 @@ class TranslateTask:
             frames = [assets["source_tokenizer"].of(one) for one in recordings]
             spelled = translate_encoded(model, assets["target_tokenizer"], frames, search)
             return (answered(one.where, best) for one, best in zip(recordings, spelled, strict=True))
-        lines = lines_of(inputs) if isinstance(inputs, str) else list(inputs)
+        source = None if self.options.field is None else self.options.field.partition(",")[0].strip()
+        lines = lines_of(inputs, source) if isinstance(inputs, str) else list(inputs)
         coder = assets["source_tokenizer"]
         for number, line in enumerate(lines, 1):
             if isinstance(coder, LineTokenizer):  # which scripts a trained model has read is not known
