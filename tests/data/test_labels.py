@@ -141,6 +141,24 @@ def test_parts_are_drawn_once_and_share_no_text(tmp_path):
     assert load_texts(data, Vocabulary(lowercase=True)).name != one.name
 
 
+@pytest.mark.parametrize("place", range(0, 30, 3))
+def test_a_label_that_occurs_once_is_trained_on(place, tmp_path):
+    lines = [f"{'good' if i % 2 else 'bad'} text number {i}" for i in range(30)]
+    lines[place] = f"mixed text number {place}"
+    found = load_texts(write(tmp_path / "data", "\n".join(lines)), Vocabulary())
+    assert found.labels.names == ("bad", "good", "mixed")
+    assert f"text number {place}" in found.train.texts
+    assert [len(part) for part in (found.train, found.valid, found.test)] == [24, 3, 3]
+    tags = [f"word{i} {'A' if i % 2 else 'B'}\nlast {'C' if i == place else 'A'}" for i in range(30)]
+    assert load_tags(write(tmp_path / "a.conll", "\n\n".join(tags)), Vocabulary()).labels.names == ("A", "B", "C")
+
+
+def test_labels_that_each_occur_once_cannot_be_held_out(tmp_path):
+    data = write(tmp_path / "data", "\n".join(f"label{i} text" for i in range(20)))
+    with pytest.raises(DataError, match="got 20 labels in 20 examples, none of which can be held out; give more"):
+        load_texts(data, Vocabulary())
+
+
 def test_parts_of_nothing_but_repeated_texts_are_told_of(tmp_path, capsys):
     data = write(tmp_path / "a.csv", "text,label\n" + "good,x\nbad,y\n" * 20)
     load_texts(data, Vocabulary())
@@ -281,6 +299,13 @@ def test_one_illegal_sequence_is_named_in_the_scheme_of_the_others(scheme, legal
     path.write_text("\n\n".join("\n".join(f"w{i} {tag}" for tag in row.split()) for i, row in enumerate(rows)) + "\n")
     with pytest.raises(DataError, match=rf"line 73, word 1: tag 'B-X' after 'the beginning' is not legal in {scheme}"):
         load_tags(str(path), Vocabulary())
+
+
+def test_words_without_tags_make_no_label_of_a_span(tmp_path):
+    rows = "\n\n".join(f"Ann{i} B-PER\nsees _\nBo I-PER\n. O" for i in range(20))
+    found = load_tags(write(tmp_path / "a.conll", rows), Vocabulary(), scheme="any", convert="bioes")
+    assert found.labels.names == ("O", "S-PER")
+    assert all((one == -1).tolist() == [False, True, False, False] for one in found.train.targets)
 
 
 def test_tags_that_no_scheme_allows_are_refused_unless_asked_for(tmp_path):

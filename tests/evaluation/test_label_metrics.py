@@ -7,7 +7,7 @@ import random
 import numpy as np
 import pytest
 
-from recollect.data.labels.tag_schemes import SCHEMES, fault_in, find_scheme, spans_of, with_scheme
+from recollect.data.labels.tag_schemes import SCHEMES, converted_tags, fault_in, find_scheme, spans_of, with_scheme
 from recollect.evaluation.label_metrics import (
     accuracy,
     calibration_error,
@@ -78,6 +78,15 @@ def test_every_scheme_keeps_the_spans(scheme):
 )
 def test_a_scheme_is_found(tags, scheme):
     assert find_scheme([tags.split()]) == scheme
+
+
+def test_a_word_without_a_tag_is_outside_of_spans_and_stays_so():
+    tags = ["B-PER", "_", "I-PER", "_", "O"]
+    assert spans_of(tags) == [("PER", 0, 1), ("PER", 2, 3)]
+    assert converted_tags(tags, "bioes") == ["S-PER", "_", "S-PER", "_", "O"]
+    assert fault_in(["B-PER", "_", "O"], "bio") is None
+    assert fault_in(["B-PER", "_", "I-PER"], "bio") == 2
+    assert find_scheme([["_", "O"]]) is None
 
 
 def test_faults_are_placed():

@@ -27,8 +27,8 @@ from recollect.data.labels.labelled import (
     load_tags,
 )
 from recollect.data.labels.subword_coder import Coder, SubwordCoder
-from recollect.data.labels.tag_files import UNTAGGED, TaggedWords, read_tagged
-from recollect.data.labels.tag_schemes import ANY, SCHEMES
+from recollect.data.labels.tag_files import TaggedWords, read_tagged
+from recollect.data.labels.tag_schemes import ANY, SCHEMES, UNTAGGED
 from recollect.data.synthetic.label_generators import LABEL_TASKS
 from recollect.data.text.input_lines import lines_of
 from recollect.data.text.line_tokenizer import is_mostly_han

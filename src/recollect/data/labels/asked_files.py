@@ -22,7 +22,6 @@ from recollect.data.labels.label_files import (
     read_texts,
 )
 from recollect.data.labels.tag_files import (
-    UNTAGGED,
     TaggedWords,
     has_tags,
     is_conllu,
@@ -31,7 +30,7 @@ from recollect.data.labels.tag_files import (
     read_tagged,
     read_words,
 )
-from recollect.data.labels.tag_schemes import is_of_span
+from recollect.data.labels.tag_schemes import UNTAGGED, is_of_span
 from recollect.data.text.encoding import find_encoding
 from recollect.data.text.formats import TABLES, fields_of, format_of
 from recollect.data.text.input_lines import COLUMNS, find_column

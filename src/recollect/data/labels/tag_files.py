@@ -12,10 +12,10 @@ from typing import NamedTuple
 
 from recollect.data.error import DataError
 from recollect.data.labels.label_files import Column, _side_by_side, existing, json_rows, lines_of_file, missing
+from recollect.data.labels.tag_schemes import UNTAGGED
 from recollect.data.synthetic.label_generators import LABEL_TASKS, generated_tags
 from recollect.data.text.formats import format_of
 
-UNTAGGED = "_"  # a word without a tag: it is read, but neither learned nor counted
 UD_COLUMNS = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
 
 
