@@ -61,7 +61,7 @@ def test_while_it_reads_a_classifier_says_what_it_thinks_so_far(tmp_path):
 
 
 def test_attention_shows_which_words_matter(tmp_path):
-    """K18, K19: the pool's weight lies at the kind or unkind word, not at the thing, the day or the fillers."""
+    """The pool's weight lies at the kind or unkind word, not at the thing, the day or the fillers."""
     run = trained("kindness:negated=0", "per-word", tmp_path / "words", pooling="attention", steps=300)
     assert run.evaluate().value > 0.98
     look = run.attention("the hotel was very rude today .", "")

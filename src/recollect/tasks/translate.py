@@ -135,8 +135,9 @@ class TranslateTask:
         """Return a trained model's tokenizer for sources; raise a ValueError for a model that is no encoder."""
         if not heirs_of(model):
             raise ValueError(
-                f"no translator has the cells of {model.config.family}, expected lstm, gru, bilstm, bigru, transformer "
-                "or bert; train one with: recollect train TEXT -m gru"
+                f"no translator has the cells of {model.config.family}: the encoder's last state begins the decoder, "
+                "whose cells are of the same kind; expected a parent of lstm, gru, bilstm, bigru, transformer or bert; "
+                "train one with: recollect train TEXT -m gru"
             )
         return SubwordCoder(tokenizer, longest_of(model))
 

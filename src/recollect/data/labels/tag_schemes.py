@@ -42,7 +42,8 @@ def spans_of(tags: Sequence[str]) -> list[Span]:
     """Return the spans of any tags, legal or not, by the rules of the CoNLL shared tasks' evaluation.
 
     A span begins at B, S and U, where the type changes, and after O, E, S or L; it ends before O, B or S, after E, S
-    and L, and where the type changes. M counts as I.
+    and L, and where the type changes. M counts as I everywhere. Where we differ: conlleval and seqeval know no M, so
+    that where tags are not legal they begin no span at an M after an E or S of its type.
     """
     spans = []
     start = 0
