@@ -77,7 +77,9 @@ def test_a_folder_for_each_label(tmp_path):
         ),
         ("a.csv", 'text,label\n"x,y\n', "not a table that can be read"),
         ("a.jsonl", '{"text": "x"}\n', r"a\.jsonl, line 1: no column 'label'; there are: text"),
-        ("a.jsonl", '{"text": 5, "label": "y"}\n', "field 'text' is a int, not a string"),
+        ("a.jsonl", '{"text": 5, "label": "y"}\n', "line 1: field 'text' is 5, expected a string"),
+        ("a.jsonl", '{"text": "x", "label": true}\n', "line 1: field 'label' is true, expected a string or a number"),
+        ("a.jsonl", '{"text": "x", "label": null}\n', "line 1: field 'label' is null, expected a string or a number"),
         ("a.jsonl", "[]\n", r"line 1: a list, not an object"),
         ("a.jsonl", "{\n", r"line 1: not JSON"),
         ("a.txt", "good \n", r"a\.txt, line 1: the text is empty"),
@@ -137,6 +139,24 @@ def test_parts_are_drawn_once_and_share_no_text(tmp_path):
     every = [set(part.texts) for part in (one.train, one.valid, one.test)]
     assert len(set.union(*every)) == 30
     assert load_texts(data, Vocabulary(lowercase=True)).name != one.name
+
+
+@pytest.mark.parametrize("place", range(0, 30, 3))
+def test_a_label_that_occurs_once_is_trained_on(place, tmp_path):
+    lines = [f"{'good' if i % 2 else 'bad'} text number {i}" for i in range(30)]
+    lines[place] = f"mixed text number {place}"
+    found = load_texts(write(tmp_path / "data", "\n".join(lines)), Vocabulary())
+    assert found.labels.names == ("bad", "good", "mixed")
+    assert f"text number {place}" in found.train.texts
+    assert [len(part) for part in (found.train, found.valid, found.test)] == [24, 3, 3]
+    tags = [f"word{i} {'A' if i % 2 else 'B'}\nlast {'C' if i == place else 'A'}" for i in range(30)]
+    assert load_tags(write(tmp_path / "a.conll", "\n\n".join(tags)), Vocabulary()).labels.names == ("A", "B", "C")
+
+
+def test_labels_that_each_occur_once_cannot_be_held_out(tmp_path):
+    data = write(tmp_path / "data", "\n".join(f"label{i} text" for i in range(20)))
+    with pytest.raises(DataError, match="got 20 labels in 20 examples, none of which can be held out; give more"):
+        load_texts(data, Vocabulary())
 
 
 def test_parts_of_nothing_but_repeated_texts_are_told_of(tmp_path, capsys):
@@ -214,6 +234,9 @@ def test_every_format_of_tags_gives_the_same(tmp_path):
     assert tagged(str(tmp_path / "a.conllu"), label="xpos")[0][1] == ("X",) * 4
     objects = json.dumps({"words": SENTENCE[0], "tags": SENTENCE[1]})
     assert tagged(write(tmp_path / "a.jsonl", objects)) == [SENTENCE]
+    assert tagged(write(tmp_path / "n.jsonl", '{"words": ["in", 1984], "tags": ["X", 2]}')) == [
+        (("in", "1984"), ("X", "2"))
+    ]
     both = [write(tmp_path / name, " ".join(side)) for name, side in zip(("seq.in", "seq.out"), SENTENCE, strict=True)]
     assert tagged(",".join(both)) == [SENTENCE]
 
@@ -226,6 +249,16 @@ def test_every_format_of_tags_gives_the_same(tmp_path):
         ("a.conllu", "1\tword\tADJ\n", r"a\.conllu, line 1: 3 cells, expected the 10 of CoNLL-U"),
         ("a.jsonl", '{"words": ["a"], "tags": []}', r"a\.jsonl, line 1: got 1 words and 0 tags"),
         ("a.jsonl", '{"words": "a", "tags": []}', "field 'words' is a str, not a list"),
+        (
+            "a.jsonl",
+            '{"words": ["a", null], "tags": ["X", "Y"]}',
+            "line 1: item 2 of 'words' is null, expected a string",
+        ),
+        (
+            "a.jsonl",
+            '{"words": ["a", "b"], "tags": [true, "Y"]}',
+            "line 1: item 1 of 'tags' is true, expected a string",
+        ),
         ("a.jsonl", '{"words": ["a"]}', "no column 'tags'; there are: words"),
     ],
 )
@@ -266,6 +299,13 @@ def test_one_illegal_sequence_is_named_in_the_scheme_of_the_others(scheme, legal
     path.write_text("\n\n".join("\n".join(f"w{i} {tag}" for tag in row.split()) for i, row in enumerate(rows)) + "\n")
     with pytest.raises(DataError, match=rf"line 73, word 1: tag 'B-X' after 'the beginning' is not legal in {scheme}"):
         load_tags(str(path), Vocabulary())
+
+
+def test_words_without_tags_make_no_label_of_a_span(tmp_path):
+    rows = "\n\n".join(f"Ann{i} B-PER\nsees _\nBo I-PER\n. O" for i in range(20))
+    found = load_tags(write(tmp_path / "a.conll", rows), Vocabulary(), scheme="any", convert="bioes")
+    assert found.labels.names == ("O", "S-PER")
+    assert all((one == -1).tolist() == [False, True, False, False] for one in found.train.targets)
 
 
 def test_tags_that_no_scheme_allows_are_refused_unless_asked_for(tmp_path):

@@ -7,7 +7,15 @@ import random
 import numpy as np
 import pytest
 
-from recollect.data.labels.tag_schemes import SCHEMES, fault_in, find_scheme, spans_of, with_scheme
+from recollect.data.labels.tag_schemes import (
+    MARKS,
+    SCHEMES,
+    converted_tags,
+    fault_in,
+    find_scheme,
+    spans_of,
+    with_scheme,
+)
 from recollect.evaluation.label_metrics import (
     accuracy,
     calibration_error,
@@ -48,6 +56,47 @@ def test_span_f1_equals_seqeval_and_conlleval(marks):
     assert ours["span_precision"] == pytest.approx(theirs["prec"], abs=1e-12)
 
 
+def sequences_in(scheme, count):
+    """Draw as many legal sequences of a scheme as sequences of its marks, of which most are illegal."""
+    rng = random.Random(2)
+    drawn = [drawn_tags(rng, MARKS[scheme], rng.randint(1, 9)) for _ in range(count)]
+    return drawn, [with_scheme(spans_of(tags), len(tags), scheme) for tags in drawn]
+
+
+@pytest.mark.filterwarnings("ignore:M-.* seems not to be NE tag")  # seqeval's, which has no M
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_the_spans_of_every_sequence_are_seqevals(scheme):
+    labeling = pytest.importorskip("seqeval.metrics.sequence_labeling")
+    illegal, legal = sequences_in(scheme, 5_000)
+    assert sum(fault_in(tags, scheme) is not None for tags in illegal) > 1_000
+    for tags in legal:
+        assert spans_of(tags) == [(kind, first, last + 1) for kind, first, last in labeling.get_entities(tags)], tags
+    for tags in illegal:
+        read = [tag.replace("M-", "I-") for tag in tags]  # seqeval has no M
+        assert spans_of(tags) == [(kind, first, last + 1) for kind, first, last in labeling.get_entities(read)], tags
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_the_spans_of_every_sequence_are_counted_as_conlleval_does(scheme):
+    conlleval = pytest.importorskip("conlleval")
+    illegal, legal = sequences_in(scheme, 1_000)
+    for truth, found in zip(legal, illegal, strict=True):
+        read = [tag.replace("M-", "I-") for tag in found]  # conlleval has no M
+        lines = [f"w {one} {other}" for one, other in zip(truth, read, strict=True)]
+        theirs = conlleval.evaluate([*lines, ""])["overall"]["chunks"]["evals"]
+        ours = span_scores([truth], [found])
+        assert ours["span_f1"] == pytest.approx(theirs["f1"], abs=1e-12), (truth, found)
+        assert ours["span_recall"] == pytest.approx(theirs["rec"], abs=1e-12), (truth, found)
+
+
+@pytest.mark.filterwarnings("ignore:M-.* seems not to be NE tag")  # seqeval's, which has no M
+def test_an_m_after_an_end_begins_a_span_here_alone():
+    labeling = pytest.importorskip("seqeval.metrics.sequence_labeling")
+    tags = ["S-PER", "M-PER"]
+    assert spans_of(tags) == [("PER", 0, 1), ("PER", 1, 2)]
+    assert labeling.get_entities(tags) == [("PER", 0, 0), ("PER", 0, 1)]  # the second has the beginning of the first
+
+
 def test_spans_of_nothing():
     assert span_scores([["O", "O"]], [["O", "O"]]) == {"span_f1": 0.0, "span_precision": 0.0, "span_recall": 0.0}
     assert spans_of([]) == []
@@ -78,6 +127,15 @@ def test_every_scheme_keeps_the_spans(scheme):
 )
 def test_a_scheme_is_found(tags, scheme):
     assert find_scheme([tags.split()]) == scheme
+
+
+def test_a_word_without_a_tag_is_outside_of_spans_and_stays_so():
+    tags = ["B-PER", "_", "I-PER", "_", "O"]
+    assert spans_of(tags) == [("PER", 0, 1), ("PER", 2, 3)]
+    assert converted_tags(tags, "bioes") == ["S-PER", "_", "S-PER", "_", "O"]
+    assert fault_in(["B-PER", "_", "O"], "bio") is None
+    assert fault_in(["B-PER", "_", "I-PER"], "bio") == 2
+    assert find_scheme([["_", "O"]]) is None
 
 
 def test_faults_are_placed():

@@ -10,7 +10,7 @@ import transformers
 
 import recollect as rc
 from command_line import ask
-from recollect.exporting.hugging_face import export_run
+from recollect.exporting.hugging_face import AS_GPT2, export_run
 
 GPT2 = {"max_length": 64, "head_bias": False}
 LLAMA = {"norm_kind": "rms", "activation": "swiglu", "bias": False, "kv_heads": 2}
@@ -88,3 +88,13 @@ def test_nothing_else_is_overwritten(tmp_path):
     with pytest.raises(rc.FileError, match="holds other files"):
         export_run(run, tmp_path / "gpt2")
     assert [path.name for path in (tmp_path / "gpt2").iterdir()] == ["config.json"]
+
+
+def test_the_refusal_of_a_default_transformer_names_the_settings_that_can_be_exported(tmp_path):
+    given = ["train", "recall:count=60", "-m", "transformer", "--budget", "1steps", "--width", "16"]
+    ask(*given, "--out", str(tmp_path / "usual"))
+    said = ask("export", str(tmp_path / "usual"), code=2).stderr
+    assert f"recollect train TEXT -m transformer {AS_GPT2}" in said
+    ask(*given, *AS_GPT2.split(), "--out", str(tmp_path / "gpt2"))
+    ask("export", str(tmp_path / "gpt2"))
+    assert (tmp_path / "gpt2" / "hf" / "model.safetensors").exists()

@@ -12,6 +12,9 @@ from safetensors.torch import load_file, save_file
 
 import recollect as rc
 from command_line import ask, check_killed_and_resumed
+from recollect.evaluation.label_metrics import MEASURES
+from recollect.models.inherited import body_of
+from recollect.models.language import LEARNED
 from recollect.runs.parent import digest_of
 from recollect.tasks.classify import ClassifyTask
 
@@ -110,6 +113,23 @@ def test_a_masked_model_learns_more_than_counts(book, tmp_path):
     assert rows["masked"]["loss"] < 0.5 * rows["unigram"]["loss"]
     assert rows["masked"]["accuracy"] > rows["unigram"]["accuracy"] + 0.2
     assert trained.predict("the dog [MASK] to the cat .")[0].targets[0].text == "the dog ran to the cat ."
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", sorted({*LEARNED} - {"lstm", "transformer"}))
+def test_every_family_of_language_models_hands_its_body_on(family, book, tmp_path):
+    own = {"steps": 16, "batch_size": 4, "tokenizer": "word", "width": 16}
+    parent = rc.train(book, model=family, budget="2steps", out=tmp_path / "parent", **own)
+    for data in ("kindness:count=60", "verbs:count=60"):
+        made = rc.finetune(parent, data, budget="2steps", out=tmp_path / data.partition(":")[0], unfreeze=0.5)
+        again = rc.load(made.folder)
+        assert again.evaluate().value == made.evaluate().value
+        assert again.predict("the duck swims .")[0].targets
+        frozen = rc.finetune(parent, data, budget="2steps", out=tmp_path / f"frozen-{data[:4]}", frozen=True)
+        theirs = body_of(parent.model)[1].parameters()
+        assert all(
+            torch.equal(one, other) for one, other in zip(frozen.model.encoder.parameters(), theirs, strict=True)
+        )
 
 
 @pytest.mark.parametrize("family", ["lstm", "transformer", "bilstm", "bert"])
@@ -241,6 +261,27 @@ def test_a_frozen_body_reads_every_text_once_and_the_head_learns_the_same(poolin
     assert once.evaluate().value == again.evaluate().value
 
 
+@pytest.mark.parametrize("family", ["bert", "gpt2"])
+def test_a_class_token_has_a_place_beside_a_text_that_fills_the_table(family, parents, tmp_path):
+    parent = parents / "bert"  # a table of 16 positions
+    if family == "gpt2":
+        model = rc.LanguageModel("transformer", 256, width=16, heads=2, layers=1, max_length=16, head_bias=False)
+        rc.save_pretrained(model, tmp_path / "gpt2", rc.Tokenizer("byte"))
+        parent = tmp_path / "gpt2"
+    data = tmp_path / "long.csv"
+    rows = "".join(
+        f"the {'cat' if i % 2 else 'dog'} sat on the mat and ran to a bird and a dog {i},{i % 2}\n" for i in range(30)
+    )
+    data.write_text("text,label\n" + rows, encoding="utf-8")
+    run = rc.finetune(parent, str(data), task="classify", budget="2steps", out=tmp_path / "run", pooling="class-token")
+    assert max(len(ids) for ids in run.dataset().train.ids) == 15
+    again = rc.load(run.folder)
+    assert again.tokenizer.most == 15
+    assert again.predict("the cat sat on the mat " * 5)[0].targets
+    plain = rc.finetune(parent, str(data), task="classify", budget="1steps", out=tmp_path / "plain")
+    assert max(len(ids) for ids in plain.dataset().train.ids) == 16
+
+
 def test_where_the_vectors_change_in_training_texts_are_read_anew(parents, tmp_path):
     def has_features(**own):
         run = rc.finetune(parents / "bert", "kindness:count=60", budget="1steps", frozen=True, **own)
@@ -263,6 +304,26 @@ def test_a_frozen_run_resumes_bit_equal(parents, tmp_path):
     ask("resume", str(part.folder))
     ours, theirs = (load_file(one.folder / "model.safetensors") for one in (whole, part))
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+
+
+def test_the_accuracy_stops_a_fine_tuning_whatever_the_loss_does(parents, tmp_path, monkeypatch):
+    """Accuracy is best at the third of the evaluations, after which the loss goes on falling: patience counts on."""
+    accuracies, losses = [0.4, 0.5, 0.8, 0.7, 0.7, 0.9], [0.9, 0.8, 0.95, 0.6, 0.5, 0.4]
+    kept, given = [], iter(zip(accuracies, losses, strict=True))
+
+    def scripted(self, model, dataset, split, limit=None):
+        kept.append(model.head.weight.detach().clone())
+        accuracy, loss = next(given)
+        measures = {"accuracy": MEASURES["accuracy"], "loss": MEASURES["loss"]}
+        return rc.Scores(measures, {"labels": {"accuracy": accuracy, "loss": loss}})
+
+    monkeypatch.setattr(ClassifyTask, "measure", scripted)
+    run = rc.finetune(
+        parents / "lstm", "kindness:count=60", budget="50steps", out=tmp_path / "run", evaluate_every=1, patience=2
+    )
+    assert len(kept) == 5  # two evaluations after the best one
+    assert torch.equal(run.model.head.weight, kept[2])
+    assert not torch.equal(kept[4], kept[2])
 
 
 def test_without_a_checkpoint_it_begins_again_from_the_same_parent_only(parents, tmp_path):

@@ -288,7 +288,7 @@ def test_a_tokenizer_without_a_mask_is_refused(folder, tmp_path):
 @pytest.mark.parametrize(
     ("family", "words", "error"),
     [
-        ("rnn", [], "no translator has the cells of rnn, expected lstm, gru, bilstm, bigru, transformer or"),
+        ("rnn", [], "the cells of rnn: the encoder's last state begins the decoder, whose cells are of the same kind"),
         ("lstm", ["-m", "bahdanau"], "begins only luong or sutskever or cho or static in the task translate; leave -m"),
         ("bert", ["-m", "luong"], "begins only transformer in the task translate; leave -m out"),
         ("lstm", ["--set", "joint=true"], "joint: got true, but the tokenizer of"),

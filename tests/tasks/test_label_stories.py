@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 import torch
 
@@ -61,13 +63,66 @@ def test_while_it_reads_a_classifier_says_what_it_thinks_so_far(tmp_path):
 
 
 def test_attention_shows_which_words_matter(tmp_path):
-    """K18, K19: the pool's weight lies at the kind or unkind word, not at the thing, the day or the fillers."""
+    """The pool's weight lies at the kind or unkind word, not at the thing, the day or the fillers."""
     run = trained("kindness:negated=0", "per-word", tmp_path / "words", pooling="attention", steps=300)
     assert run.evaluate().value > 0.98
     look = run.attention("the hotel was very rude today .", "")
     weight = dict(zip(look["source"], look["weights"][0], strict=True))
     assert sum(weight.values()) == pytest.approx(1)
     assert weight.pop("rude") > 2 * max(weight.values())
+
+
+def drawn_rows(path, header, row, count=400):
+    """Write a table of different rows."""
+    draw = random.Random(0)
+    rows = dict.fromkeys(row(draw) for _ in range(4 * count))
+    path.write_text("\n".join([header, *list(rows)[:count]]) + "\n", encoding="utf-8")
+    return str(path)
+
+
+@pytest.mark.slow
+def test_in_a_chinese_sentence_the_food_matters_and_the_running_does_not(tmp_path):
+    """K18: who ran where, and what was eaten there: a meal or a snack is told by the food, not by the way there."""
+    foods = {"meal": ("牛肉面", "炒米饭"), "snack": ("冰淇淋", "巧克力")}
+
+    def sentence(draw):
+        label = draw.choice(sorted(foods))
+        way = draw.choice(("走", "跑", "赶", "冲")) + "到" + draw.choice(("面馆", "小店", "车站", "广场"))
+        when = draw.choice(("昨天", "今天")) + draw.choice(("中午", "晚上"))
+        return f"{draw.choice('他她你')}{when}{way}吃了{draw.choice('俩仨')}{draw.choice(foods[label])},{label}"
+
+    data = drawn_rows(tmp_path / "meals.csv", "text,label", sentence)
+    run = trained(data, "gru", tmp_path / "run", task="classify", steps=100)
+    assert run.evaluate().value > 0.98
+
+    def snack(text):
+        return next(one.score for one in run.predict(text)[0].targets if one.text == "snack")
+
+    whole = snack("她昨天中午跑到小店吃了仨冰淇淋")
+    assert whole > 0.95
+    assert abs(snack("她昨天中午到小店吃了仨冰淇淋") - whole) < 0.05  # without the running
+    assert abs(snack("昨天中午跑到小店吃了仨冰淇淋") - whole) < 0.05  # without her
+    assert whole - snack("她昨天中午跑到小店吃了仨牛肉面") > 0.9
+
+
+@pytest.mark.slow
+def test_a_verb_looks_at_what_does_it_and_not_at_the_article(tmp_path):
+    """K19: asked who walks, the weight lies at the animal that does; at "the" and at the other animal is little."""
+    animals = ("cat", "dog", "horse", "duck", "goat", "sheep")
+    verbs, places = ("walks", "runs", "sleeps", "waits"), ("behind", "before", "near")
+
+    def question(draw):
+        (one, other), verb = draw.sample(animals, 2), draw.choice(verbs)
+        when = draw.choice(("", "today ", "now and then "))
+        return f"{when}the {one} {verb} {draw.choice(places)} the {other} on the street,who {verb} ?,{one}"
+
+    data = drawn_rows(tmp_path / "who.csv", "text,query,answer", question)
+    run = trained(data, "gru", tmp_path / "run", task="match", steps=150)
+    assert run.evaluate().value > 0.95
+    look = run.attention("today the horse walks near the goat on the street | who walks ?", "")
+    words, weights = look["source"], look["weights"][0].tolist()
+    assert words[:4] == ["today", "the", "horse", "walks"]
+    assert weights[2] > 10 * max(weight for word, weight in zip(words, weights, strict=True) if word != "horse")
 
 
 @pytest.mark.slow

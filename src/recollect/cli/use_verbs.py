@@ -182,7 +182,8 @@ def embed(
     from recollect.runs.embed import open_model
 
     opened = open_model(run, device=device)
-    lines = lines_of(words)
+    options = getattr(getattr(opened, "task", None), "options", None)  # a pretrained model has none
+    lines = lines_of(words, getattr(options, "field", None))
     for start in range(0, len(lines), 1024):
         some = lines[start : start + 1024]
         for line, vector in zip(some, opened.embed(some).tolist(), strict=True):

@@ -26,14 +26,16 @@ SHORTEST, LONGEST = 32, 256  # symbols of a text in one item: neighbours depend 
 BLOCKS = 100  # items that a short text has at least, where that leaves the shortest block
 
 
-def text_items(model: AnyLayer, ids: IdArray, steps: int, ends: Ends, unknown: int | None) -> ItemScores:
-    """Return the nats and the numbers of symbols of blocks of a text: carried where training carries, else in windows.
+def text_items(
+    model: AnyLayer, ids: IdArray, steps: int, ends: Ends, unknown: int | None, *, carried: bool
+) -> ItemScores:
+    """Return the nats and the numbers of symbols of blocks of a text: with a carried memory, else in windows.
 
     A block is at most `LONGEST` neighbouring symbols, however they are read.
     """
     sums = _BlockSums(len(ids))
     with _reading(model):
-        if model.carries:
+        if carried:
             _add_carried(model, ids, steps, ends, unknown, sums)
         else:
             for starts, counts in _groups(Documents(ids, ends).cold_windows(steps), 32):

@@ -101,10 +101,20 @@ def score_carried(
 
 
 def validation_scores(
-    model: LanguageModel, ids: IdArray, steps: int, ends: Ends = None, unknown: int | None = None
+    model: LanguageModel,
+    ids: IdArray,
+    steps: int,
+    ends: Ends = None,
+    unknown: int | None = None,
+    *,
+    carried: bool | None = None,
 ) -> Scores:
-    """Return the loss over a whole text: carried where training carries, in cold windows otherwise."""
-    score, row = (score_carried, "carried") if model.carries else (score_windows, "cold windows")
+    """Return the loss over a whole text: carried where training carries, in cold windows otherwise.
+
+    `carried`: whether training did; by default where the memory is bounded.
+    """
+    is_carried = model.carries if carried is None else carried
+    score, row = (score_carried, "carried") if is_carried else (score_windows, "cold windows")
     return scores_of(row, score(model, ids, steps, ends=ends, unknown=unknown), unknown)
 
 

@@ -119,8 +119,11 @@ def family_of(kind: type[Task], parent: Parent, asked: str | None) -> str:
     return asked or known[0]
 
 
-def inherited_tokenizer(kind: type[Task], parent: Parent) -> Any:
-    """Return a parent's tokenizer as a task uses it; raise a ValueError where it cannot begin from it."""
+def inherited_tokenizer(kind: type[Task], parent: Parent, settings: JsonMapping | None = None) -> Any:
+    """Return a parent's tokenizer as a task uses it; raise a ValueError where it cannot begin from it.
+
+    Where a task's model reads more steps than the ids, by its settings, fewer ids are read: positions may be a table.
+    """
     if not hasattr(kind, "config_from"):
         raise ValueError(
             f"task: {kind.name} begins from no trained model; expected {HEIRS}; "
@@ -128,9 +131,13 @@ def inherited_tokenizer(kind: type[Task], parent: Parent) -> Any:
         )
     task: Any = kind(kind.Options())
     try:
-        return task.tokenizer_for(parent.model, parent.tokenizer)
+        tokenizer = task.tokenizer_for(parent.model, parent.tokenizer)
     except ValueError as error:
         raise ValueError(f"{parent.name}: no model for the task {kind.name}: {error}") from error
+    added = task.added_steps(settings or {}) if hasattr(task, "added_steps") else 0
+    if added and tokenizer.most is not None:
+        tokenizer.most -= added
+    return tokenizer
 
 
 def usual_transfer(model: Trained) -> JsonMapping:
@@ -158,7 +165,9 @@ def begin_from(
     task: Any = config.make_task()
     device = choose_device(config.training.device)
     with taking_part(config, run, device, is_new=True) as workers, remembered():
-        dataset = workers.in_turn(lambda: task.open_with(config.data, inherited_tokenizer(type(task), parent)))
+        dataset = workers.in_turn(
+            lambda: task.open_with(config.data, inherited_tokenizer(type(task), parent, config.settings))
+        )
         torch.manual_seed(config.training.seed)
         model_config = task.config_from(parent.model, config.family, dataset, config.settings)
         _check_transfer(config, task.build, model_config)

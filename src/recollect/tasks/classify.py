@@ -22,12 +22,13 @@ from recollect.data.audio.frame_coder import FrameCoder
 from recollect.data.audio.recordings import label_part, load_spoken_labels
 from recollect.data.audio.wav_files import find_recordings, is_audio, read_recordings
 from recollect.data.error import DataError
+from recollect.data.labels.asked_files import asked_texts
 from recollect.data.labels.label_batches import LabelBatch, in_order
 from recollect.data.labels.label_files import LabelledText, read_texts
 from recollect.data.labels.labelled import Labelled, LabelPart, encode_texts, load_texts
 from recollect.data.labels.subword_coder import Coder
 from recollect.data.synthetic.label_generators import LABEL_TASKS
-from recollect.data.text.input_lines import lines_of
+from recollect.data.text.input_lines import lines_of, one_line
 from recollect.evaluation.label_metrics import (
     ACCURACY,
     LOSS,
@@ -210,9 +211,26 @@ class ClassifyTask(LabelledTask):
     ) -> Iterator[Prediction]:
         """Label a text, the lines of a file or of standard input (`-`), or a list of texts; with probabilities.
 
-        Of a run on recordings: a .wav, a folder of them, a built-in, or a list of those.
+        Of data as the run was trained on, a table or a folder, the texts are read. Of a run on recordings: a .wav, a
+        folder of them, a built-in, or a list of those.
         """
-        return self._predicted(model, _unlabelled(inputs, assets), assets["labels"].names, nbest)
+        return self._predicted(model, self._unlabelled(inputs, assets), assets["labels"].names, nbest)
+
+    def _unlabelled(self, inputs: str | Sequence[str], assets: Assets) -> LabelPart:
+        """Return inputs as a part whose labels do not matter."""
+        coder, names = assets["tokenizer"], assets["labels"]
+        if isinstance(coder, FrameCoder):
+            return label_part((one._replace(label=names.names[0]) for one in find_recordings(inputs)), coder, names)
+        rows = asked_texts(inputs, self.options.text, names.names) if isinstance(inputs, str) else None
+        is_data = rows is not None
+        if rows is None:
+            lines = lines_of(inputs) if isinstance(inputs, str) else list(inputs)
+            rows = [LabelledText(line, "", f"input {number}") for number, line in enumerate(lines, 1)]
+        for row in rows:
+            if not row.text.strip():
+                raise DataError(f"{row.where}: the text is empty; give a text to label")
+        part = encode_texts((row._replace(label=names.names[0]) for row in rows), coder, names)
+        return replace(part, texts=[one_line(text) for text in part.texts]) if is_data else part
 
     def _predicted(
         self, model: Model, part: LabelPart, names: Sequence[str], nbest: int | None = None
@@ -299,19 +317,6 @@ def nearest_mean(train: LabelPart, test: LabelPart, labels: int) -> NDArray[np.i
     centres = np.stack([means[numbers == label].mean(0) for label in range(labels)])
     found = np.stack([frames.mean(0) for frames in test.ids])
     return np.asarray(np.square(found[:, None] - centres).sum(2).argmin(1))
-
-
-def _unlabelled(inputs: str | Sequence[str], assets: Assets) -> LabelPart:
-    """Return inputs as a part whose labels do not matter."""
-    coder, names = assets["tokenizer"], assets["labels"]
-    if isinstance(coder, FrameCoder):
-        return label_part((one._replace(label=names.names[0]) for one in find_recordings(inputs)), coder, names)
-    lines = lines_of(inputs) if isinstance(inputs, str) else list(inputs)
-    rows = [LabelledText(line, names.names[0], f"input {number}") for number, line in enumerate(lines, 1)]
-    for row in rows:
-        if not row.text.strip():
-            raise DataError(f"{row.where}: the text is empty; give a text to label")
-    return encode_texts(rows, coder, names)
 
 
 def _words(ids: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -80,6 +80,11 @@ class LabelledTask:
         """Return a trained model's tokenizer as this task uses it."""
         return SubwordCoder(tokenizer, longest_of(model))
 
+    @staticmethod
+    def added_steps(settings: JsonMapping) -> int:
+        """Return how many steps a model reads besides a text's: the class token is one."""
+        return int(settings.get("pooling") == "class-token")
+
     def config_from(self, model: Trained, family: str, dataset: Labelled, settings: JsonMapping) -> EncoderConfig:
         """Return the config of a model whose encoder is a trained model's body."""
         body = saved_body(model, settings.get("dropout"))
@@ -98,7 +103,7 @@ class LabelledTask:
         if coder.width and family in BAGS:
             raise SettingError(f"model: got {family}, which reads words; for recordings choose another, as per-word")
         longest = max(len(ids) for part in (dataset.train, dataset.valid, dataset.test) for ids in part.ids)
-        check_positions(settings, longest + (settings.get("pooling") == "class-token"), "examples")
+        check_positions(settings, longest + self.added_steps(settings), "examples")
         of_inputs = {"letters": coder.letter_count, "unknown": coder.unknown, "frames": coder.width}
         given = {"labels": len(dataset.labels), **of_inputs, **settings}
         return sized_encoder(self.Config, family, coder.vocab_size, size, **given)

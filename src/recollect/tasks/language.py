@@ -78,6 +78,11 @@ class LanguageOptions(CheckedSettings):
     test: str | None = setting(None, help="another text to test on; by default a part of DATA")
     batch_size: int = setting(16, least=1, help="rows in a batch")
     steps: int = setting(128, least=1, help="symbols in a row of a batch; the mean where lengths are random")
+    sampling: str | None = setting(
+        None,
+        choices=("streams", "windows"),
+        help="streams carry the memory from batch to batch, windows begin anew; by default streams where it is bounded",
+    )
     truncation: str = setting("regular", choices=TRUNCATIONS, help="where back-propagation through time is cut")
     every: int = setting(16, least=1, help="random, reweighted: symbols between possible cuts")
     smoothing: float = setting(0.0, least=0.0, below=1.0, help="label smoothing")
@@ -100,7 +105,8 @@ class LanguageTask:
         self.options = options or LanguageOptions()
         kind = cast(Kind, self.options.truncation)  # checked by the options
         self.truncation = Truncation(kind, self.options.steps, self.options.every)
-        self.loss = NextSymbol(self.options.smoothing, self.truncation)
+        is_carried = self.options.sampling != "windows"
+        self.loss = NextSymbol(self.options.smoothing, self.truncation, is_carried=is_carried)
 
     def open(self, source: str) -> Corpus:
         """Read the text."""
@@ -124,7 +130,7 @@ class LanguageTask:
     def config_from(self, model: LanguageModel, family: str, dataset: Corpus, settings: JsonMapping) -> LanguageConfig:
         """Return the config of a trained model, whose training is continued."""
         self._check_positions(model.config.max_length)
-        return replace(model.config, **settings)
+        return self._sampled(replace(model.config, **settings))
 
     def reopen(self, name: str) -> Corpus | None:
         """Return the text from the cache."""
@@ -144,7 +150,25 @@ class LanguageTask:
     def config(self, family: str, size: str, dataset: Corpus, settings: JsonMapping) -> LanguageConfig:
         """Return a family's config at a size."""
         self._check_positions(settings.get("max_length"))
-        return sized(family, dataset.tokenizer.vocab_size, size, **settings)
+        return self._sampled(sized(family, dataset.tokenizer.vocab_size, size, **settings))
+
+    def _sampled(self, config: LanguageConfig) -> LanguageConfig:
+        """Return the config; raise a SettingError where its model cannot be trained on what `sampling` asks for."""
+        own = self.options
+        if own.sampling == "windows" and own.truncation != "regular":
+            got = f"truncation: got {own.truncation}, but sampling=windows carries no memory whose gradient is cut"
+            raise SettingError(f"{got}; leave one of them out")
+        if own.sampling == "streams":
+            with torch.device("meta"):  # takes no memory and draws nothing
+                carries = LanguageModel(config).carries
+            if not carries:
+                got = f"sampling: got streams, but the memory of {config.family} grows with all that was read"
+                raise SettingError(f"{got}; set a window, as window=64, or sampling=windows")
+        return config
+
+    def _carries(self, model: LanguageModel) -> bool:
+        """Return whether training carries the memory from batch to batch."""
+        return model.carries and self.options.sampling != "windows"
 
     def _check_positions(self, longest: int | None) -> None:
         """Raise a SettingError where a row is longer than a table of learned positions."""
@@ -170,7 +194,7 @@ class LanguageTask:
         ids = dataset.train
         ends = dataset.ends["train"]
         rows, steps = self.options.batch_size, self.options.steps
-        if model.carries:
+        if self._carries(model):
             return Streams(ids, rows, steps, ends=ends, seed=seed, length=self.truncation.length)
         return Windows(ids, rows, steps, ends=ends, seed=seed)
 
@@ -183,15 +207,20 @@ class LanguageTask:
     def measure(self, model: LanguageModel, dataset: Corpus, split: str, limit: int | None = None) -> Scores:
         """Return the loss over a part: with a carried memory where training carries it, else in separate windows."""
         ids, ends = _beginning(dataset, split, limit)
-        return validation_scores(model, ids, self.options.steps, ends, dataset.unknown_id(split))
+        unknown, carried = dataset.unknown_id(split), self._carries(model)
+        return validation_scores(model, ids, self.options.steps, ends, unknown, carried=carried)
 
     def item_scores(self, model: LanguageModel, dataset: Corpus, split: str) -> ItemScores:
         """Return the loss of `measure` by blocks of the text, and by position in a window."""
         ids, ends = _beginning(dataset, split, None)
-        return text_items(model, ids, self.options.steps, ends, dataset.unknown_id(split))
+        unknown, carried = dataset.unknown_id(split), self._carries(model)
+        return text_items(model, ids, self.options.steps, ends, unknown, carried=carried)
 
     def evaluate(self, model: LanguageModel, dataset: Corpus, assets: Assets, steps: int | None = None) -> Scores:
-        """Return every score of the test part, with a carried memory and in cold windows, and the loss by position."""
+        """Return every score of the test part, with a carried memory and in cold windows, and the loss by position.
+
+        What training does comes first: it decides.
+        """
         ids = np.asarray(dataset.test)
         ends = dataset.ends["test"]
         if len(ids) == len(ends):
@@ -203,8 +232,9 @@ class LanguageTask:
         if not len(known):
             raise DataError(f"{dataset.name}: none of the {len(ids)} symbols is known to the run; give another text")
         text = assets["tokenizer"].decode(known)
-        variants = {"carried": score_carried} if model.carries else {}
-        variants["cold windows"] = score_windows
+        variants = {"carried": score_carried, "cold windows": score_windows}
+        if not self._carries(model):
+            variants = {name: variants[name] for name in reversed(variants) if model.carries or name != "carried"}
         rows = {
             name: _scores(score(model, ids, steps, ends=ends, unknown=unknown), text)
             for name, score in variants.items()

@@ -185,7 +185,7 @@ class MaskedTask:
         self, model: MaskedModel, assets: Assets, inputs: str | Sequence[str], nbest: int | None = None
     ) -> Iterator[Prediction]:
         """Fill each [MASK] of a text, of the lines of a file or of standard input (`-`), or of a list of texts."""
-        lines = lines_of(inputs) if isinstance(inputs, str) else list(inputs)
+        lines = lines_of(inputs, self.options.field) if isinstance(inputs, str) else list(inputs)
         tokenizer: FramedTokenizer = assets["tokenizer"]
         for number, line in enumerate(lines, 1):
             if MASK not in line:

@@ -33,7 +33,7 @@ from recollect.core.types import JsonMapping, JsonObject
 from recollect.data.error import DataError
 from recollect.data.labels.labelled import Vocabulary
 from recollect.data.labels.subword_coder import PartCoder, SubwordCoder, load_coder
-from recollect.data.matches.match_files import Columns, read_questions
+from recollect.data.matches.match_files import Columns, asked_questions, read_questions
 from recollect.data.matches.matches import (
     Kind,
     Match,
@@ -48,7 +48,7 @@ from recollect.data.matches.matches import (
     shown_symbols,
 )
 from recollect.data.synthetic.match_generators import MATCH_TASKS, Question
-from recollect.data.text.input_lines import lines_of
+from recollect.data.text.input_lines import lines_of, one_line
 from recollect.evaluation.bag_of_words import naive_accuracies
 from recollect.evaluation.ranking_metrics import mean_reciprocal_rank, ranks_of, recall_at
 from recollect.models.inherited import Trained, inherited_shape, longest_of, saved_body
@@ -217,11 +217,16 @@ class MatchTask(TaskDefaults):
         """Answer a question, the lines of a file or of standard input (`-`), or a list.
 
         Each is `text | query` where answers are pointed at, else `query | text | text …`, divided by tabs or by ` | `;
-        in a list also a tuple.
+        in a list also a tuple. Of a table as the run was trained on the columns are read.
         """
-        lines = lines_of(inputs) if isinstance(inputs, str) else list(inputs)
         coder, kind = assets["tokenizer"], assets["kind"]
-        part = [encode_match(asked(line, kind, f"input {i}"), coder, kind) for i, line in enumerate(lines, 1)]
+        questions = asked_questions(inputs, self.columns, points=kind.points) if isinstance(inputs, str) else None
+        if questions is None:
+            lines = lines_of(inputs) if isinstance(inputs, str) else list(inputs)
+            questions = [asked(line, kind, f"input {i}") for i, line in enumerate(lines, 1)]
+        else:
+            lines = [as_asked(one, kind) for one in questions]
+        part = [encode_match(one, coder, kind) for one in questions]
         for line, one, logs in zip(lines, part, _logs_of(model, part), strict=True):
             names, scores = candidates(one, logs, coder, kind)
             best = np.argsort(-scores, kind="stable")[: nbest or SHOWN]
@@ -249,9 +254,7 @@ class MatchTask(TaskDefaults):
         """Return the first question of the validation part, in the form that `predict` reads, and its answer."""
         one = dataset.valid[0]
         names, scores = candidates(one, _logs_of(model, [one])[0], dataset.tokenizer, dataset.kind)
-        query, texts = one.question.query, one.question.texts
-        parts = (texts[0], query) if dataset.kind.points else (query, *texts)
-        return " | ".join(parts), f" → {names[int(scores.argmax())]}"
+        return as_asked(one.question, dataset.kind), f" → {names[int(scores.argmax())]}"
 
     @torch.no_grad()
     def about(self, dataset: Matches, model: Matcher) -> About:
@@ -332,3 +335,10 @@ def asked(line: str | Sequence[str], kind: Kind, where: str) -> Question:
     if kind.points:
         return Question(parts[1], (parts[0],), "", (), where)
     return Question(parts[0], tuple(parts[1:]), None, (False,) * len(parts[1:]), where)
+
+
+def as_asked(question: Question, kind: Kind) -> str:
+    """Return a question in the line that `asked` reads."""
+    parts = (question.texts[0], question.query) if kind.points else (question.query, *question.texts)
+    lines = [one_line(part) for part in parts]
+    return ("\t" if any(" | " in line for line in lines) else " | ").join(lines)

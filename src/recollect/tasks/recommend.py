@@ -31,7 +31,7 @@ from recollect.core.task import (
 )
 from recollect.core.types import JsonMapping
 from recollect.data.error import DataError
-from recollect.data.ratings.rating_files import read_ratings
+from recollect.data.ratings.rating_files import AskedRating, asked_ratings, read_ratings
 from recollect.data.ratings.ratings import (
     Names,
     RatingBatch,
@@ -168,26 +168,23 @@ class RecommendTask(TaskDefaults):
     def predict(
         self, model: Recommender, assets: Assets, inputs: str | Sequence[str], nbest: int = BEST
     ) -> Iterator[Prediction]:
-        """Return items for a user, or the rating of `user,item`; of a line, or of every line of a file or list."""
-        lines = lines_of(inputs) if isinstance(inputs, str) else list(inputs)
-        for line in lines:
-            user, has_item, item = line.replace("\t", ",").partition(",")
-            if not assets["users"].id(user.strip()):
-                raise DataError(
-                    f"{user.strip()!r}: a user that the run does not know"
-                    f"{nearest(user.strip(), assets['users'].names[1:])}; expected one of its training part"
-                )
-            ratings = model.rate_all(assets["users"].id(user.strip())).tolist()
-            if has_item and not assets["items"].id(item.strip()):
-                raise DataError(
-                    f"{item.strip()!r}: an item that the run does not know"
-                    f"{nearest(item.strip(), assets['items'].names[1:])}; expected one of its training part"
-                )
-            if has_item:
-                found = [Answer(f"{ratings[assets['items'].id(item.strip())]:.2f}", 0.0, 0.0)]
+        """Return items for a user, or the rating of `user,item`; of a line, of every line of a file or list.
+
+        Of a table as the run was trained on, the rating of each row's user and item is predicted.
+        """
+        users, items = assets["users"], assets["items"]
+        asked = asked_ratings(inputs, self.options.field, users.names[1:]) if isinstance(inputs, str) else None
+        if asked is None:
+            lines = lines_of(inputs) if isinstance(inputs, str) else inputs
+            asked = [_asked(line) for line in lines]
+        for one in asked:
+            user = _known(one.user, users, "a user")
+            ratings = model.rate_all(user).tolist()
+            if one.item is None:
+                yield Prediction(one.user, _best(ratings, assets, user, nbest))
             else:
-                found = _best(ratings, assets, assets["users"].id(user.strip()), nbest)
-            yield Prediction(line, found)
+                rating = ratings[_known(one.item, items, "an item")]
+                yield Prediction(f"{one.user},{one.item}", [Answer(f"{rating:.2f}", 0.0, 0.0)])
 
     def baselines(self, dataset: Ratings) -> list[Baseline]:
         """Return the errors of the mean rating: of all, of the user, of the item."""
@@ -212,6 +209,20 @@ class RecommendTask(TaskDefaults):
             memory={1: sum(table.weight[0].nbytes for table in tables)},
             use="predict",
         )
+
+
+def _asked(line: str) -> AskedRating:
+    """Return what a line asks for: a user's items, or the rating of user and item."""
+    user, has_item, item = line.replace("\t", ",").partition(",")
+    return AskedRating(user.strip(), item.strip() if has_item else None)
+
+
+def _known(name: str, names: Names, what: str) -> int:
+    """Return an id; raise a DataError for a name that did not occur in training."""
+    if not names.id(name):
+        near = nearest(name, names.names[1:])
+        raise DataError(f"{name!r}: {what} that the run does not know{near}; expected one of its training part")
+    return names.id(name)
 
 
 def _best(ratings: list[float], assets: Assets, user: int, nbest: int) -> list[Answer]:

@@ -15,6 +15,7 @@ from recollect.core.settings import setting
 from recollect.core.task import Answer, Assets, Baseline, ItemScores, Loss, Prediction, Scores
 from recollect.core.types import JsonMapping, JsonObject
 from recollect.data.error import DataError
+from recollect.data.labels.asked_files import asked_words
 from recollect.data.labels.label_batches import LabelBatch, in_order
 from recollect.data.labels.labelled import (
     Labelled,
@@ -26,8 +27,8 @@ from recollect.data.labels.labelled import (
     load_tags,
 )
 from recollect.data.labels.subword_coder import Coder, SubwordCoder
-from recollect.data.labels.tag_files import UNTAGGED, TaggedWords, read_tagged
-from recollect.data.labels.tag_schemes import ANY, SCHEMES
+from recollect.data.labels.tag_files import TaggedWords, read_tagged
+from recollect.data.labels.tag_schemes import ANY, SCHEMES, UNTAGGED
 from recollect.data.synthetic.label_generators import LABEL_TASKS
 from recollect.data.text.input_lines import lines_of
 from recollect.data.text.line_tokenizer import is_mostly_han
@@ -175,8 +176,22 @@ class TagTask(LabelledTask):
     def predict(self, model: Tagger | Majority, assets: Assets, inputs: str | Sequence[str]) -> Iterator[Prediction]:
         """Tag the words of a line, of the lines of a file or of standard input (`-`), or of a list of lines.
 
-        Words stand between blanks; of a line of Han characters without blanks each character is a word.
+        Words stand between blanks; of a line of Han characters without blanks each character is a word. Of data as the
+        run was trained on, CoNLL or lists in .jsonl, the words are read.
         """
+        part = encode_tagged(self._untagged(inputs, assets["labels"]), assets["tokenizer"], assets["labels"])
+        names = assets["labels"].names
+        for text, tags, logprob in zip(part.texts, *self._tagged(model, part), strict=True):
+            answer = " ".join(names[i] for i in tags)
+            yield Prediction(text, [Answer(answer, float(np.exp(logprob)), float(logprob))])
+
+    def _untagged(self, inputs: str | Sequence[str], labels: LabelNames) -> list[TaggedWords]:
+        """Return the words of inputs, with no tags."""
+        own = self.options
+        if isinstance(inputs, str):
+            rows = asked_words(inputs, own.text, own.label, labels.names, labels.scheme)
+            if rows is not None:
+                return rows
         lines = lines_of(inputs) if isinstance(inputs, str) else list(inputs)
         rows = []
         for number, line in enumerate(lines, 1):
@@ -184,11 +199,7 @@ class TagTask(LabelledTask):
             if not words:
                 raise DataError(f"input {number}: the text is empty; give words to tag")
             rows.append(TaggedWords(tuple(words), (UNTAGGED,) * len(words), f"input {number}"))
-        part = encode_tagged(rows, assets["tokenizer"], assets["labels"])
-        names = assets["labels"].names
-        for text, tags, logprob in zip(part.texts, *self._tagged(model, part), strict=True):
-            answer = " ".join(names[i] for i in tags)
-            yield Prediction(text, [Answer(answer, float(np.exp(logprob)), float(logprob))])
+        return rows
 
     def baselines(self, dataset: Labelled) -> list[Baseline]:
         """Return the deciding figure of the most frequent tag, of all words and of each word."""

@@ -135,8 +135,9 @@ class TranslateTask:
         """Return a trained model's tokenizer for sources; raise a ValueError for a model that is no encoder."""
         if not heirs_of(model):
             raise ValueError(
-                f"no translator has the cells of {model.config.family}, expected lstm, gru, bilstm, bigru, transformer "
-                "or bert; train one with: recollect train TEXT -m gru"
+                f"no translator has the cells of {model.config.family}: the encoder's last state begins the decoder, "
+                "whose cells are of the same kind; expected a parent of lstm, gru, bilstm, bigru, transformer or bert; "
+                "train one with: recollect train TEXT -m gru"
             )
         return SubwordCoder(tokenizer, longest_of(model))
 
@@ -242,7 +243,8 @@ class TranslateTask:
             frames = [assets["source_tokenizer"].of(one) for one in recordings]
             spelled = translate_encoded(model, assets["target_tokenizer"], frames, search)
             return (answered(one.where, best) for one, best in zip(recordings, spelled, strict=True))
-        lines = lines_of(inputs) if isinstance(inputs, str) else list(inputs)
+        source = None if self.options.field is None else self.options.field.partition(",")[0].strip()
+        lines = lines_of(inputs, source) if isinstance(inputs, str) else list(inputs)
         coder = assets["source_tokenizer"]
         for number, line in enumerate(lines, 1):
             if isinstance(coder, LineTokenizer):  # which scripts a trained model has read is not known

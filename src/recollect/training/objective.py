@@ -30,6 +30,7 @@ class NextSymbol:
 
     smoothing: float = 0.0  # share of the target's probability that is spread over all symbols
     truncation: Truncation = field(default_factory=Truncation)
+    is_carried: bool = True  # whether the next batch continues the text, where the memory is bounded
 
     def __call__(self, model: Any, batch: Batch | PairBatch, memory: Memory | None) -> Loss:
         """Return the summed loss, the number of symbols predicted and the memory to carry."""
@@ -40,7 +41,7 @@ class NextSymbol:
         y = batch.y if batch.valid is None else batch.y.masked_fill(~batch.valid, IGNORED)
         total, after = self._read(model, batch, y.flatten(), memory)
         count = batch.y.numel() if batch.valid is None else batch.valid.sum()
-        carried = after.detach().to(next(model.parameters()).dtype) if model.carries else None
+        carried = after.detach().to(next(model.parameters()).dtype) if model.carries and self.is_carried else None
         return Loss(total, count, carried)
 
     def _read(self, model: Any, batch: Batch | PairBatch, y: Tensor, memory: Memory | None) -> tuple[Tensor, Memory]:
@@ -67,5 +68,5 @@ class NextSymbol:
         """Return the batch in a shape that recurs, for torch.compile; None: rows are reset, which depends on values."""
         if isinstance(batch, PairBatch):
             return pad_batch(batch)
-        is_reset = model.carries and batch.is_start is not None and bool(batch.is_start.any())
+        is_reset = model.carries and self.is_carried and batch.is_start is not None and bool(batch.is_start.any())
         return None if is_reset else replace(batch, is_start=None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,7 +30,7 @@ class SpokenPairs(Pairs):
 
 def load_spoken_labels(data: str, valid: str | None, test: str | None, bands: int, stack: int) -> Labelled:
     """Return recordings with labels as frames; parts that are not given are drawn from DATA, a tenth each."""
-    parts = _parts(data, valid, test)
+    parts = _parts(data, valid, test, lambda one: (one.label,))
     names = names_of((one.label for one in parts["train"]), data)
     coder = FrameCoder.learn(parts["train"], bands, stack)
     encoded = {part: label_part(rows, coder, names) for part, rows in parts.items()}
@@ -41,7 +41,7 @@ def load_spoken_pairs(
     data: str, valid: str | None, test: str | None, bands: int, stack: int, tokenizer: str | None
 ) -> SpokenPairs:
     """Return recordings as frames, and their transcripts as symbols, by default characters."""
-    parts = _parts(data, valid, test)
+    parts = _parts(data, valid, test, lambda one: ())
     coder = FrameCoder.learn(parts["train"], bands, stack)
     lines = LineTokenizer.train(tokenizer or "char", [one.label for one in parts["train"]])
     encoded = {part: pair_part(rows, coder, lines) for part, rows in parts.items()}
@@ -70,12 +70,14 @@ def _texts(rows: Sequence[AudioRecording]) -> list[tuple[str, str]]:
     return [(one.where, one.label) for one in rows]
 
 
-def _parts(data: str, valid: str | None, test: str | None) -> dict[str, list[AudioRecording]]:
+def _parts(
+    data: str, valid: str | None, test: str | None, labels_of: Callable[[AudioRecording], Iterable[str]]
+) -> dict[str, list[AudioRecording]]:
     given = {part: list(read_recordings(name)) for part, name in given_parts(data, valid, test).items()}
     for part, rows in given.items():
         for one in rows[:1]:
             check_rate(one.rate, given["train"][0].rate, f"{part}: {one.where}", "as the training part has")
-    return divided(given, data, lambda one: hashlib.sha256(one.samples.tobytes()).hexdigest())
+    return divided(given, data, lambda one: hashlib.sha256(one.samples.tobytes()).hexdigest(), labels_of)
 
 
 def _joined(rows: Sequence[NDArray[Any]]) -> tuple[NDArray[Any], NDArray[np.int64]]:

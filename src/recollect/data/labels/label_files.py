@@ -126,8 +126,10 @@ def _objects(path: Path, text: Column, label: Column) -> Iterator[LabelledText]:
             if column not in row:
                 raise missing(where, str(column), list(row))
             value = row[column]
-            if not isinstance(value, str | int | bool) or (column == (text or "text") and not isinstance(value, str)):
-                raise DataError(f"{where}: field {column!r} is a {type(value).__name__}, not a string")
+            is_number = isinstance(value, int | float) and not isinstance(value, bool)
+            if not isinstance(value, str) and (not is_number or column == (text or "text")):
+                got = f"{where}: field {column!r} is {json.dumps(value)[:40]}"
+                raise DataError(f"{got}, expected a string{'' if column == (text or 'text') else ' or a number'}")
             values.append(str(value))
         yield LabelledText(values[0], values[1], where)
 

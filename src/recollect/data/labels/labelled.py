@@ -20,8 +20,8 @@ from recollect.data.audio.wav_files import AudioRecording
 from recollect.data.error import DataError
 from recollect.data.labels.label_files import Column, LabelledText, read_texts
 from recollect.data.labels.subword_coder import Coder
-from recollect.data.labels.tag_files import UNTAGGED, TaggedWords, read_tagged
-from recollect.data.labels.tag_schemes import ANY, fault_in, find_scheme, is_of_span, spans_of, with_scheme
+from recollect.data.labels.tag_files import TaggedWords, read_tagged
+from recollect.data.labels.tag_schemes import ANY, UNTAGGED, converted_tags, fault_in, find_scheme, is_of_span
 from recollect.data.labels.word_coder import WordCoder
 from recollect.data.synthetic.match_generators import Question
 from recollect.data.text.line_tokenizer import is_mostly_han
@@ -142,7 +142,7 @@ def load_texts(
 ) -> Labelled:
     """Return texts with labels; parts that are not given are drawn from DATA, a tenth each."""
     given = {part: list(read_texts(name, text, label)) for part, name in given_parts(data, valid, test).items()}
-    parts = divided(given, data, lambda one: one.text)
+    parts = divided(given, data, lambda one: one.text, lambda one: (one.label,))
     names = names_of((one.label for one in parts["train"]), data)
     texts = [one.text for one in parts["train"]]
     # Names and other single words share letters, not words: most of those of the test part would be unknown.
@@ -168,7 +168,7 @@ def load_tags(
     found = checked_scheme([one for rows in given.values() for one in rows], scheme, convert)
     if convert is not None:
         given = {part: converted(rows, convert) for part, rows in given.items()}
-    parts = divided(given, data, lambda one: " ".join(one.words))
+    parts = divided(given, data, lambda one: " ".join(one.words), lambda one: one.tags)
     names = names_of((tag for one in parts["train"] for tag in one.tags), data)
     names = LabelNames(names.names, None if found is None else convert or found)
     coder = vocabulary.learn([" ".join(one.words) for one in parts["train"]], "space")
@@ -189,8 +189,7 @@ def checked_scheme(every: Sequence[TaggedWords], scheme: str | None, convert: st
 
 def converted(rows: Sequence[TaggedWords], scheme: str) -> list[TaggedWords]:
     """Return words with their tags of spans in another scheme."""
-    tags = [with_scheme(spans_of(one.tags), len(one.words), scheme) for one in rows]
-    return [one._replace(tags=tuple(new)) for one, new in zip(rows, tags, strict=True)]
+    return [one._replace(tags=tuple(converted_tags(one.tags, scheme))) for one in rows]
 
 
 def encode_texts(rows: Iterable[LabelledText], coder: Coder, names: LabelNames) -> LabelPart:
@@ -231,20 +230,35 @@ def given_parts(data: str, valid: str | None, test: str | None) -> dict[str, str
     return {part: name for part, name in zip(PARTS, (data, valid, test), strict=True) if name is not None}
 
 
-def divided(given: dict[str, list[E]], data: str, text_of: Callable[[E], str]) -> dict[str, list[E]]:
-    """Return the three parts: given ones as they are, others drawn from the training part without its texts."""
+def divided(
+    given: dict[str, list[E]],
+    data: str,
+    text_of: Callable[[E], str],
+    labels_of: Callable[[E], Iterable[str]] = lambda one: (),
+) -> dict[str, list[E]]:
+    """Return the three parts: given ones as they are, others drawn from the training part without its texts.
+
+    Of every label an example stays in the training part, without which a rare one would be known to the others alone.
+    """
     rows = given["train"]
     if len(rows) < LEAST and len(given) < len(PARTS):
         raise DataError(f"{data}: got {len(rows)} examples, expected {LEAST} or more to train, validate and test on")
     for part, own in given.items():
         if not own:
             raise DataError(f"{part}: no examples in it; give a file with at least one")
-    drawn = np.random.default_rng(0).permutation(len(rows))
+    drawn = np.random.default_rng(0).permutation(len(rows)).tolist()
+    last = {label: i for i in drawn for label in labels_of(rows[i])}  # what would be drawn last of each label
+    kept = set(last.values())
     size = max(len(rows) // SHARE, 1)
     held: dict[str, list[E]] = {}
     for part in [part for part in PARTS if part not in given]:
-        held[part] = [rows[i] for i in drawn[:size]]
-        drawn = drawn[size:]
+        numbers = [i for i in drawn if i not in kept][:size]
+        if not numbers:
+            got = f"{data}: got {len(kept)} labels in {len(rows)} examples, none of which can be held out"
+            raise DataError(f"{got}; give more examples, or --set valid=FILE --set test=FILE")
+        held[part] = [rows[i] for i in numbers]
+        taken = set(numbers)
+        drawn = [i for i in drawn if i not in taken]
     train = [rows[i] for i in sorted(drawn)]
     seen = {text_of(one) for one in train}
     for part, own in held.items():

@@ -5,16 +5,17 @@ Errors name the file and the line.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import json
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from recollect.data.error import DataError
 from recollect.data.labels.label_files import Column, _side_by_side, existing, json_rows, lines_of_file, missing
+from recollect.data.labels.tag_schemes import UNTAGGED
 from recollect.data.synthetic.label_generators import LABEL_TASKS, generated_tags
 from recollect.data.text.formats import format_of
 
-UNTAGGED = "_"  # a word without a tag: it is read, but neither learned nor counted
 UD_COLUMNS = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
 
 
@@ -46,6 +47,33 @@ def read_tagged(data: str, text: Column = None, label: Column = None) -> Iterato
         yield from _columns(Path(data), text or 1, label)
 
 
+def read_words(path: Path, text: Column = None) -> Iterator[TaggedWords]:
+    """Yield the words of CoNLL, untagged: a column of tags may be missing."""
+    yield from _columns(path, text or 1, None, has_tags=False)
+
+
+def read_lists(path: Path, text: Column = None) -> Iterator[TaggedWords]:
+    """Yield the words of .jsonl, a list in each row, untagged."""
+    for number, row in json_rows(path):
+        where = f"{path}, line {number}"
+        words = _list_of(row, text or "words", where)
+        yield _paired(words, [UNTAGGED] * len(words), where)
+
+
+def has_tags(path: Path, label: Column, is_tag: Callable[[str], bool]) -> bool:
+    """Return whether every line of a file is a word with its columns, of which the one of tags holds a tag."""
+    widths = set()
+    for _, line in lines_of_file(path):
+        cells = line.split("\t") if "\t" in line else line.split()
+        if not line.strip() or cells[0] == "-DOCSTART-":
+            continue
+        widths.add(len(cells))
+        place = label if isinstance(label, int) else len(cells)
+        if len(widths) > 1 or not 2 <= place <= len(cells) or not is_tag(cells[place - 1].strip()):
+            return False
+    return bool(widths)
+
+
 def is_conllu(data: str) -> bool:
     """Return whether a file is CoNLL-U by its name."""
     return data.lower().removesuffix(".gz").endswith(".conllu")
@@ -65,18 +93,24 @@ def _paired(words: Sequence[str], tags: Sequence[str], where: str) -> TaggedWord
 
 
 def _of_lists(row: dict[str, object], text: Column, label: Column, where: str) -> TaggedWords:
-    lists = []
-    for column in (text, label):
-        if column not in row:
-            raise missing(where, str(column), list(row))
-        found = row[str(column)]
-        if not isinstance(found, list):
-            raise DataError(f"{where}: field {column!r} is a {type(found).__name__}, not a list")
-        lists.append([str(one) for one in found])
-    return _paired(lists[0], lists[1], where)
+    return _paired(_list_of(row, text, where), _list_of(row, label, where), where)
 
 
-def _columns(path: Path, text: Column, label: Column) -> Iterator[TaggedWords]:
+def _list_of(row: dict[str, object], column: Column, where: str) -> list[str]:
+    """Return a list of words or tags; a number is one as it is written, null and true are none."""
+    if column not in row:
+        raise missing(where, str(column), list(row))
+    found = row[str(column)]
+    if not isinstance(found, list):
+        raise DataError(f"{where}: field {column!r} is a {type(found).__name__}, not a list")
+    for place, one in enumerate(found, 1):
+        if isinstance(one, bool) or not isinstance(one, str | int | float):
+            got = f"{where}: item {place} of {column!r} is {json.dumps(one)[:40]}"
+            raise DataError(f"{got}, expected a string or a number; mend it, or remove the row")
+    return [str(one) for one in found]
+
+
+def _columns(path: Path, text: Column, label: Column, *, has_tags: bool = True) -> Iterator[TaggedWords]:
     """Yield the sequences of CoNLL: a word a line, blank lines between sequences, columns by tabs or blanks."""
     words: list[str] = []
     tags: list[str] = []
@@ -89,14 +123,14 @@ def _columns(path: Path, text: Column, label: Column) -> Iterator[TaggedWords]:
             words, tags, begun = [], [], number + 1
             continue
         place = _place(label, len(cells), len(cells), f"{path}, line {number}")
-        if len(cells) < 2 or not cells[place].strip():
+        if has_tags and (len(cells) < 2 or not cells[place].strip()):
             raise DataError(f"{path}, line {number}: {len(cells)} cells, expected a word and its tag")
         width = width or len(cells)
         if len(cells) != width:  # its last cell may be another column's
             got = f"{path}, line {number}: {len(cells)} cells, but the first line has {width}"
             raise DataError(f"{got}; a line is a word and its columns; mend the line, or remove a comment")
         words.append(cells[_place(text, 1, len(cells), f"{path}, line {number}")].strip() or UNTAGGED)
-        tags.append(cells[place].strip())
+        tags.append(cells[place].strip() if has_tags else UNTAGGED)
     if words:
         yield TaggedWords(tuple(words), tuple(tags), f"{path}, line {begun}")
 

@@ -15,6 +15,7 @@ SCHEMES = ("iob1", "bio", "bioes", "bmes")
 ANY = "any"  # tags of spans that need not be legal, read as the CoNLL shared tasks' evaluation reads them
 MARKS = {"iob1": "BI", "bio": "BI", "bioes": "BIES", "bmes": "BMES"}
 OUTSIDE = "O"
+UNTAGGED = "_"  # a word without a tag: it is read, but neither learned nor counted
 
 
 class Span(NamedTuple):
@@ -26,22 +27,23 @@ class Span(NamedTuple):
 
 
 def divide(tag: str) -> tuple[str, str]:
-    """Return a tag's mark and type: B-PER as B, PER; O as O and nothing."""
+    """Return a tag's mark and type: B-PER as B, PER; O, and _ for a word without a tag, as O and nothing."""
     mark, _, kind = tag.partition("-")
-    return mark, kind
+    return OUTSIDE if tag == UNTAGGED else mark, kind
 
 
 def is_of_span(tag: str) -> bool:
     """Return whether a tag can be one of a span's, or says that there is none: O, or _ for a word without a tag."""
     mark, kind = divide(tag)
-    return tag in (OUTSIDE, "_") or (mark in ("B", "I", "M", "E", "S", "L", "U") and kind != "")
+    return tag in (OUTSIDE, UNTAGGED) or (mark in ("B", "I", "M", "E", "S", "L", "U") and kind != "")
 
 
 def spans_of(tags: Sequence[str]) -> list[Span]:
     """Return the spans of any tags, legal or not, by the rules of the CoNLL shared tasks' evaluation.
 
     A span begins at B, S and U, where the type changes, and after O, E, S or L; it ends before O, B or S, after E, S
-    and L, and where the type changes. M counts as I.
+    and L, and where the type changes. M counts as I everywhere. Where we differ: conlleval and seqeval know no M, so
+    that where tags are not legal they begin no span at an M after an E or S of its type.
     """
     spans = []
     start = 0
@@ -75,9 +77,15 @@ def with_scheme(spans: Iterable[Span], length: int, scheme: str) -> list[str]:
     return tags
 
 
+def converted_tags(tags: Sequence[str], scheme: str) -> list[str]:
+    """Return the tags of the same spans in a scheme; a word without a tag stays so."""
+    found = with_scheme(spans_of(tags), len(tags), scheme)
+    return [UNTAGGED if tag == UNTAGGED else new for tag, new in zip(tags, found, strict=True)]
+
+
 def fault_in(tags: Sequence[str], scheme: str) -> int | None:
     """Return the place of the first tag that a scheme does not allow there; None: all are legal."""
-    for place, (tag, legal) in enumerate(zip(tags, with_scheme(spans_of(tags), len(tags), scheme), strict=True)):
+    for place, (tag, legal) in enumerate(zip(tags, converted_tags(tags, scheme), strict=True)):
         if tag != legal:
             return place
     return None
@@ -97,4 +105,4 @@ def find_scheme(sequences: Iterable[Sequence[str]]) -> str | None:
             marks.add(divide(tag)[0])
         for scheme in legal:
             legal[scheme] += fault_in(tags, scheme) is None
-    return None if marks <= {OUTSIDE, "_"} else max(legal, key=lambda scheme: legal[scheme])
+    return None if marks <= {OUTSIDE} else max(legal, key=lambda scheme: legal[scheme])

@@ -6,6 +6,7 @@ one question, and those with the label 1 are right.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -45,6 +46,29 @@ def read_questions(data: str, columns: Columns = Columns()) -> Iterator[Question
         yield from _pointed(path, rows, columns)
     else:
         yield from _ranked(path, rows, columns)
+
+
+def asked_questions(inputs: str, columns: Columns, *, points: bool) -> list[Question] | None:
+    """Return the questions of a table, of whose columns that of answers or labels may be missing.
+
+    None for other inputs: lines, and a table without a column of queries.
+    """
+    path = Path(inputs)
+    if not os.path.isfile(inputs) or format_of(path) not in (*TABLES, "jsonl"):
+        return None
+    found: list[tuple[str, str, str]] = []
+    for number, row in _rows(path):
+        if columns.query not in row:
+            return None
+        where = f"{path}, line {number}"
+        found.append((_cell(row, columns.query, where), _cell(row, columns.text, where), where))
+    if points:
+        return [Question(query, (text,), "", (), where) for query, text, where in found]
+    groups: dict[str, list[str]] = {}
+    for query, text, _ in found:
+        groups.setdefault(query, []).append(text)
+    places = {query: where for query, _, where in reversed(found)}  # where it first occurs
+    return [Question(query, tuple(own), None, (False,) * len(own), places[query]) for query, own in groups.items()]
 
 
 def find_questions(data: str) -> None:

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Iterator, Sequence
+import os
+from collections.abc import Container, Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -16,6 +18,7 @@ from recollect.core.errors import nearest
 from recollect.data.error import DataError, did_you_mean
 from recollect.data.synthetic.tastes import generated_ratings, is_tastes
 from recollect.data.text.encoding import UNREADABLE, find_encoding, open_text
+from recollect.data.text.formats import TABLES, format_of
 
 COLUMNS = "user,item,rating"
 DELIMITERS = ("\t", "::", ",", ";", " ")  # the first that occurs in the first line
@@ -57,6 +60,52 @@ def find_ratings(data: str) -> None:
     path = Path(data)
     if not is_tastes(data) and not path.is_file():
         raise DataError(f"{data}: no such file{did_you_mean(path, ['tastes'])}; ratings are {FORMS}")
+
+
+class AskedRating(NamedTuple):
+    """A user whose items are asked for, or a user and an item whose rating is."""
+
+    user: str
+    item: str | None = None
+
+
+def asked_ratings(inputs: str, field: str | None, users: Container[str]) -> list[AskedRating] | None:
+    """Return the users, and items if there, of a table, whose ratings may be missing; None for other inputs.
+
+    A file whose name does not say that it is a table is one where a rating stands in each of its first rows.
+    """
+    path = Path(inputs)
+    if not os.path.isfile(inputs):
+        return None
+    is_named = format_of(path) in TABLES
+    rows = list(table_rows(path)) if is_named or _has_ratings(path) else []
+    if not rows:
+        return None
+    names = [name.strip() for name in (field or COLUMNS).split(",")][:2]
+    first = rows[0].cells
+    is_header = names[0] in first if field else _is_header(first, users)
+    if field and not is_header:
+        raise DataError(f"{rows[0].where}: no column {names[0]!r}; there are: {', '.join(first)}")
+    places = [first.index(name) for name in names if name in first] if field else [0, 1][: len(first)]
+    return [_asked(row, places) for row in rows[is_header:]]
+
+
+def _has_ratings(path: Path) -> bool:
+    first = list(islice(table_rows(path), 2))
+    return any(len(row.cells) > 2 and _is_number(row.cells[2]) for row in first)
+
+
+def _is_header(first: Sequence[str], users: Container[str]) -> bool:
+    """Return whether a first row holds names: of three columns as in training, of fewer by the word user."""
+    if len(first) > 2:
+        return not _is_number(first[2])
+    return first[0].strip() not in users and first[0].strip().lower().startswith("user")
+
+
+def _asked(row: TableRow, places: Sequence[int]) -> AskedRating:
+    if len(row.cells) <= max(places):
+        raise DataError(f"{row.where}: {len(row.cells)} cells, but the item is cell {max(places) + 1}")
+    return AskedRating(*(row.cells[place].strip() for place in places))
 
 
 class TableRow(NamedTuple):

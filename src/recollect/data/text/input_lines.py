@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 from recollect.data.error import DataError
@@ -11,15 +12,15 @@ from recollect.data.text.formats import fields_of, format_of
 from recollect.data.text.source import open_source, to_stderr
 
 ENDINGS = (".txt", ".tsv", ".csv", ".jsonl", ".gz")
-COLUMNS = ("text", "source")  # of a table: the first that is there
+COLUMNS = ("text", "source")  # of a table, after the run's own: the first that is there
 ADVICE = "give a file of lines, -, or the words themselves"
 
 
-def lines_of(words: str) -> list[str]:
+def lines_of(words: str, column: str | None = None) -> list[str]:
     """Return the lines of a file or of standard input (`-`), or the words themselves.
 
     What can only be a file's name, one word with a known ending or a folder before it, is refused where there is none.
-    A table has one text a row, in the column text or source; line ends within it become blanks.
+    A table has one text a row, in the run's own `column`, or in text or source; line ends within it become blanks.
     """
     if os.path.isdir(words):  # not Path.is_dir, which raises for words longer than a name may be
         raise DataError(f"{words}: a folder; {ADVICE}")
@@ -28,27 +29,34 @@ def lines_of(words: str) -> list[str]:
         if is_name:
             raise DataError(f"{words}: there is no such file; {ADVICE}")
         return [words]
-    lines = _lines_in(words)
+    lines = _lines_in(words, column)
     if not lines:
         raise DataError(f"{words}: no lines; {ADVICE}")
     return lines
 
 
-def _lines_in(words: str) -> list[str]:
+def one_line(text: str) -> str:
+    """Return a text with blanks for its line ends."""
+    return " ".join(text.splitlines())
+
+
+def _lines_in(words: str, column: str | None) -> list[str]:
     """Return the lines of a text, which only line feeds end, or a line for each row of a table."""
-    is_table = format_of(Path(words)) != "text"
-    column = _column_of(words) if is_table else "text"
-    with open_source(words, field=column, notify=to_stderr) as source:
+    path = Path(words)
+    is_table = format_of(path) != "text"
+    field = find_column(words, fields_of(path, find_encoding(path)) or [], column) if is_table else "text"
+    with open_source(words, field=field, notify=to_stderr) as source:
         if is_table:
-            return [" ".join(chunk.text.splitlines()) for chunk in source.chunks()]
+            return [one_line(chunk.text) for chunk in source.chunks()]
         text = "".join(chunk.text for chunk in source.chunks())
     return text.removesuffix("\n").split("\n") if text else []
 
 
-def _column_of(name: str) -> str:
-    fields = fields_of(Path(name), find_encoding(Path(name))) or []
-    column = next((one for one in COLUMNS if one in fields), None)
+def find_column(where: str, there: Sequence[str], own: str | None = None) -> str:
+    """Return the column of texts: the run's own, or else text or source; raise a DataError where there is none."""
+    known = COLUMNS if own is None else tuple(dict.fromkeys((own, *COLUMNS)))
+    column = next((one for one in known if one in there), None)
     if column is None:
-        there = ", ".join(fields) or "none"
-        raise DataError(f"{name}: no column {' or '.join(COLUMNS)}; there are: {there}; {ADVICE}")
+        expected = " or ".join(known) if len(known) < 3 else f"{own}, text or source"
+        raise DataError(f"{where}: no column {expected}; there are: {', '.join(there) or 'none'}; {ADVICE}")
     return column
