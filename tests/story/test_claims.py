@@ -17,16 +17,18 @@ from typer.testing import CliRunner
 from recollect.cli.app import app
 from recollect.cli.main import VERBS
 from recollect.story.claim import BUDGETS, Budget, Chart, Check, Control, Curve, Result
+from recollect.story.figures import NAMES, figure_of
 from recollect.story.judging import DETERMINISTIC, identity, interval, looks_ahead, student_quantile
 from recollect.story.pages import document, page_of
+from recollect.story.reasons import REASONS
 from recollect.story.register import ClaimError, claim_named, claims, experiment, read_claim
-from recollect.story.results import read, result_of, save
+from recollect.story.results import read, result_of, results_folder, save
 from recollect.story.running import run_claims
 from recollect.views.axes import axis
 from recollect.views.bilingual import Bilingual
 
 ROOT = Path(__file__).resolve().parents[2]
-EXACT = [claim for claim in claims() if claim.exact is not None and claim.cites is None]
+EXACT = [claim for claim in claims() if claim.exact is not None and not claim.cites]
 NAME = Bilingual("nothing", "无")
 RESULT = Result("holds", Bilingual("1.0.", "1.0。"), 1.0, (0.5, 1.5), Control(NAME, 0.0), Check(NAME, True), rows=[])
 DECLARED = '''"""C999: Order carries information.
@@ -64,8 +66,7 @@ def test_every_claim_is_declared_in_both_languages(claim):
     assert re.search(r"00[0-4]_[0-9a-f]{16}\.txt:\d+", claim.seed)
     assert claim.budget in BUDGETS
     assert claim.is_correction == (claim.says is not None)
-    if claim.cites is not None:
-        assert claim_named(claim.cites[0]).cites is None
+    assert not any(claim_named(name).cites for name, _ in claim.cites)
 
 
 @pytest.mark.parametrize(
@@ -140,6 +141,75 @@ def test_results_are_kept_and_read_back(tmp_path):
     assert page.count("<svg") == 2
     (tmp_path / "C12.json").write_text("{", encoding="utf-8")
     assert result_of(claim, tmp_path) is None
+
+
+def test_figures_that_a_rule_judged_are_kept(tmp_path):
+    judged = replace(RESULT, figures=((0.5, math.inf), 0.9, True))
+    save(claim_named("C12"), judged, 0.1, tmp_path)
+    assert result_of(claim_named("C12"), tmp_path).figures == judged.figures
+
+
+KEPT = {one.id: result_of(one, results_folder()) for one in claims()}
+UNDECIDED = {name for name, result in KEPT.items() if result is not None and result.verdict == "not shown"}
+
+
+def test_what_is_not_shown_has_its_reason_and_is_rare():
+    assert set(REASONS) == UNDECIDED
+    for name in UNDECIDED:
+        assert REASONS[name].en in document("en", results_folder())
+        assert REASONS[name].zh in document("zh", results_folder())
+    unmeasured = [claim.id for claim in claims() if not claim.is_correction and claim.budget == "source"]
+    assert len([*unmeasured, *(name for name in UNDECIDED if name.startswith("C"))]) <= 10
+
+
+def test_a_correction_holds_where_each_claim_that_it_cites_has_its_verdict(tmp_path):
+    correction = claim_named("E36")
+    assert correction.cites == (("C71", "holds"), ("C72", "holds if"))
+    save(claim_named("C71"), RESULT, 0.1, tmp_path)
+    assert result_of(correction, tmp_path) is None
+    for verdict, expected in (("holds if", "holds"), ("holds", "does not hold"), ("not shown", "not shown")):
+        save(claim_named("C72"), replace(RESULT, verdict=verdict), 0.1, tmp_path)
+        assert result_of(correction, tmp_path).verdict == expected
+    assert "C71 holds: 1.0. C72 not shown" in result_of(correction, tmp_path).found.en
+
+
+def test_every_claim_that_is_no_identity_has_a_figure():
+    measured = [one for one in claims() if not one.is_correction and one.exact is None and KEPT[one.id] is not None]
+    assert [one.id for one in measured if figure_of(one, KEPT[one.id]) is None] == []
+    bare = replace(KEPT["C17"], chart=None, interval=(-math.inf, math.inf))
+    assert "基线" in figure_of(claim_named("C17"), bare)
+    assert figure_of(claim_named("C12"), RESULT) is None
+
+
+def test_names_of_curves_are_translated():
+    same = re.compile(
+        r"(rnn|gru|lstm|bert|gpt|transformer|ttt|H200|GRU|witten-bell|kneser-ney|[qk√/·τρ=,\d .-]|tanh|linear|mlp)+"
+    )
+    drawn = {curve.name for found in KEPT.values() if found and found.chart for curve in found.chart.curves}
+    assert {name for name in drawn if name not in NAMES and not same.fullmatch(name)} == set()
+    assert NAMES.keys() - drawn == set(), "no curve has this name any more"
+
+
+@pytest.mark.parametrize("name", ["C17", "C31", "C81", "E36"])
+def test_in_chinese_no_label_is_english(name, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr("recollect.story.running.is_fresh", lambda claim, folder: True)
+    shown = CliRunner().invoke(app, ["claims", name, "--lang", "zh"]).stdout
+    labels = (
+        "claim ",
+        "said ",
+        "seed ",
+        "expected ",
+        "rule ",
+        "effect ",
+        "baseline",
+        "leak check",
+        "The page",
+        "Undecided",
+    )
+    assert [label for label in labels if label in shown] == []
+    assert "预期" in shown
+    assert claim_named(name).rule[:20] not in shown
 
 
 def test_axes_hold_their_values():

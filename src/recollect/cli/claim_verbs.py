@@ -16,6 +16,19 @@ if TYPE_CHECKING:
 
 Ids = Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="Claims by their ids, such as C31.")]
 
+LIST_HEADS = {"en": ("id", "budget", "verdict", "claim"), "zh": ("编号", "用时", "判定", "论断")}
+BUDGETS_ZH = {"seconds": "数秒", "minutes": "数分钟", "gpu": "GPU", "source": "出处"}
+LABELS_ZH = {
+    "claim": "论断",
+    "said": "原说法",
+    "seed": "出处",
+    "expected": "预期",
+    "rule": "判定规则",
+    "effect": "效应与区间",
+    "baseline": "基线",
+    "leak check": "泄漏检查",
+}
+
 
 @app.command()
 def claims(
@@ -87,9 +100,10 @@ def _line(outcome: Outcome, lang: str) -> str:
 
     name = outcome.claim.id
     if outcome.problem:
-        return f"{name:5} failed: {outcome.problem}"
+        return f"{name:5} {'failed: ' if lang == 'en' else '失败：'}{outcome.problem}"
     verdict = getattr(verdict_in_words(outcome.claim, outcome.result), lang)
-    return f"{name:5} [bold]{verdict}[/bold]. {getattr(found_in_words(outcome.result), lang)}"
+    stop = ". " if lang == "en" else "。"
+    return f"{name:5} [bold]{verdict}[/bold]{stop}{getattr(found_in_words(outcome.claim, outcome.result), lang)}"
 
 
 def _list(asked: list[Claim], folder: object, lang: str, as_json: bool) -> None:
@@ -105,11 +119,16 @@ def _list(asked: list[Claim], folder: object, lang: str, as_json: bool) -> None:
         typer.echo(json.dumps(rows, ensure_ascii=False))
         return
     table = Table(box=None, header_style="bold")
-    for column in ("id", "budget", "verdict", "claim"):
-        table.add_column(column, overflow="fold", no_wrap=column == "id")
+    for column in LIST_HEADS[lang]:
+        table.add_column(column, overflow="fold", no_wrap=column in ("id", "编号"))
     for claim, result in found:
         text = claim.text.en if lang == "en" else claim.text.zh
-        table.add_row(claim.id, claim.budget, getattr(verdict_in_words(claim, result), lang), text)
+        table.add_row(
+            claim.id,
+            claim.budget if lang == "en" else BUDGETS_ZH[claim.budget],
+            getattr(verdict_in_words(claim, result), lang),
+            text,
+        )
     console.print(table)
 
 
@@ -123,19 +142,33 @@ def _show(outcome: Outcome, lang: str) -> None:
     table = Table(box=None, show_header=False)
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
-    table.add_row("claim", getattr(claim.text, lang))
-    if claim.says:
-        table.add_row("said", getattr(claim.says, lang))
-    for name, value in (("seed", claim.seed), ("expected", getattr(claim.expected, lang)), ("rule", claim.rule)):
-        table.add_row(name, value)
-    if result is not None:
-        low, high = result.interval
-        table.add_row("effect", f"{result.effect:.4g} [{low:.4g}, {high:.4g}]")
-        table.add_row("baseline", f"{getattr(result.baseline.name, lang)}: {result.baseline.value:.4g}")
-        table.add_row("leak check", getattr(result.leak.name, lang))
+    for name, value in _details(claim, result, lang):
+        if value:
+            table.add_row(name if lang == "en" else LABELS_ZH[name], value)
     console.print(table)
     if result is not None:
         _figure(claim, result, lang)
+
+
+def _details(claim: Claim, result: Result | None, lang: str) -> list[tuple[str, str]]:
+    """Return what is printed of a claim, by its English label; a rule that is not translated is left out in Chinese."""
+    found = [
+        ("claim", getattr(claim.text, lang)),
+        ("said", getattr(claim.says, lang) if claim.says else ""),
+        ("seed", claim.seed),
+        ("expected", getattr(claim.expected, lang)),
+        ("rule", claim.rule if lang == "en" else claim.rule_zh),
+    ]
+    if result is None:
+        return found
+    low, high = result.interval
+    colon = ": " if lang == "en" else "："
+    return [
+        *found,
+        ("effect", f"{result.effect:.4g} [{low:.4g}, {high:.4g}]"),
+        ("baseline", f"{getattr(result.baseline.name, lang)}{colon}{result.baseline.value:.4g}"),
+        ("leak check", getattr(result.leak.name, lang)),
+    ]
 
 
 def _figure(claim: Claim, result: Result, lang: str) -> None:
@@ -145,13 +178,14 @@ def _figure(claim: Claim, result: Result, lang: str) -> None:
     from recollect.core.cache import cache_folder
     from recollect.core.machine import describe
     from recollect.core.serialize import write_file
+    from recollect.story.figures import name_of
     from recollect.story.pages import page_of
 
     if result.chart is not None:
         table = Table(box=None, header_style="bold", title=getattr(result.chart.title, lang))
         table.add_column(getattr(result.chart.x, lang), justify="right")
         for curve in result.chart.curves:
-            table.add_column(curve.name, justify="right")
+            table.add_column(getattr(name_of(curve.name), lang), justify="right")
         places = sorted({x for curve in result.chart.curves for x, _ in curve.points})
         shown = [places[round(i * (len(places) - 1) / 15)] for i in range(16)] if len(places) > 16 else places
         for x in dict.fromkeys(shown):
@@ -161,4 +195,4 @@ def _figure(claim: Claim, result: Result, lang: str) -> None:
     path = cache_folder(None) / "claims" / f"{claim.id}.html"
     path.parent.mkdir(parents=True, exist_ok=True)
     write_file(path, page_of(claim, result, describe(torch.device("cpu"))).encode())
-    typer.echo(f"The page: {path}")
+    typer.echo(f"The page: {path}" if lang == "en" else f"网页：{path}")

@@ -16,8 +16,8 @@ torch; its function `run(budget) -> Result` is the experiment:
 Budget is seconds, minutes, gpu or source: a claim about history has a source and no experiment. A correction (an id
 that begins with E) also has `Says` and `说法`, the statement of the seed in our words; its own text is what is right.
 `Exact` is the verdict that the tests demand, and stands where nothing is drawn by chance. `Alone: yes` stands where
-time is measured: nothing else runs beside it. `预期` translates Expected. `Cites: C71 does not hold` takes the place of
-an experiment: the correction is right where that claim has that verdict.
+time is measured: nothing else runs beside it. `预期` translates Expected and `规则` Rule. `Cites: C71 holds, C72 does
+not hold` takes the place of an experiment: the correction is right where those claims have those verdicts.
 """
 
 from __future__ import annotations
@@ -98,6 +98,7 @@ class Result:
     condition: Bilingual | None = None  # of "holds if"
     chart: Chart | None = None
     rows: Sequence[Mapping[str, Any]] = ()  # the figures behind it
+    figures: Sequence[Any] = ()  # what the rule was given, where it is kept: intervals are pairs
 
     def judged(self) -> Result:
         """Return the result with its verdict void where the leak check failed."""
@@ -123,8 +124,22 @@ class Result:
         low, high = saved["interval"]
         found = Bilingual(*saved["found"])
         return cls(
-            saved["verdict"], found, saved["effect"], (low, high), baseline, leak, condition, drawn, saved["rows"]
+            saved["verdict"],
+            found,
+            saved["effect"],
+            (low, high),
+            baseline,
+            leak,
+            condition,
+            drawn,
+            saved["rows"],
+            tuple(_pair(one) for one in saved.get("figures", ())),
         )
+
+
+def _pair(saved: Any) -> Any:
+    """Return an interval as the pair that it was before it was written."""
+    return tuple(saved) if isinstance(saved, list) and len(saved) == 2 else saved
 
 
 def _chart(saved: JsonMapping) -> Chart:
@@ -144,10 +159,11 @@ class Claim:
     budget: BudgetClass
     expected: Bilingual
     rule: str
+    rule_zh: str = ""  # where it is translated
     says: Bilingual | None = None  # of a correction
     exact: Verdict | None = None
     is_alone: bool = False
-    cites: tuple[str, Verdict] | None = None
+    cites: tuple[tuple[str, Verdict], ...] = ()
     source_digest: str = ""  # of the file: a result of another version is measured again
 
     @property

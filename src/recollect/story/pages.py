@@ -7,14 +7,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
-from markupsafe import Markup
-
-from recollect.story.claim import VERDICTS, Chart, Claim, Result
+from recollect.story.claim import VERDICTS, Claim, Result
+from recollect.story.figures import figure_of
+from recollect.story.reasons import reason
 from recollect.story.register import claims
 from recollect.story.results import read, result_of
-from recollect.views.axes import axis
 from recollect.views.bilingual import Bilingual
-from recollect.views.line_chart import Line, line_chart, series
 from recollect.views.page import render
 
 Language = Literal["en", "zh"]
@@ -29,13 +27,24 @@ def verdict_in_words(claim: Claim, result: Result | None) -> Bilingual:
     return UNMEASURED if result is None else VERDICTS[result.verdict]
 
 
-def found_in_words(result: Result | None) -> Bilingual:
-    """Return what was measured, with the condition of the verdict."""
+def found_in_words(claim: Claim, result: Result | None) -> Bilingual:
+    """Return what was measured, with the condition of the verdict, or why nothing is shown."""
     if result is None:
         return Bilingual("", "")
+    why = reason(claim, result)
+    if why is not None:
+        return Bilingual(f"{result.found.en} Undecided: {why.en}.", f"{result.found.zh}未能判定的原因：{why.zh}。")
     if result.condition is None or result.verdict != "holds if":
         return result.found
     return Bilingual(f"If {result.condition.en}. {result.found.en}", f"条件：{result.condition.zh}。{result.found.zh}")
+
+
+def effect_in_words(result: Result | None) -> str:
+    """Return the deciding figure with its interval; alone where nothing is drawn by chance."""
+    if result is None or not math.isfinite(result.effect):
+        return "–"
+    low, high = result.interval
+    return f"{result.effect:.3g}" if low == high else f"{result.effect:.3g} [{low:.3g}, {high:.3g}]"
 
 
 # ---- Markdown ---------------------------------------------------------------------------------------
@@ -96,9 +105,19 @@ def _counts(part: Sequence[Claim], found: dict[str, Result | None], language: La
 def _table(part: Sequence[Claim], found: dict[str, Result | None], language: Language) -> list[str]:
     has_says = any(claim.says for claim in part)
     head = (
-        ("", "said", "right" if has_says else "claim", "seed", "verdict", "measured", "expected", "command")
+        (
+            "",
+            "said",
+            "right" if has_says else "claim",
+            "seed",
+            "verdict",
+            "measured",
+            "95 % interval",
+            "expected",
+            "command",
+        )
         if language == "en"
-        else ("", "原说法", "正确说法" if has_says else "论断", "出处", "判定", "实测", "预期", "命令")
+        else ("", "原说法", "正确说法" if has_says else "论断", "出处", "判定", "实测", "95% 区间", "预期", "命令")
     )
     columns = [name for place, name in enumerate(head) if has_says or place != 1]
     lines = [f"| {' | '.join(columns)} |", "|" + " --- |" * len(columns)]
@@ -106,9 +125,16 @@ def _table(part: Sequence[Claim], found: dict[str, Result | None], language: Lan
         result = found[claim.id]
         says = [getattr(claim.says, language)] if claim.says else []
         verdict = getattr(verdict_in_words(claim, result), language)
-        measured = getattr(found_in_words(result), language)
+        measured = getattr(found_in_words(claim, result), language)
         cells = [f'<a id="{claim.id.lower()}"></a>{claim.id}', *says, getattr(claim.text, language)]
-        cells += [f"`{claim.seed}`", verdict, measured, getattr(claim.expected, language), f"`{claim.command}`"]
+        cells += [
+            f"`{claim.seed}`",
+            verdict,
+            measured,
+            effect_in_words(result),
+            getattr(claim.expected, language),
+            f"`{claim.command}`",
+        ]
         lines.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |")
     return lines
 
@@ -130,20 +156,10 @@ def _origin(folder: Path, language: Language) -> str:
 
 def page_of(claim: Claim, result: Result, machine: str) -> str:
     """Return the page of one claim, with its figure."""
-    drawn = None if result.chart is None else draw(result.chart)
+    drawn = figure_of(claim, result)
     verdict = verdict_in_words(claim, result)
+    found = found_in_words(claim, result)
+    rule = Bilingual(claim.rule, claim.rule_zh)
     return render(
-        "claim.html.j2", machine, claim=claim, result=result, verdict=verdict, found=found_in_words(result), chart=drawn
+        "claim.html.j2", machine, claim=claim, result=result, verdict=verdict, found=found, rule=rule, chart=drawn
     )
-
-
-def draw(chart: Chart) -> Markup:
-    """Return a chart as a figure."""
-    points = [point for curve in chart.curves for point in curve.points if all(map(math.isfinite, point))]
-    x = axis(chart.x, [x for x, _ in points], chart.log_x)
-    y = axis(chart.y, [y for _, y in points], chart.log_y)
-    lines = [
-        Line(curve.name, [p for p in curve.points if all(map(math.isfinite, p))], series(i))
-        for i, curve in enumerate(chart.curves)
-    ]
-    return line_chart(chart.title, [line for line in lines if line.points], x, y)

@@ -16,7 +16,7 @@ from recollect.story.claim import BUDGETS, Budget, Claim, Result, Verdict
 from recollect.views.bilingual import Bilingual
 
 FOLDER = Path(__file__).parent / "claims"
-FIELDS = ("中文", "预期", "Seed", "Budget", "Expected", "Rule", "Exact", "Alone", "Cites", "Says", "说法")
+FIELDS = ("中文", "预期", "规则", "Seed", "Budget", "Expected", "Rule", "Exact", "Alone", "Cites", "Says", "说法")
 NEEDED = ("中文", "Seed", "Budget", "Expected", "Rule")
 HEAD = re.compile(r"([CE]\d+[a-z]?): (.+)", re.DOTALL)
 FIELD = re.compile(rf"^({'|'.join(FIELDS)})[:：]\s*", re.MULTILINE)
@@ -73,9 +73,9 @@ def read_claim(path: Path) -> Claim:
     budget = given["Budget"]
     if budget not in BUDGETS:
         raise ClaimError(f"{path.name}: Budget: got {budget!r}, expected one of {', '.join(BUDGETS)}")
-    cites = _cited(path, given["Cites"]) if "Cites" in given else None
+    cites = _cited(path, given["Cites"]) if "Cites" in given else ()
     has_run = any(isinstance(node, ast.FunctionDef) and node.name == "run" for node in tree.body)
-    if has_run == (budget == "source" or cites is not None):
+    if has_run == (budget == "source" or bool(cites)):
         raise ClaimError(f"{path.name}: expected either a function run(budget), or Cites, or the budget source")
     return Claim(
         id=name,
@@ -85,6 +85,7 @@ def read_claim(path: Path) -> Claim:
         budget=budget,
         expected=Bilingual(given["Expected"], given.get("预期", given["Expected"])),
         rule=given["Rule"],
+        rule_zh=given.get("规则", ""),
         says=Bilingual(given["Says"], given["说法"]) if is_correction else None,
         exact=_verdict(path, given["Exact"]) if "Exact" in given else None,
         is_alone=given.get("Alone") == "yes",
@@ -100,9 +101,9 @@ def _verdict(path: Path, word: str) -> Verdict:
     raise ClaimError(f"{path.name}: got the verdict {word!r}, expected one of {', '.join(get_args(Verdict))}")
 
 
-def _cited(path: Path, words: str) -> tuple[str, Verdict]:
-    name, _, verdict = words.partition(" ")
-    return name, _verdict(path, verdict)
+def _cited(path: Path, words: str) -> tuple[tuple[str, Verdict], ...]:
+    pairs = [one.strip().partition(" ") for one in words.split(",")]
+    return tuple((name, _verdict(path, verdict)) for name, _, verdict in pairs)
 
 
 def experiment(claim: Claim) -> Callable[[Budget], Result]:

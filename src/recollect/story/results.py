@@ -11,7 +11,7 @@ from typing import Any
 from recollect.core.cache import cache_folder
 from recollect.core.serialize import write_file
 from recollect.core.types import JsonObject
-from recollect.story.claim import Check, Claim, Control, Result
+from recollect.story.claim import VERDICTS, Check, Claim, Control, Result, Verdict
 from recollect.story.register import claim_named
 from recollect.views.bilingual import Bilingual
 
@@ -56,24 +56,26 @@ def is_fresh(claim: Claim, folder: Path) -> bool:
 
 def result_of(claim: Claim, folder: Path) -> Result | None:
     """Return the result of a claim, of one that cites another by way of that; None where nothing is measured."""
-    if claim.cites is not None:
+    if claim.cites:
         return _cited(claim, folder)
     saved = read(claim, folder)
     return None if saved is None else Result.from_json(saved["result"])
 
 
 def _cited(claim: Claim, folder: Path) -> Result | None:
-    assert claim.cites is not None
-    name, verdict = claim.cites
-    other = claim_named(name)
-    found = result_of(other, folder)
-    if found is None:
+    """Return that the correction holds where every cited claim has its verdict; the figures are the first's."""
+    found = [(name, verdict, result_of(claim_named(name), folder)) for name, verdict in claim.cites]
+    known = [(name, verdict, result) for name, verdict, result in found if result is not None]
+    if len(known) < len(found):
         return None
-    if found.verdict == "not shown":
-        return found
-    words = Bilingual(f"{name}: {found.found.en}", f"{name}：{found.found.zh}")
-    is_right = found.verdict == verdict
-    return replace(found, verdict="holds" if is_right else "does not hold", found=words, condition=None)
+    words = Bilingual(
+        " ".join(f"{name} {VERDICTS[result.verdict].en}: {result.found.en}" for name, _, result in known),
+        "".join(f"{name} {VERDICTS[result.verdict].zh}：{result.found.zh}" for name, _, result in known),
+    )
+    verdict: Verdict = "holds" if all(result.verdict == wanted for _, wanted, result in known) else "does not hold"
+    if verdict != "holds" and any(result.verdict == "not shown" for _, _, result in known):
+        verdict = "not shown"
+    return replace(known[0][2], verdict=verdict, found=words, condition=None, figures=())
 
 
 def measured(name: str) -> JsonObject | None:

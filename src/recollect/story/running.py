@@ -73,12 +73,12 @@ def run_claims(
 
 
 def _is_run(claim: Claim) -> bool:
-    return claim.budget != "source" and claim.cites is None
+    return claim.budget != "source" and not claim.cites
 
 
 def _with_cited(asked: Sequence[Claim]) -> list[Claim]:
     """Return the claims with those that they cite."""
-    cited = [claim_named(claim.cites[0]) for claim in asked if claim.cites is not None]
+    cited = [claim_named(name) for claim in asked for name, _ in claim.cites]
     return [*asked, *(claim for claim in dict.fromkeys(cited) if claim not in asked)]
 
 

@@ -40,7 +40,8 @@ def _equivalent(kind: type, name: str, given: tuple[object, ...], options: dict[
         call = ", ".join([*map(str, sizes), f"layers={layers}", *rest])
         return f"{kind.__name__}.stack({call}): several layers or directions are a stack of layers"
     if name == "batch_first":
-        return "inputs of shape (B, T, D): batch first always, there is no flag"
+        last = "the last states are y[:, -1], for y[-1] is the last sequence"
+        return f"inputs of shape (B, T, D): batch first always, there is no flag; {last}"
     if name == "proj_size":
         return f"Stack({kind.__name__}(…), Linear(…)): a projection is a layer of its own"
     if name in NAMES:

@@ -1,6 +1,6 @@
-"""C37: A GRU has only a few more weights than an RNN.
+"""C37: A GRU has more weights to learn than an RNN: a few more.
 
-中文：GRU 只比 RNN 多几个要学习的权重。
+中文：GRU 比 RNN 多了几个要学习的权重。
 Seed: 003_d30a3ba1164faeec.txt:146
 Budget: seconds
 Expected: RNN : GRU : LSTM = 1 : 3 : 4 at equal width, 33,024, 99,072 and 132,096 at 128

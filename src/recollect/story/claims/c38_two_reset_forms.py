@@ -1,6 +1,6 @@
-"""C38: The GRU of torch is the GRU of the paper: the reset gate acts at the same place.
+"""C38: The GRU of torch is the GRU of the formula: the reset gate acts at the same place (not claimed; the formula invites it).
 
-中文：torch 的 GRU 与论文中的 GRU 相同：重置门作用在同一位置。
+中文：torch 的 GRU 与公式中的 GRU 相同：重置门作用在同一位置（原文并未这样说，但公式容易让人这样以为）。
 Seed: 003_d30a3ba1164faeec.txt:155
 Budget: seconds
 Expected: torch and cuDNN apply the reset gate after the matrix, the paper before it: with the same weights outputs differ

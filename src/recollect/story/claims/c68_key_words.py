@@ -5,7 +5,7 @@ Seed: 003_d30a3ba1164faeec.txt:199
 Budget: seconds
 Expected: a model that is asked who, where, how many and what gives each of these words more weight than "ran"; one that is also asked how the person went gives "ran" as much as the others: the question decides which words are the key ones
 预期：被问“谁、去哪、几个、吃什么”的模型给这些词的权重都高于“跑”；若还问“怎么去的”，“跑”得到与其他关键词同样的权重：哪些词关键取决于问题
-Rule: with the weight of the least attended key word minus that of "ran": holds if its interval is above 0 in a model asked for the key words and in one also asked how; holds if … (nobody asks how) where above 0 in the first, and in the second the interval of the weight of "ran" minus that of the most attended word that is not asked for is above 0; does not hold if below 0 in the first; else not shown
+Rule: with the weight of the least attended key word minus that of "ran": holds if its interval is above 0 in a model asked for the key words and in one also asked how, and asking how does not raise "ran" above the most attended word that is not asked for (interval below 0); holds if … (nobody asks how) where above 0 in the first, and asking how raises it above (interval above 0); does not hold if below 0 in the first; else not shown
 """
 
 from __future__ import annotations
@@ -91,8 +91,9 @@ def run(budget: Budget) -> Result:
         f"被问“谁、去哪、几个、吃什么”时（正确率 {mean['right']:.0%}），权重为 {_shown(mean).zh}，“跑”{mean['how']:.3f}；“跑”占梯度的 {mean['slope of how']:.3f}，占逐词去掉时损失增量的 "
         f"{mean['effect of how']:.3f}。还问“怎么去的”时（正确率 {other['right']:.0%}）：{_shown(other).zh}，“跑”{other['how']:.3f}。",
     )
+    figures = (first, second, lifted)
     return Result(
-        verdict_of(first, second, lifted),
+        verdict_of(*figures),
         found,
         statistics.fmean(row["least"] - row["how"] for row in plain),
         first,
@@ -106,15 +107,16 @@ def run(budget: Budget) -> Result:
             "没有人问怎么去的；哪些词关键取决于问题",
         ),
         rows=[{"asked": "who, where, how many, what", **mean}, {"asked": "and how", **other}],
+        figures=figures,
     )
 
 
 def verdict_of(plain: tuple[float, float], manner: tuple[float, float], lifted: tuple[float, float]) -> Verdict:
     """Return the verdict of intervals of weights: key words minus "ran" in both models, "ran" minus unasked words."""
     if plain[0] > 0:
-        if manner[0] > 0:
-            return "holds"
-        return "holds if" if lifted[0] > 0 else "not shown"
+        if lifted[0] > 0:
+            return "holds if"
+        return "holds" if manner[0] > 0 and lifted[1] < 0 else "not shown"
     return "does not hold" if plain[1] < 0 else "not shown"
 
 

@@ -5,7 +5,7 @@ Seed: 004_87792308dac9c34b.txt:99, 004_87792308dac9c34b.txt:101
 Budget: minutes
 Expected: trained first on reviews without labels, in which what follows depends on whether they are kind, all four classify more sentences rightly after 10 to 200 labels than with new weights; LSTM and GRU gain about as much as GPT and BERT
 预期：先在无标签的评论上训练（评论的下文取决于评价好坏），再用 10 至 200 个标签微调，四种模型都比从头训练对得更多；LSTM、GRU 的增益与 GPT、BERT 相当
-Rule: with the gain of accuracy by pre-training, mean over 10, 50 and 200 labels: holds if the intervals of GPT's and BERT's gain and of theirs minus LSTM's and GRU's are above 0 and that of LSTM's and GRU's is not; holds if … (less, not little) where all three are above 0; does not hold if LSTM's and GRU's is above 0 and the difference is not; else not shown
+Rule: with the gain of accuracy by pre-training, mean over 10, 50 and 200 labels: holds if the intervals of GPT's and BERT's gain and of theirs minus LSTM's and GRU's are above 0 and that of LSTM's and GRU's is below 0.05; holds if … (less, not little) where all three are above 0; does not hold if LSTM's and GRU's is above 0 and the difference below 0.05; else not shown
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from recollect.views.bilingual import Bilingual
 FAMILIES = {"lstm": (36, 1), "gru": (40, 1), "gpt": (32, 1), "bert": (32, 1)}  # width and layers
 RECURRENT, ATTENTION = ("lstm", "gru"), ("gpt", "bert")
 LABELS = (10, 50, 200)
+LITTLE = 0.05  # of accuracy: what counts as little, and as no more
 READ, TEST, LONGEST = 4000, 500, 40
 UPDATES = {"lstm": 300, "gru": 300, "gpt": 150, "bert": 150}  # about as many seconds
 TUNING, RATE = 50, 0.02
@@ -84,8 +85,9 @@ def run(budget: Budget) -> Result:
         f"[{interval(apart)[0]:+.1%}, {interval(apart)[1]:+.1%}]。",
     )
     curves = [Curve(name, [(float(n), value) for n, value in found.items()]) for name, found in mean.items()]
+    judged = ((low, high), interval(attention), interval(apart))
     return Result(
-        verdict_of((low, high), interval(attention), interval(apart)),
+        verdict_of(*judged),
         text,
         statistics.fmean(recurrent),
         (low, high),
@@ -111,16 +113,15 @@ def run(budget: Budget) -> Result:
             }
             for name in FAMILIES
         ],
+        figures=judged,
     )
 
 
 def verdict_of(recurrent: Interval, attention: Interval, apart: Interval) -> Verdict:
     """Return the verdict of the gains of LSTM and GRU, of GPT and BERT, and of the latter minus the former."""
-    if recurrent[0] > 0 and apart[0] <= 0:
-        return "does not hold"
     if attention[0] > 0 and apart[0] > 0:
-        return "holds if" if recurrent[0] > 0 else "holds"
-    return "not shown"
+        return "holds if" if recurrent[0] > 0 else "holds" if recurrent[1] < LITTLE else "not shown"
+    return "does not hold" if recurrent[0] > 0 and apart[1] < LITTLE else "not shown"
 
 
 def _of(gains: dict[str, list[dict[int, tuple[float, float]]]], names: tuple[str, ...]) -> list[float]:

@@ -7,6 +7,6 @@ Says: Random truncation backfires; regular is enough.
 说法：随机截断弄巧成拙，固定步长就够。
 Expected: as measured for C31
 预期：与 C31 的实测一致
-Rule: holds where C31 does not hold
-Cites: C31 does not hold
+Rule: holds where C31 holds only if dependencies are short
+Cites: C31 holds if
 """

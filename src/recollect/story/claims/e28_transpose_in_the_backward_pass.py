@@ -3,8 +3,8 @@
 中文：公开的 numpy RNN 反向传播应使用 W_hhᵀ；用 W_hh 时梯度是错的。
 Seed: 003_d30a3ba1164faeec.txt:94, 003_d30a3ba1164faeec.txt:136
 Budget: seconds
-Says: The class has two forward methods, and its backward pass multiplies by W_hh.
-说法：该类有两个 forward，反向传播乘以 W_hh。
+Says: The class as it stands there has two forward methods and no backward pass; the one published with it multiplies by W_hh.
+说法：文中的类有两个 forward，没有反向传播；与它一同公开的反向传播乘以 W_hh。
 Expected: relative error against finite differences: below 1e-5 with the transpose, above 0.01 without
 预期：与有限差分的相对误差：用转置时低于 1e-5，不用时高于 0.01
 Rule: holds if both are so, else does not hold
