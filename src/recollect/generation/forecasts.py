@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from recollect.core.task import Answer, Prediction
+from recollect.core.threads import pace
 from recollect.data.error import DataError
 from recollect.data.series.calendar_features import calendar_features
 from recollect.data.series.series_data import SeriesFacts, fit_facts, scaled_rows
@@ -82,6 +83,7 @@ def _forecasts(model: Forecaster, scales: SeriesFacts, table: SeriesTable) -> It
     rows = scaled_rows(table, scales)
     device = model.offsets.device
     for number, one in enumerate(table.series):
+        pace()
         mine = rows.series == number
         values = _last(rows.values[mine], model.config.lookback)[None].to(device)
         observed = None if rows.observed is None else _last(rows.observed[mine], model.config.lookback)[None].to(device)

@@ -37,7 +37,7 @@ from recollect.evaluation.likelihood import (
 )
 from recollect.generation.beam import beam
 from recollect.generation.continuation import StopStrings, generate_text, stream_text
-from recollect.generation.embedding import SentencePooling, embed_rows
+from recollect.generation.embedding import SentencePooling, embed_rows, in_chunks
 from recollect.generation.settings import Search, Settings
 from recollect.layers.ngram.markov import Markov
 from recollect.models.language import FAMILIES, LanguageConfig, LanguageModel, settings_of
@@ -232,7 +232,7 @@ class LanguageTask:
         """Return one vector for each text: the mean of its symbols' features, normalised."""
         rows = [assets["tokenizer"].encode(text) for text in texts]
         device = model._home()[1] or torch.device("cpu")
-        return embed_rows(lambda x, valid: model.features(x, valid=valid)[0], rows, SentencePooling(), device=device)
+        return embed_rows(in_chunks(model), rows, SentencePooling(), device=device)
 
     def baselines(self, dataset: Corpus) -> list[Baseline]:
         """Return the losses of the uniform and of the unigram model."""
