@@ -20,7 +20,7 @@ from recollect.core.observer import check
 from recollect.data.audio.frame_coder import FrameCoder
 from recollect.generation.scheduler import Full
 from recollect.serving.bodies import MOST_SYMBOLS, EmbeddingAsked, FileGiven, PredictionAsked
-from recollect.serving.errors import ApiError, Json
+from recollect.serving.errors import LATE, ApiError, Json
 from recollect.serving.event_stream import watched
 from recollect.serving.served import Served
 from recollect.serving.state import State
@@ -44,7 +44,7 @@ def other_routes(state: State) -> APIRouter:
             async with watched(request, begun.cancel):
                 return await asyncio.wait_for(begun.result, state.limits.seconds)
         except asyncio.TimeoutError:
-            raise ApiError(504, "the request took longer than the server's time limit; ask for less") from None
+            raise ApiError(504, LATE) from None
         except Left:
             raise ApiError(499, "the client has left") from None
 
