@@ -16,6 +16,7 @@ import pytest
 
 from command_line import ask, run
 from recollect.__main__ import main
+from recollect.cli.main import _fail
 
 COMMAND = [sys.executable, "-m", "recollect"]
 TRAIN = [*COMMAND, "train", "recall:count=200", "-m", "gru", "--batch", "2"]
@@ -107,6 +108,20 @@ def test_ctrl_c_while_the_command_line_is_imported_is_no_traceback(monkeypatch, 
         main()
     assert end.value.code == 130
     assert capsys.readouterr().err == "recollect: stopped before anything was done\n"
+
+
+def test_a_mistake_of_several_processes_is_printed_once(monkeypatch, capsys):
+    monkeypatch.setattr("recollect.cli.main.ALONE", 0.0)  # however long the first takes to be ended
+    for rank in range(3):
+        place = Path("attempt_0") / str(rank)
+        place.mkdir(parents=True)
+        monkeypatch.setenv("LOCAL_RANK", str(rank))
+        monkeypatch.setenv("TORCHELASTIC_ERROR_FILE", str(place / "error.json"))
+        for problem in ("--batch: got 8 rows", *([f"process {rank} does not see it"] if rank == 2 else [])):
+            with pytest.raises(SystemExit) as end:
+                _fail(problem, 2)
+            assert end.value.code == 2
+    assert capsys.readouterr().err == "recollect: --batch: got 8 rows\nrecollect: process 2 does not see it\n"
 
 
 def raise_(kind: type[BaseException]) -> None:

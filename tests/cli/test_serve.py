@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import signal
@@ -13,11 +14,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.request import Request, urlopen
 
+import openai
 import pytest
+import torch
 
 import recollect as rc
 from command_line import ask
-from recollect.cli.serve_verb import KEY
+from recollect.cli.serve_verb import KEY, SHAPES
+from recollect.data.error import DataError
 from recollect.serving import served
 from recollect.serving.app import listen
 
@@ -44,12 +48,15 @@ def refused(*words: str, code: int = 2) -> str:
     return done.stderr
 
 
-def test_a_port_in_use_is_refused_with_another():
+def test_a_port_in_use_is_refused_with_another(monkeypatch):
+    monkeypatch.setenv(SHAPES[0], "1")
+    monkeypatch.delenv(SHAPES[0])  # it is deleted afterwards too
     with listen(0) as taken:
         port = taken.getsockname()[1]
         said = refused("run", "--port", str(port), "--batch", "8")
     assert f"--port: {port} of 127.0.0.1 cannot be used (Address already in use)" in said
     assert f"recollect serve run --port {port} --batch 8 --port 0" in said
+    assert os.environ[SHAPES[0]] == SHAPES[1]  # before anything is computed
 
 
 @pytest.mark.parametrize(
@@ -107,6 +114,15 @@ def test_models_that_do_not_fit_into_memory_are_refused_before_any_is_read(monke
     assert "the weights of all models take" in refused("run", "--port", "0")
 
 
+def test_models_must_fit_into_the_memory_of_the_device_that_is_chosen(monkeypatch):
+    free = {"cpu": 2**40, "cuda": 1000}
+    monkeypatch.setattr(served, "choose_device", lambda name: torch.device(name))
+    monkeypatch.setattr(served, "free_memory", lambda device: free[device.type])
+    with pytest.raises(DataError, match=r"0\.0 GiB of cuda are free; serve fewer models"):
+        served.open_served(["run"], "cuda")
+    assert [one.name for one in served.open_served(["run"], "cpu")] == ["run"]
+
+
 @contextmanager
 def begun(*more: str) -> Iterator[tuple[subprocess.Popen, str]]:
     """A server in a process of its own, with its address; killed with the block if it still runs."""
@@ -141,7 +157,9 @@ def test_a_session_outlives_the_server_that_is_stopped(run_folder):
     prompt = run.prompt()
     settings = {"model": "run", "max_tokens": 20, "temperature": 0.8, "seed": 3}
     with begun() as (process, address):
-        streamed = post(address, "/v1/completions", {**settings, "prompt": prompt})["choices"][0]["text"]
+        with openai.OpenAI(base_url=f"{address}/v1", api_key="none") as client:
+            parts = list(client.completions.create(**settings, prompt=prompt, stream=True))
+        streamed = "".join(part.choices[0].text for part in parts)
         name = post(address, "/v1/sessions", {"model": "run", "text": prompt})["id"]
         first = post(address, "/v1/completions", {**settings, "session": name})["choices"][0]["text"]
         second_server = ask("serve", "run", "--port", "0", "--sessions", "kept", code=2).stderr

@@ -210,6 +210,15 @@ def test_batches_hold_every_example_once_and_resume(tmp_path):
     assert sorted(numbers) == list(range(len(part)))
 
 
+def test_the_longest_texts_are_read_in_smaller_batches(monkeypatch):
+    part = load_texts("kindness:count=60", Vocabulary()).train
+    longest = max(map(len, part.ids))
+    monkeypatch.setattr("recollect.data.labels.label_batches.STEPS", 3 * longest)
+    batches = list(in_order(part, 16, by_step=False))
+    assert len(batches[0][0]) == 3
+    assert sorted(np.concatenate([numbers for numbers, _ in batches])) == list(range(len(part)))
+
+
 # ---- words with tags -----------------------------------------------------------------------------
 
 SENTENCE = (("Ann", "sees", "New", "York"), ("B-PER", "O", "B-LOC", "I-LOC"))

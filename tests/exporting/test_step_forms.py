@@ -15,17 +15,34 @@ from safetensors.numpy import load_file
 
 import recollect as rc
 from command_line import ask
-from recollect.core.layer import SequenceLayer
-from recollect.core.memory import Nothing
 from recollect.exporting import onnx_folder, torch_folder
-from recollect.exporting.onnx_folder import ExportError, export_onnx
+from recollect.exporting.onnx_folder import STEPS, ExportError, export_onnx
+from recollect.models.own import load_name
 
 LINE = ("gru", "lstm", "rnn", "window", "transformer", "linear-attention", "ttt-linear", "ttt-mlp")
+DISTINCT = 10  # symbols, at least, of a text that is compared
 TINY = {"width": 16, "layers": 2, "steps": 32, "batch_size": 2, "budget": "4steps"}
 
 
 def trained(tmp_path, family: str, **settings) -> rc.Run:
     return rc.train("recall:count=200", model=family, out=tmp_path / "run", **TINY | settings)
+
+
+def varied(run: rc.Run, tokens: int = 200) -> str:
+    """Return what a run generates greedily, with weights that are drawn until it is no repetition of a few symbols.
+
+    The export is compared with the model over its first 24 steps, so the symbols after those must differ too.
+    """
+    coder = run.tokenizer
+    for seed in range(60):
+        draw = torch.Generator().manual_seed(seed)
+        with torch.no_grad():
+            for weight in (p for p in run.model.parameters() if p.dim() > 1):
+                weight.copy_(torch.randn(weight.shape, generator=draw) * 3 / weight.shape[-1] ** 0.5)
+        text = run.generate(run.prompt(), tokens=tokens, greedy=True)
+        if len(set(coder.encode(text).tolist()[-tokens + STEPS :])) >= DISTINCT:
+            return text
+    raise AssertionError(f"fewer than {DISTINCT} symbols whatever the seed")
 
 
 def said_by(folder, prompt: str, tokens: int) -> str:
@@ -57,13 +74,36 @@ def by_steps(folder, ids: list[int], tokens: int, unseen: Sequence[int]) -> list
 @pytest.mark.parametrize("family", [pytest.param(f, marks=[pytest.mark.slow] if f != "gru" else []) for f in LINE])
 def test_onnx_generates_as_the_run_does(family, tmp_path):
     run = trained(tmp_path, family)
-    ask("export", str(run.folder), "--to", "onnx")
+    text = varied(run)
+    folder = export_onnx(run)
     prompt = run.prompt()
     ids = run.tokenizer.encode(prompt).tolist()
-    text = run.generate(prompt, tokens=200, greedy=True)
-    assert run.tokenizer.decode(by_steps(run.folder / "onnx", ids, 200, run.tokenizer.unseen)) == text
-    if family == "gru":
-        assert said_by(run.folder / "onnx", prompt, 200) == text
+    assert run.tokenizer.decode(by_steps(folder, ids, 200, run.tokenizer.unseen)) == text
+    assert said_by(folder, prompt, 200) == text
+
+
+def test_the_command_exports_without_remarks_of_the_exporter(tmp_path):
+    run = trained(tmp_path, "gru")
+    words = [sys.executable, "-m", "recollect", "export", str(run.folder), "--to", "onnx"]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    assert "equal to the model in ONNX Runtime" in done.stdout
+    assert done.stderr == ""
+
+
+@pytest.mark.parametrize("family", ["gru", pytest.param("window", marks=pytest.mark.slow)])
+def test_weights_that_need_a_file_of_their_own_are_kept_and_replaced(family, tmp_path, monkeypatch):
+    """Above 1.5 GiB the weights lie beside the program."""
+    monkeypatch.setattr("torch.onnx._internal.exporter._onnx_program._LARGE_MODEL_THRESHOLD", 0)
+    run = trained(tmp_path, family)
+    folder = export_onnx(run)
+    programs = ["model.onnx", *(["whole.onnx"] if family == "window" else [])]
+    assert all((folder / f"{name}.data").stat().st_size > 1000 for name in programs)
+    found = by_steps(folder, run.tokenizer.encode(run.prompt()).tolist(), 20, run.tokenizer.unseen)
+    assert run.tokenizer.decode(found) == run.generate(run.prompt(), tokens=20, greedy=True)
+    assert export_onnx(run) == folder  # again, over its own files
+    monkeypatch.undo()
+    export_onnx(run)
+    assert not list(folder.glob("*.data"))
 
 
 @pytest.mark.parametrize("family", torch_folder.RECURRENT)
@@ -73,8 +113,8 @@ def test_torch_generates_as_the_run_does(family, tmp_path):
     prompt = run.prompt()
     names = set(load_file(run.folder / "torch" / "model.safetensors"))
     assert {"embedding.weight", "rnn.weight_ih_l0", "rnn.weight_hh_l1", "head.weight"} <= names
-    if family == "lstm":
-        assert said_by(run.folder / "torch", prompt, 200) == run.generate(prompt, tokens=200, greedy=True)
+    text = varied(run)
+    assert said_by(torch_folder.export_torch(run), prompt, 200) == text
 
 
 @pytest.mark.parametrize(("format_", "family"), [("onnx", "markov"), ("torch", "markov"), ("torch", "transformer")])
@@ -129,27 +169,64 @@ def test_files_of_others_are_not_overwritten(tmp_path):
     assert program.read_text() == "mine"
 
 
+OWN = """
+import torch
+from recollect.core.layer import SequenceLayer
+from recollect.core.memory import Nothing
+
+
+class Scaled(SequenceLayer[Nothing]):
+    growth = "none"
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.width = self.width_out = width
+        self.scale = torch.nn.Parameter(torch.ones(width))
+
+    @property
+    def streams(self) -> bool:
+        return True
+
+    def initial_memory(self, batch_size, like=None):
+        return Nothing()
+
+    def read(self, x, memory, valid):
+        return x * self.scale, memory
+
+
+class Bessel(Scaled):
+    def read(self, x, memory, valid):
+        return x * self.scale * torch.special.bessel_j0(self.scale.detach()), memory
+"""
+
+
+def test_a_layer_of_ones_own_is_exported_by_the_command_that_is_advised(tmp_path):
+    (tmp_path / "own.py").write_text(OWN)
+    code = f"{tmp_path / 'own.py'}:Scaled"
+    rc.train("recall:count=200", model=load_name(code), out=tmp_path / "run", **TINY)
+    words = [sys.executable, "-m", "recollect", "export", str(tmp_path / "run"), "--to", "onnx"]
+    refused = subprocess.run(words, capture_output=True, text=True, check=False)  # here the class is known already
+    assert refused.returncode == 2
+    assert "(-m " in refused.stderr
+    assert "equal to the model" in ask("export", str(tmp_path / "run"), "--to", "onnx", "-m", code).stdout
+
+
+def test_an_operator_that_onnx_has_not_is_named(tmp_path):
+    (tmp_path / "own.py").write_text(OWN)
+    code = f"{tmp_path / 'own.py'}:Bessel"
+    rc.train("recall:count=200", model=load_name(code), out=tmp_path / "run", **TINY)
+    refused = ask("export", str(tmp_path / "run"), "--to", "onnx", "-m", code, code=2).stderr
+    assert "onnx cannot hold it: there is no operator for prims.bessel_j0; write the layer without it" in refused
+    assert f"recollect generate {tmp_path / 'run'}" in refused
+    assert len(refused.splitlines()) == 1
+    assert not (tmp_path / "run" / "onnx").exists()
+
+
 def test_a_layer_of_ones_own_without_memory_exports(tmp_path):
-    class Doubled(SequenceLayer[Nothing]):
-        growth = "none"
-
-        def __init__(self, width: int) -> None:
-            super().__init__()
-            self.width = self.width_out = width
-            self.scale = torch.nn.Parameter(torch.ones(width))
-
-        @property
-        def streams(self) -> bool:
-            return True
-
-        def initial_memory(self, batch_size, like=None):
-            return Nothing()
-
-        def read(self, x, memory, valid):
-            return x * self.scale, memory
-
-    run = rc.train("recall:count=200", model=Doubled, out=tmp_path / "run", **TINY)
-    opened = rc.load(run.folder, model=Doubled)
+    (tmp_path / "own.py").write_text(OWN)
+    own = load_name(f"{tmp_path / 'own.py'}:Scaled")
+    run = rc.train("recall:count=200", model=own, out=tmp_path / "run", **TINY)
+    opened = rc.load(run.folder, model=own)
     folder = export_onnx(opened)
     prompt = run.prompt()
     found = by_steps(folder, run.tokenizer.encode(prompt).tolist(), 50, run.tokenizer.unseen)

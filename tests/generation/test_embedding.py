@@ -11,7 +11,8 @@ import transformers
 
 import recollect as rc
 from command_line import ask
-from recollect.generation.embedding import SentencePooling, embed_rows
+from recollect.generation import embedding
+from recollect.generation.embedding import SentencePooling, at_once, embed_rows, in_chunks
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "cat", "##s", "sat", "on", "a", "mat", "."]
 LINES = ["the cats sat on a mat.", "a cat", "", "the the the the the the the the the the"]
@@ -37,7 +38,7 @@ def test_poolings(pooling, expected):
 
 def test_vectors_do_not_depend_on_the_batch_and_keep_their_order():
     rows = [np.arange(n) for n in (3, 0, 7, 1, 7, 2)]
-    read = lambda ids, valid: torch.nn.functional.one_hot(ids, 8).float() * valid[..., None]  # noqa: E731
+    read = at_once(lambda ids, valid: torch.nn.functional.one_hot(ids, 8).float() * valid[..., None])
     pooling = SentencePooling()
     cpu = torch.device("cpu")
     together = embed_rows(read, rows, pooling, device=cpu)
@@ -45,6 +46,33 @@ def test_vectors_do_not_depend_on_the_batch_and_keep_their_order():
     assert torch.equal(together, embed_rows(read, rows, pooling, device=cpu, batch=2))
     with pytest.raises(ValueError, match="pooling: got 'median', expected one of mean"):
         SentencePooling("median")
+
+
+@pytest.mark.parametrize("pooling", ["mean", "max", "first", "last"])
+@pytest.mark.parametrize("family", ["lstm", "transformer", "window", "ttt-linear", "linear-attention"])
+def test_a_text_that_is_read_in_chunks_has_the_vector_of_the_whole(family, pooling, monkeypatch):
+    monkeypatch.setattr(embedding, "CHUNK", 7)
+    torch.manual_seed(0)
+    model = rc.LanguageModel(family, 11, width=16, layers=2).double().eval()
+    rows = [np.random.default_rng(n).integers(11, size=n) for n in (30, 0, 3, 14, 7, 29, 8)]
+    how = SentencePooling(pooling), torch.device("cpu")
+    whole = at_once(lambda ids, valid: model.features(ids, valid=valid)[0])
+    expected = embed_rows(whole, rows, how[0], device=how[1])
+    found = embed_rows(in_chunks(model), rows, how[0], device=how[1])
+    torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-10)
+
+
+def test_long_rows_are_read_in_small_batches(monkeypatch):
+    monkeypatch.setattr(embedding, "STEPS", 40)
+    seen = []
+
+    def read(ids, valid):
+        seen.append(tuple(ids.shape))
+        return (torch.ones(*ids.shape, 2),)
+
+    rows = [np.zeros(n, dtype=np.int64) for n in (3, 50, 20, 20, 4)]
+    assert embed_rows(read, rows, SentencePooling(), device=torch.device("cpu")).shape == (5, 2)
+    assert seen == [(1, 50), (2, 20), (2, 4)]
 
 
 @pytest.fixture

@@ -165,14 +165,14 @@ def is_at(folder: Path, update: int, since: int) -> bool:
 
 @pytest.mark.slow
 def test_a_rank_of_a_sharded_training_that_is_killed_costs_nothing(text, tmp_path):
-    """Three kills -9; each process writes its own shards of a checkpoint, which is complete or is not there."""
+    """Five kills -9; each process writes its own shards of a checkpoint, which is complete or is not there."""
     shape = ["-m", "transformer", "--batch", "8", "--steps", "16", "--width", "16", "--shard", "true"]
     typed = ["-m", "recollect", "train", str(text), *shape, "--evaluate-every", "4", "--budget", "60steps"]
     torchrun(2, *typed, "--out", str(tmp_path / "calm"))
     draw = np.random.default_rng(1)
-    with started(2, *typed, "--out", str(tmp_path / "killed"), restarts=3) as agent:
+    with started(2, *typed, "--out", str(tmp_path / "killed"), restarts=5) as agent:
         killed: set[int] = set()
-        for moment in np.sort(draw.choice(np.arange(1, 40), 3, replace=False)).tolist():
+        for moment in np.sort(draw.choice(np.arange(1, 40), 5, replace=False)).tolist():
             ranks = wait_for(agent, partial(fresh, agent, killed))
             wait_for(agent, partial(is_at, tmp_path / "killed", moment, time.time_ns()))
             time.sleep(draw.uniform(0, 0.1))

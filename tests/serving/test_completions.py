@@ -125,11 +125,12 @@ def test_a_long_prompt_is_not_decoded_again_for_every_row(server: Serving, monke
     assert [("the cat sat " * 100).endswith(after) and 0 < len(after) <= 64 for after in seen] == [True, True]
 
 
-def test_embeddings_are_those_of_embed(server: Serving, runs):
+@pytest.mark.parametrize("family", FAMILIES)
+def test_embeddings_are_those_of_embed(server: Serving, runs, family):
     with server.openai() as client:
-        packed = client.embeddings.create(model="ttt-linear", input=["the cat", "a dog"])
-        plain = client.embeddings.create(model="ttt-linear", input="the cat", encoding_format="float")
-    expected = Run(runs / "ttt-linear", "cpu").embed(["the cat", "a dog"]).tolist()
+        packed = client.embeddings.create(model=family, input=["the cat", "a dog"])
+        plain = client.embeddings.create(model=family, input="the cat", encoding_format="float")
+    expected = Run(runs / family, "cpu").embed(["the cat", "a dog"]).tolist()
     for one, vector in zip(packed.data, expected, strict=True):
         assert one.embedding == pytest.approx(vector, abs=1e-6)
     assert plain.data[0].embedding == pytest.approx(expected[0], abs=1e-6)

@@ -11,6 +11,7 @@ from PIL import Image
 
 import recollect as rc
 from recollect.serving.other_routes import plain
+from recollect.serving.state import Limits
 from serving.served import serving
 from tiers import slow_after
 
@@ -123,6 +124,20 @@ def test_settings_that_a_task_has_not_are_refused(run_of):
         assert "input" in server.post("/v1/predict", {"model": "labels"}, 400)["error"]["message"]
         assert server.post("/v1/predict", {"model": "labels", "input": []})["data"] == []
         assert "no vectors of texts" in server.post("/v1/embeddings", body, 400)["error"]["message"]
+
+
+def test_a_prediction_ends_with_its_time_and_the_next_need_not_wait(run_of):
+    run = run_of("translations")
+    many = {"model": "translations", "input": ["a b c " * 190] * 256, "beam": 64}
+    with serving([run.folder], limits=Limits(seconds=3)) as server:
+        assert "longer than" in server.post("/v1/predict", many, 504)["error"]["message"]
+        assert server.post("/v1/predict", {"model": "translations", "input": "b", "beam": 1})["data"]
+
+
+def test_a_text_that_is_too_long_to_be_read_as_one_is_refused(run_of):
+    with serving([run_of("labels").folder]) as server:
+        refused = server.post("/v1/predict", {"model": "labels", "input": ["good", "good " * 5000]}, 400)
+    assert "input.1: got 25000 characters, expected at most 20000" in refused["error"]["message"]
 
 
 def test_files_of_one_name_are_not_mixed_and_a_long_name_is_no_fault(run_of):

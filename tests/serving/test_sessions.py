@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import shutil
 import socket
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from recollect.core.machine import release_memory, resident_memory
 from recollect.core.memory import Memory
 from recollect.core.reservation import with_leaves
 from recollect.core.serialize import FileError, load_memory, save_memory
@@ -24,6 +26,7 @@ from tiers import slow_after
 
 FAMILIES = ("lstm", "transformer", "ttt-linear", "rnn", "markov")
 GREEDY = {"temperature": 0, "max_tokens": 20}
+OVERHEAD = 6 * 1024  # bytes of a session beside its tensors
 TEXT = "the cat sat on the mat"
 
 
@@ -233,6 +236,27 @@ def test_many_sessions_of_an_lstm_take_their_bytes_and_no_more(runs, count):
         for name in (*forks, *(one["id"] for one in listed["data"][:30])):
             assert client.delete(f"/v1/sessions/{name}").status_code == 200
         assert found.state.sessions.nbytes == (count - 30) * each
+
+
+@pytest.mark.slow
+def test_a_session_is_resident_with_its_bytes_and_a_bounded_overhead(runs):
+    """Beside its tensors a session has objects, a line of the log and an entry of the list; whatever its text."""
+    with serving([runs / "lstm"]) as found, found.http() as client:
+        before, count = 0, 0
+        for i in range(1000):
+            if i == 300:  # what is allocated once is allocated
+                before, count = _resident(found), found.state.sessions.nbytes
+            assert client.post("/v1/sessions", json={"model": "lstm", "text": TEXT * 20}).status_code == 201
+        after = _resident(found)
+        tensors = found.state.sessions.nbytes - count
+    assert after - before <= tensors + 700 * OVERHEAD
+
+
+def _resident(server: Serving) -> int:
+    server.wait_until_idle()
+    gc.collect()
+    release_memory()
+    return resident_memory()
 
 
 def _tensors(server: Serving) -> list[torch.Tensor]:

@@ -6,15 +6,17 @@ import asyncio
 import gc
 import threading
 import weakref
+from contextlib import suppress
 
 import pytest
 
+from recollect.core.threads import pace
 from recollect.generation.request import Request
 from recollect.generation.scheduler import Full, Scheduler
 from recollect.generation.settings import Settings
 from recollect.models.language import LanguageConfig, LanguageModel
 from recollect.serving.engine import Engine, Inbox, Stopping
-from recollect.serving.worker import Left, Worker
+from recollect.serving.worker import Left, Work, Worker
 from serving.served import in_a_loop
 
 REQUEST = Request(ids=[1], settings=Settings(tokens=2))
@@ -46,6 +48,35 @@ def test_what_nobody_waits_for_is_dropped_while_another_is_computed():
         free.set()
         assert await first.result
         assert await asyncio.gather(*(one.result for one in waiting)) == [1, 1]
+
+    in_a_loop(use)
+
+
+def test_what_nobody_waits_for_any_more_ends_at_its_next_part():
+    """Whoever predicts calls `pace` between batches, chunks and symbols."""
+
+    async def use() -> None:
+        worker = Worker(queue=2)
+        begun, ended = threading.Event(), threading.Event()
+
+        def work() -> None:
+            try:
+                while True:
+                    begun.set()
+                    pace()
+            finally:
+                ended.set()
+
+        for end in (Work.cancel, lambda one: one.result.cancel()):  # the client leaves; the time is over
+            one = worker.submit(work)
+            await asyncio.to_thread(begun.wait)
+            end(one)
+            assert await asyncio.to_thread(ended.wait, 60)
+            begun.clear()
+            ended.clear()
+            with suppress(Left, asyncio.CancelledError):
+                await one.result
+        assert await worker.submit(lambda: 1).result == 1
 
     in_a_loop(use)
 

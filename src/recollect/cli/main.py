@@ -6,6 +6,7 @@ import os
 import shlex
 import sys
 import time
+from hashlib import sha256
 from pathlib import Path
 from typing import NoReturn
 
@@ -84,9 +85,27 @@ def main() -> None:
 def _fail(problem: str, code: int) -> NoReturn:
     """Print what is wrong and exit; of several processes on a machine, the first one is given time to print it alone.
 
-    Where it fails too, torchrun ends the others meanwhile: the same mistake is not printed by each.
+    Where it fails too, torchrun ends the others meanwhile, or they find that the same mistake is printed already.
     """
     if os.environ.get("LOCAL_RANK", "0") != "0":
         time.sleep(ALONE)
-    typer.echo(f"recollect: {problem}", err=True)
+    if not _is_printed(problem):
+        typer.echo(f"recollect: {problem}", err=True)
     sys.exit(code)
+
+
+def _is_printed(problem: str) -> bool:
+    """Return whether another process of torchrun on this machine has printed this; else note that this one does.
+
+    The note is a file in the folder of this start of the processes, which torchrun deletes.
+    """
+    place = os.environ.get("TORCHELASTIC_ERROR_FILE")
+    if not place:
+        return False
+    try:
+        (Path(place).parent.parent / f"printed-{sha256(problem.encode()).hexdigest()}").touch(exist_ok=False)
+    except FileExistsError:
+        return True
+    except OSError:
+        pass  # it can be printed twice
+    return False

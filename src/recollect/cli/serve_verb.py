@@ -28,6 +28,7 @@ ROWS, QUEUE = 64, 256
 LOOPBACK = "127.0.0.1"
 EVERYWHERE = ("0.0.0.0", "::")  # every address of the machine: nobody calls it by this name
 KEY = "RECOLLECT_API_KEY"
+SHAPES = ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "128")  # by default 1,024, with buffers of hundreds of megabytes
 NUMBERS = {  # of --set: default, least
     "timeout": (300.0, 1.0),  # seconds of one request
     "grace": (10.0, 0.0),  # seconds for what runs when the server is stopped
@@ -141,6 +142,7 @@ def start(asked: ServeArguments) -> None:
     from recollect.serving.server import create_server, server_for
 
     host, port, settings = asked.host, asked.port, asked.settings
+    os.environ.setdefault(*SHAPES)
     signal.signal(signal.SIGTERM, _terminate)
     try:
         sock = listen(port, host)

@@ -198,6 +198,7 @@ def export(
     run: RunFolder,
     to: Annotated[str, typer.Option(help="hf: for transformers; onnx: one step; torch: torch.nn's names.")] = "hf",
     out: Annotated[str | None, typer.Option(help="The folder to write; by default RUN/FORMAT.")] = None,
+    model: Code = None,
 ) -> None:
     """Write a run in the format of another program. 导出为其他程序可读取的格式。"""
     from recollect.cli.early import check_run
@@ -209,7 +210,7 @@ def export(
     check_run(run)
     module, function, use = EXPORTS[to]
     write = getattr(import_module(f"recollect.exporting.{module}"), function)
-    opened = open_run(run, "cpu", None, None)
+    opened = open_run(run, "cpu", model, None)
     folder = write(opened, out)
     verb = "generate" if hasattr(opened.task, "generate") else "embed"
     typer.echo(f"{folder}: {use.format(folder=shlex.quote(str(folder)), verb=verb)}")

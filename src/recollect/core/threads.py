@@ -18,6 +18,8 @@ from pathlib import Path
 from time import perf_counter, process_time
 from typing import NamedTuple
 
+from recollect.core.observer import check
+
 STAT = Path("/proc/stat")
 QUOTA = Path("/sys/fs/cgroup/cpu.max")  # a container's share of the cores (cgroup v2)
 SIBLINGS = Path("/sys/devices/system/cpu/smt/active")  # 1: two logical cores share a physical one
@@ -152,7 +154,11 @@ def note_start() -> None:
 
 
 def pace() -> None:
-    """Look at the load, where threads follow it: called between two updates, batches or tokens."""
+    """Look at the load, where threads follow it: called between two updates, batches or tokens.
+
+    Raises where whoever asked for the computation has ended it (`observer.checked`).
+    """
+    check()
     if _current.watch is not None:
         _current.watch.look()
 

@@ -14,6 +14,7 @@ from recollect.core.serialize import FileError, write_file, write_tensors
 from recollect.data.text.tokenizer_backend import as_pretrained
 from recollect.runs.run import Run
 
+BESIDE = ".data"  # of a file of ONNX: the weights that do not fit into it
 Parts: TypeAlias = Mapping[str, Any]  # by file name: text, tensors by name, a tokenizer, or what writes to a path
 
 
@@ -24,8 +25,9 @@ def write_folder(run: Run, folder: Path, parts: Parts, compare: Callable[[Path],
     """
     if (folder / "metrics.jsonl").exists() or folder == run.folder:
         raise FileError(f"{folder}: a run's own folder; nothing was overwritten; choose another --out")
-    others = sorted(path.name for path in folder.iterdir() if path.name not in parts) if folder.is_dir() else []
-    known = sorted(path.name for path in folder.iterdir() if path.name in parts) if folder.is_dir() else []
+    here = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
+    others = [name for name in here if name.removesuffix(BESIDE) not in parts]
+    known = [name for name in here if name in parts]
     if others or 0 < len(known) < len(parts):  # all of them: an earlier export
         name = (others or known)[0]
         raise FileError(f"{folder}: holds other files ({name}); nothing was overwritten; choose another --out")
@@ -36,8 +38,11 @@ def write_folder(run: Run, folder: Path, parts: Parts, compare: Callable[[Path],
             _write(beside / name, content)
         compare(beside)
         folder.mkdir(exist_ok=True)
-        for name in parts:
+        written = sorted(path.name for path in beside.iterdir())  # also what a part wrote beside itself
+        for name in written:
             (beside / name).replace(folder / name)
+        for name in set(here) - set(written):  # weights of an earlier, larger export
+            (folder / name).unlink()
     finally:
         shutil.rmtree(beside)
     return folder

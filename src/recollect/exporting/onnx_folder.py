@@ -1,6 +1,7 @@
 """A run as ONNX: one step of the model, with the memory as named inputs and outputs.
 
-model.onnx            (token, *memory) -> (logits, *next memory), for any batch
+model.onnx            (token, *memory) -> (logits, *next memory), for any batch; its weights lie in model.onnx.data
+                      where they are too large for one file
 whole.onnx            tokens -> logits, for any batch and length, of families without a loop over time
 memory.safetensors    the memory before the first symbol, by the names of the inputs, for a batch of one
 tokenizer.json        symbols to ids and back, as the tokenizers library reads it
@@ -11,7 +12,6 @@ The files are kept only if ONNX Runtime computes what the model computes.
 
 from __future__ import annotations
 
-import warnings
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from recollect.core.memory import Memory
+from recollect.exporting.exporter import ExportError as ExportError, as_program
 from recollect.exporting.folder import write_folder
 from recollect.exporting.scripts import onnx_script
 from recollect.exporting.step_form import StepForm, growing_axes
@@ -31,10 +32,6 @@ TOLERANCE = 1e-4  # of a logit, relative to 1 + |logit|
 PACKAGES = "pip install 'recollect[onnx]'"
 
 
-class ExportError(ValueError):
-    """A model that the format cannot hold, or a file that computes something else."""
-
-
 def export_onnx(run: Run, out: str | Path | None = None) -> Path:
     """Write a run's step form, and its whole form if there is one, to a folder, by default RUN/onnx, and return it.
 
@@ -43,7 +40,7 @@ def export_onnx(run: Run, out: str | Path | None = None) -> Path:
     _need_packages()
     model = _steps_of(run)
     memory = _sample_memory(model)
-    program = _program(model, memory)
+    program = as_program(run, lambda: _program(model, memory))
     start = model.initial_memory(1)
     parts: dict[str, Any] = {
         "model.onnx": lambda path: program.save(path),
@@ -52,7 +49,7 @@ def export_onnx(run: Run, out: str | Path | None = None) -> Path:
         "generate.py": onnx_script(run.tokenizer.unseen),
     }
     if run.config().family in PARALLEL:
-        whole = whole_program(model)
+        whole = as_program(run, lambda: whole_program(model))
         parts["whole.onnx"] = lambda path: whole.save(path)
     return write_folder(run, Path(out) if out else run.folder / "onnx", parts, lambda folder: _compare(model, folder))
 
@@ -94,12 +91,10 @@ def _program(model: nn.Module, memory: Memory) -> Any:
     form = StepForm(model, memory).eval()
     names = list(memory.tensors())
     given = (torch.zeros(2, dtype=torch.long), *memory.leaves())
-    with warnings.catch_warnings(), torch.no_grad():
-        warnings.simplefilter("ignore")  # of the exporter, about itself
-        dynamic = ({0: batch}, shapes) if shapes else ({0: batch},)
-        exported = torch.export.export(form, given, dynamic_shapes=dynamic, strict=True)
-        outputs = ["logits", *(f"next.{name}" for name in names)]
-        return torch.onnx.export(exported, input_names=["token", *names], output_names=outputs, verbose=False)
+    dynamic = ({0: batch}, shapes) if shapes else ({0: batch},)
+    exported = torch.export.export(form, given, dynamic_shapes=dynamic, strict=True)
+    outputs = ["logits", *(f"next.{name}" for name in names)]
+    return torch.onnx.export(exported, input_names=["token", *names], output_names=outputs, verbose=False)
 
 
 @torch.no_grad()

@@ -18,8 +18,8 @@ from torch import Tensor, nn
 
 from recollect.core.compose import Stack
 from recollect.core.serialize import read_tensors
+from recollect.exporting.exporter import ExportError
 from recollect.exporting.folder import Parts, write_folder
-from recollect.exporting.onnx_folder import ExportError
 from recollect.exporting.scripts import torch_script
 from recollect.layers.recurrent.torch_bridge import to_torch
 from recollect.models.language import RECURRENT

@@ -6,7 +6,6 @@ length of its example.
 
 from __future__ import annotations
 
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -33,12 +32,10 @@ class WholeForm(nn.Module):
 def whole_program(model: Any) -> Any:
     """Return the form as a program of ONNX, for any batch and any length."""
     batch, steps = torch.export.Dim("batch", min=1, max=4096), torch.export.Dim("steps", min=1, max=longest(model))
-    with warnings.catch_warnings(), torch.no_grad():
-        warnings.simplefilter("ignore")  # of the exporter, about itself
-        given = (torch.zeros(2, 7, dtype=torch.long),)
-        shapes = ({0: batch, 1: steps},)
-        exported = torch.export.export(WholeForm(model).eval(), given, dynamic_shapes=shapes, strict=True)
-        return torch.onnx.export(exported, input_names=["tokens"], output_names=["logits"], verbose=False)
+    given = (torch.zeros(2, 7, dtype=torch.long),)
+    shapes = ({0: batch, 1: steps},)
+    exported = torch.export.export(WholeForm(model).eval(), given, dynamic_shapes=shapes, strict=True)
+    return torch.onnx.export(exported, input_names=["tokens"], output_names=["logits"], verbose=False)
 
 
 def longest(model: Any) -> int:

@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from recollect.core.task import Answer, Prediction
+from recollect.core.threads import pace
 from recollect.data.error import DataError
 from recollect.data.series.series_data import SeriesFacts, facts_of
 from recollect.data.series.series_table import SeriesTable, TimeSeries
@@ -41,6 +42,7 @@ def fill_table(model: GapFiller, facts: SeriesFacts, table: SeriesTable, rows: i
         _check_gaps(table, one, found, rows)
     scales = facts_of(table, facts)
     for place, (one, found) in enumerate(zip(table.series, gaps, strict=True)):
+        pace()
         values = _filled(model, scales, one, found, context)
         yield _in_words(table, one, values, is_first=place == 0)
 

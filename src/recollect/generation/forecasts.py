@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from recollect.core.task import Answer, Prediction
+from recollect.core.threads import pace
 from recollect.data.error import DataError
 from recollect.data.series.calendar_features import calendar_features
 from recollect.data.series.series_data import SeriesFacts, facts_of, scaled_rows
@@ -83,6 +84,7 @@ def _forecasts(model: Forecaster, scales: SeriesFacts, table: SeriesTable) -> It
     device = model.offsets.device
     lookback = model.config.lookback
     for place, one in enumerate(table.series):
+        pace()
         mine = rows.series == place
         seen = None if rows.observed is None else rows.observed[mine]
         values, observed = _window(rows.values[mine], seen, lookback)

@@ -16,7 +16,7 @@ from recollect.core.types import JsonObject
 from recollect.data.text.pretrained_tokenizer import PretrainedTokenizer
 from recollect.data.text.tokenizer_backend import as_pretrained
 from recollect.generation.continuation import stream_text
-from recollect.generation.embedding import SentencePooling, embed_rows
+from recollect.generation.embedding import SentencePooling, at_once, embed_rows, in_chunks
 from recollect.generation.settings import Settings
 from recollect.models.language import LanguageModel
 from recollect.models.masked import MaskedModel
@@ -61,12 +61,8 @@ class Pretrained:
         """Return one vector for each text, (N, D); a text longer than the model reads is cut."""
         cut = {} if self.pooling.most is None else {"most": self.pooling.most}
         rows = [self.tokenizer.encode(text, **cut) for text in texts]
-        return embed_rows(self._read, rows, self.pooling, device=next(self.model.parameters()).device)
-
-    def _read(self, ids: Tensor, valid: Tensor) -> Tensor:
-        if isinstance(self.model, MaskedModel):
-            return self.model.encode(ids, valid=valid)
-        return self.model.features(ids, valid=valid)[0]
+        read = at_once(self.model.encode) if isinstance(self.model, MaskedModel) else in_chunks(self.model)
+        return embed_rows(read, rows, self.pooling, device=next(self.model.parameters()).device)
 
 
 def from_pretrained(folder: str | Path, *, device: str = "cpu") -> Pretrained:

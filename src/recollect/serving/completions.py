@@ -21,7 +21,7 @@ from recollect.generation.scheduler import Full
 from recollect.generation.settings import Settings
 from recollect.serving.bodies import CompletionAsked
 from recollect.serving.engine import Inbox
-from recollect.serving.errors import ApiError, Json, error_body
+from recollect.serving.errors import LATE, ApiError, Json, error_body
 from recollect.serving.event_stream import EventStream, watched
 from recollect.serving.served import Served
 from recollect.serving.session_files import Kept
@@ -32,7 +32,7 @@ LONG = 2000  # characters of a prompt
 IMPOSSIBLE = -9999.0  # what OpenAI's API writes for the log-probability of what cannot be
 WITHOUT_EFFECT = {"suffix": None, "frequency_penalty": 0, "presence_penalty": 0, "logit_bias": None}
 PROBLEMS = {
-    "late": (504, "the request took longer than the server's time limit; ask for fewer tokens, or raise --timeout"),
+    "late": (504, LATE),
     "cancelled": (503, "the server is stopping"),
     "broken": (500, "the model failed"),
 }

@@ -15,6 +15,7 @@ from recollect.serving.engine import Stopping
 from recollect.serving.sessions import Busy, NoRoom, Unknown
 
 KINDS = {400: "invalid_request_error", 401: "authentication_error", 404: "not_found_error", 429: "rate_limit_error"}
+LATE = "the request took longer than the server's time limit; ask for less, or serve with --set timeout=SECONDS"
 
 
 class ApiError(Exception):

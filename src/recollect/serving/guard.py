@@ -10,6 +10,7 @@ import json
 from collections.abc import Callable, Iterable, MutableMapping
 from typing import Any
 
+from recollect.serving.errors import error_body
 from recollect.serving.page import LIVE_POLICY
 
 NAMES = ("127.0.0.1", "localhost", "[::1]")
@@ -97,7 +98,7 @@ class Guard:
 
 
 async def _refuse(send: Any, problem: str) -> None:
-    body = json.dumps({"detail": problem}).encode()
+    body = json.dumps({**error_body(403, problem), "detail": problem}).encode()  # for OpenAI's clients, and the page
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
     await send({"type": "http.response.start", "status": 403, "headers": headers})
     await send({"type": "http.response.body", "body": body})

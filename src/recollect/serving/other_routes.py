@@ -16,14 +16,18 @@ from fastapi import APIRouter, Request
 from fastapi.responses import PlainTextResponse, Response
 
 from recollect.core.machine import resident_memory
+from recollect.core.observer import check
 from recollect.data.audio.frame_coder import FrameCoder
 from recollect.generation.scheduler import Full
-from recollect.serving.bodies import EmbeddingAsked, FileGiven, PredictionAsked
-from recollect.serving.errors import ApiError, Json
+from recollect.serving.bodies import MOST_SYMBOLS, EmbeddingAsked, FileGiven, PredictionAsked
+from recollect.serving.errors import LATE, ApiError, Json
 from recollect.serving.event_stream import watched
 from recollect.serving.served import Served
 from recollect.serving.state import State
 from recollect.serving.worker import Left
+
+MOST_AT_ONCE = 20_000  # characters of a text that a model reads as one: nobody can end that in between
+MOST_TOGETHER = 300_000  # characters of all texts of a request
 
 
 def other_routes(state: State) -> APIRouter:
@@ -31,7 +35,7 @@ def other_routes(state: State) -> APIRouter:
     router = APIRouter()
 
     async def compute(served: Served, request: Request, work: Callable[[], Any]) -> Any:
-        """Do some work with a model in its thread, unless the client leaves before it begins."""
+        """Do some work with a model in its thread, until the client leaves or the time is over."""
         try:
             begun = served.worker.submit(work)
         except Full as error:
@@ -40,7 +44,7 @@ def other_routes(state: State) -> APIRouter:
             async with watched(request, begun.cancel):
                 return await asyncio.wait_for(begun.result, state.limits.seconds)
         except asyncio.TimeoutError:
-            raise ApiError(504, "the request took longer than the server's time limit; ask for less") from None
+            raise ApiError(504, LATE) from None
         except Left:
             raise ApiError(499, "the client has left") from None
 
@@ -58,6 +62,7 @@ def other_routes(state: State) -> APIRouter:
         if not served.embeds:
             raise ApiError(400, f"model: {served.name} has the task {served.task}, which has no vectors of texts")
         texts = [asked.input] if isinstance(asked.input, str) else asked.input
+        check_texts(texts, MOST_SYMBOLS if served.model.streams else MOST_AT_ONCE)
         vectors, read = await compute(served, request, lambda: embedded(served, texts))
         if asked.dimensions not in (None, vectors.shape[1]):
             raise ApiError(400, f"dimensions: got {asked.dimensions}, expected {vectors.shape[1]}")
@@ -93,6 +98,16 @@ def embedded(served: Served, texts: list[str]) -> tuple[Any, int]:
     """Return the vectors of texts (N, D), and how many symbols were read."""
     vectors = served.opened.embed(texts).float().cpu().numpy()
     return vectors, sum(len(served.tokenizer.encode(text)) for text in texts)
+
+
+def check_texts(texts: list[str], longest: int) -> None:
+    """Raise an `ApiError` for texts that are too long to be read: one of them, or all together."""
+    for number, text in enumerate(texts):
+        if len(text) > longest:
+            raise ApiError(400, f"input.{number}: got {len(text)} characters, expected at most {longest}")
+    total = sum(map(len, texts))
+    if total > MOST_TOGETHER:
+        raise ApiError(400, f"input: got {total} characters, expected at most {MOST_TOGETHER}; send several requests")
 
 
 def _packed(vector: Any) -> str:
@@ -131,6 +146,7 @@ def predicted(served: Served, asked: PredictionAsked, settings: dict[str, Any]) 
         if asked.input is None:
             raise ApiError(400, f"input: the task {served.task} reads texts; give a text, or a list of them")
         texts = [asked.input] if isinstance(asked.input, str) else asked.input
+        check_texts(texts, MOST_AT_ONCE)
         return [one.as_json() for one in run.predict(texts, **settings)] if texts else []
     if not asked.files:
         raise ApiError(400, f"files: the task {served.task} reads files; give each with its name and content in base64")
@@ -140,6 +156,7 @@ def predicted(served: Served, asked: PredictionAsked, settings: dict[str, Any]) 
         paths = [_written(file, Path(folder) / str(i)) for i, file in enumerate(asked.files)]
         found = []
         for file, path in zip(asked.files, paths, strict=True):
+            check()
             rows = _of_file(run, path, file.name, settings)
             found += [_with_name(row, folder, file.name) for row in rows]
         return found
@@ -148,6 +165,8 @@ def predicted(served: Served, asked: PredictionAsked, settings: dict[str, Any]) 
 def _of_file(run: Any, path: Path, name: str, settings: dict[str, Any]) -> list[dict[str, Any]]:
     try:
         return [one.as_json() for one in run.predict(str(path), **settings)]
+    except Left:
+        raise
     except Exception as error:  # whatever a library raises for a damaged picture: the file is the caller's
         problem = str(error).replace(str(path), name)
         raise ApiError(400, f"files.{name}: cannot be read ({problem})") from error

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from recollect.core.errors import is_own, nearest
-from recollect.core.machine import free_memory
+from recollect.core.machine import choose_device, free_memory
 from recollect.core.serialize import module_checksum
 from recollect.data.error import DataError
 from recollect.generation.prefill import home
@@ -117,7 +117,7 @@ def open_served(
     paths = [path for folder in folders for path in runs_in(Path(folder))]
     if not paths:
         raise DataError(f"{folders[0]}: holds no run; train one with: recollect train DATA")
-    check_memory(paths)
+    check_memory(paths, choose_device(device))
     found: list[Served] = []
     for path in paths:
         name = path.resolve().name
@@ -146,16 +146,16 @@ def _open(path: Path, device: str, layer: MakeLayer | None) -> Run | Pretrained:
     return opened
 
 
-def check_memory(paths: Sequence[Path]) -> None:
-    """Raise a `DataError` for models whose weights do not fit into memory, before any is read."""
+def check_memory(paths: Sequence[Path], device: torch.device) -> None:
+    """Raise a `DataError` for models whose weights do not fit into a device's memory, before any is read."""
     sizes = {path: sum(file.stat().st_size for file in path.glob("*.safetensors")) for path in paths}
-    free = free_memory(torch.device("cpu"))
+    free = free_memory(device)
     total = SLACK * sum(sizes.values())
     if total > free:
         largest = max(sizes, key=lambda path: sizes[path])
         raise DataError(
-            f"{largest}: the weights of all models take {total / 2**30:.1f} GiB, but {free / 2**30:.1f} GiB are free; "
-            "serve fewer models, or on a machine with more memory"
+            f"{largest}: the weights of all models take {total / 2**30:.1f} GiB, but {free / 2**30:.1f} GiB "
+            f"of {device} are free; serve fewer models, or on a machine with more memory"
         )
 
 

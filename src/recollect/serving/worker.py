@@ -1,4 +1,4 @@
-"""The thread that predicts for one model, one request after the other; those that nobody waits for are skipped."""
+"""The thread that predicts for one model, one request after the other; what nobody waits for is skipped, or ended."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+from recollect.core.observer import checked
 from recollect.generation.scheduler import Full
 
 
@@ -24,7 +25,7 @@ class Work:
         self.result: asyncio.Future[Any] = self.loop.create_future()
 
     def cancel(self) -> None:
-        """End what has not begun; what has is computed for nobody."""
+        """End it: what has begun ends at its next batch, chunk or symbol."""
         if not self.result.done():
             self.result.set_exception(Left())
 
@@ -33,11 +34,16 @@ class Work:
         if self.result.done():
             return
         try:
-            found = self.compute()
+            with checked(self._check):
+                found = self.compute()
         except Exception as error:
             self._tell(self.result.set_exception, error)
         else:
             self._tell(self.result.set_result, found)
+
+    def _check(self) -> None:
+        if self.result.done():  # cancelled, or its time is over
+            raise Left
 
     def _tell(self, tell: Callable[[Any], None], what: Any) -> None:
         if not self.loop.is_closed():

@@ -39,7 +39,7 @@ from recollect.evaluation.likelihood import (
 )
 from recollect.generation.beam import beam
 from recollect.generation.continuation import StopStrings, generate_text, stream_text
-from recollect.generation.embedding import SentencePooling, embed_rows
+from recollect.generation.embedding import SentencePooling, embed_rows, in_chunks
 from recollect.generation.settings import Search, Settings
 from recollect.layers.ngram.markov import Markov
 from recollect.models.language import FAMILIES, LanguageConfig, LanguageModel, settings_of
@@ -81,7 +81,8 @@ class LanguageOptions(CheckedSettings):
     sampling: str | None = setting(
         None,
         choices=("streams", "windows"),
-        help="streams carry the memory from batch to batch, windows begin anew; by default streams where it is bounded",
+        help="streams carry the memory from batch to batch, windows start from the initial one; by default streams where it "
+        "is bounded",
     )
     truncation: str = setting("regular", choices=TRUNCATIONS, help="where back-propagation through time is cut")
     every: int = setting(16, least=1, help="random, reweighted: symbols between possible cuts")
@@ -270,7 +271,7 @@ class LanguageTask:
         """Return one vector for each text: the mean of its symbols' features, normalised."""
         rows = [assets["tokenizer"].encode(text) for text in texts]
         device = model._home()[1] or torch.device("cpu")
-        return embed_rows(lambda x, valid: model.features(x, valid=valid)[0], rows, SentencePooling(), device=device)
+        return embed_rows(in_chunks(model), rows, SentencePooling(), device=device)
 
     def baselines(self, dataset: Corpus) -> list[Baseline]:
         """Return the losses of the uniform and of the unigram model."""

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from recollect.core.settings import CheckedSettings, SettingError, setting
 from recollect.core.task import About, Answer, Assets, Baseline, Batches, ItemScores, Prediction, Scores
+from recollect.core.threads import pace
 from recollect.core.types import JsonMapping, JsonObject
 from recollect.data.error import DataError
 from recollect.data.text.corpus import Corpus, load_corpus, read_corpus, reopen_corpus
@@ -23,7 +24,7 @@ from recollect.data.text.line_tokenizer import is_mostly_han
 from recollect.data.text.masked_batches import MaskedWindows, Masking, masked_rows
 from recollect.data.text.vocabulary import SIZES
 from recollect.evaluation.masked_likelihood import MEASURES, MaskedFigures, fill, fill_by_counts
-from recollect.generation.embedding import SentencePooling, embed_rows
+from recollect.generation.embedding import SentencePooling, at_once, embed_rows
 from recollect.models.masked import FAMILIES, MaskedConfig, MaskedModel, masked_settings
 from recollect.models.sizes import sized_masked
 from recollect.tasks.labelled_task import device_of, evaluating
@@ -194,14 +195,14 @@ class MaskedTask:
                 )
             ids = torch.from_numpy(tokenizer.encode(line))
             _check_length(model, len(ids), f"input {number}")
+            pace()
             yield Prediction(line, filled(model, tokenizer, ids, nbest or SHOWN))
 
     def embed(self, model: MaskedModel, assets: Assets, texts: Sequence[str]) -> Tensor:
         """Return one vector for each text: the mean of its symbols' features, normalised."""
         longest = model.config.max_length if model.config.family == "bert" else None
         rows = [assets["tokenizer"].encode(text)[:longest] for text in texts]
-        read = model.encode
-        return embed_rows(lambda x, valid: read(x, valid=valid), rows, SentencePooling(), device=device_of(model))
+        return embed_rows(at_once(model.encode), rows, SentencePooling(), device=device_of(model))
 
     def sample(self, model: MaskedModel, dataset: Corpus) -> tuple[str, str]:
         """Return the beginning of the validation text with its middle symbol hidden, and what the model fills in."""

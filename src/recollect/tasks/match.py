@@ -29,6 +29,7 @@ from recollect.core.task import (
     Scores,
     TaskDefaults,
 )
+from recollect.core.threads import pace
 from recollect.core.types import JsonMapping, JsonObject
 from recollect.data.error import DataError
 from recollect.data.labels.labelled import Vocabulary
@@ -287,6 +288,7 @@ def _logs_of(model: Matcher, part: Sequence[Match]) -> list[NDArray[np.float64]]
 
     def work() -> None:
         for first in range(0, len(order), ROWS):
+            pace()
             numbers = order[first : first + ROWS]
             batch = gather_matches([part[i] for i in numbers])
             batch = MatchBatch(batch.x.to(device), batch.valid.to(device), batch.right.to(device))

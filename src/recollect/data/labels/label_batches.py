@@ -11,8 +11,11 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import register_dataclass
 
+from recollect.core.threads import pace
 from recollect.data.labels.labelled import LabelPart
 from recollect.data.rounds import Numbers, Rounds
+
+STEPS = 1 << 18  # of a batch of an evaluation, padding included
 
 
 @dataclass(frozen=True)
@@ -79,8 +82,12 @@ def gather_labels(part: LabelPart, numbers: Numbers, *, by_step: bool) -> LabelB
 
 
 def in_order(part: LabelPart, batch_size: int, *, by_step: bool) -> Iterator[tuple[Numbers, LabelBatch]]:
-    """Yield all examples once, the longest first, with their numbers."""
+    """Yield all examples once, the longest first, with their numbers; the longest of all in smaller batches."""
     order = np.argsort([-len(ids) for ids in part.ids], kind="stable")
-    for start in range(0, len(order), batch_size):
-        numbers = order[start : start + batch_size]
+    start = 0
+    while start < len(order):
+        pace()
+        longest = len(part.ids[order[start]])
+        numbers = order[start : start + max(1, min(batch_size, STEPS // max(longest, 1)))]
         yield numbers, gather_labels(part, numbers, by_step=by_step)
+        start += len(numbers)
