@@ -81,8 +81,8 @@ class LanguageOptions(CheckedSettings):
     sampling: str | None = setting(
         None,
         choices=("streams", "windows"),
-        help="streams carry the memory from batch to batch, windows start from the initial one; by default streams where it "
-        "is bounded",
+        help="streams carry the memory from batch to batch, windows start from the initial one; by default streams "
+        "where it is bounded",
     )
     truncation: str = setting("regular", choices=TRUNCATIONS, help="where back-propagation through time is cut")
     every: int = setting(16, least=1, help="random, reweighted: symbols between possible cuts")
