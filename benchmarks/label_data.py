@@ -152,6 +152,7 @@ FILMS = {  # SST-2: the best on the validation part of some that were tried by h
 }
 CHINESE = {  # texts of a hundred characters
     **TEXTS,
+    "bag-of-ngrams": Model({"rate": 1e-3, "weight_decay": 0.0, "ngrams": 2, "buckets": 2**20}, is_headline=True),
     "cnn": Model({"width": 192, "dropout": 0.5, "rate": 3e-3, "average": 0.99}, "filters"),
     "bilstm": Model({**RECURRENT, "width": 128, "average": 0.998, "epochs": 1.5}, "recurrent", is_headline=True),
 }
