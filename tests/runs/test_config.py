@@ -12,6 +12,7 @@ import torch
 
 import recollect as rc
 from command_line import ask
+from recollect.core.meta import on_meta
 from recollect.core.settings import parse
 from recollect.models import captioning, language, translation
 from recollect.models.sizes import sized
@@ -19,7 +20,7 @@ from recollect.runs.budget import parse_budget
 from recollect.runs.config import RunConfig, list_settings
 from recollect.runs.run import Run
 from recollect.runs.train import begin, start
-from recollect.tasks.register import HOMES
+from recollect.tasks.register import HOMES, task_named
 from recollect.training.optimizer import Optimizer
 from recollect.training.state import TrainingBudget
 from recollect.training.truncation import Truncation
@@ -156,6 +157,39 @@ def test_layers_and_width_are_set_for_every_family(task, model, tmp_path):
     assert [(run.model.config.layers, run.model.config.width) for run in runs] == [(1, 16), (2, 16)]
     shallow, deep = (len(list(run.model.modules())) for run in runs)
     assert deep > shallow
+
+
+SOURCES = DATA | {
+    "masked": "recall:count=1500",
+    "summarise": "dates:count=80",
+    "classify": "kindness:count=120",
+    "tag": "verbs:count=120",
+    "match": "answers:count=80",
+    "recommend": "tastes:users=20,films=20,each=8",
+    "forecast": "seasons",
+    "fill": "seasons",
+}
+EVERY = [(task, family) for task in HOMES for family in task_named(task).families]
+opened = functools.cache(lambda task: task_named(task)().open(SOURCES[task]))
+
+
+@pytest.mark.parametrize(("task", "family"), EVERY)
+def test_layers_and_width_reach_the_model_of_every_family_that_has_them(task, family):
+    used = {row["name"] for row in list_settings(task, family)}
+    given = {name: value for name, value in {"layers": 2, "width": 16}.items() if name in used}
+    for name in {"layers", "width"} - used:
+        with pytest.raises(ValueError, match=f"^{name}: "):
+            RunConfig.make("x", family, task=task, **{name: 2})
+    own = task_named(task)()
+    deep, shallow = (
+        own.config(family, "tiny", opened(task), given | more)
+        for more in ({}, {"layers": 1} if "layers" in used else {})
+    )
+    assert {name: getattr(deep, name) for name in given} == given
+    if "layers" in used:
+        with on_meta():
+            more, fewer = (len(list(own.build(asdict(one)).modules())) for one in (deep, shallow))
+        assert more > fewer
 
 
 def test_a_model_without_layers_says_who_has_them():

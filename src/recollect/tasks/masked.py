@@ -164,18 +164,24 @@ class MaskedTask:
         rows = {"masked": task._filled(model, dataset, "test", None).figures}
         if len(dataset.train):
             rows |= task._naive(dataset)
-        return _scores(rows, {"symbols": len(dataset.test)})
+        return _scores(rows, {"symbols": len(dataset.test), "unknown": dataset.unknown.get("test", 0)})
 
     def _filled(self, model: MaskedModel, dataset: Corpus, split: str, limit: int | None) -> MaskedFigures:
         ids, ends = getattr(dataset, split), dataset.ends[split]
         batches = masked_rows(ids, ends, self.masking(dataset), self.options.batch_size, limit)
-        return fill(model, batches, device_of(model))
+        found = fill(model, batches, device_of(model), dataset.unknown_id(split))
+        if not sum(found.counts):
+            raise DataError(
+                f"{dataset.name}: of {found.unknown} hidden symbols in the {split} part none is in the vocabulary; "
+                "give more text, or another --tokenizer"
+            )
+        return found
 
     def _naive(self, dataset: Corpus) -> dict[str, dict[str, float]]:
         masking = self.masking(dataset)
         counts = np.bincount(np.asarray(dataset.train, dtype=np.int64), minlength=dataset.tokenizer.vocab_size)
         rows = masked_rows(dataset.test, dataset.ends["test"], masking, self.options.batch_size)
-        return fill_by_counts(counts, rows, has_pairs=masking.is_pair)
+        return fill_by_counts(counts, rows, has_pairs=masking.is_pair, unknown=dataset.unknown_id("test"))
 
     def baselines(self, dataset: Corpus) -> list[Baseline]:
         """Return the losses of the uniform and of the unigram model on the same hidden symbols."""
