@@ -249,7 +249,7 @@ def run_all(asked: argparse.Namespace) -> None:
             cell = running.pop(done)
             found = done.result()
             add(rows, found)
-            keep(rows, dropped, asked)
+            keep("transfer-minilm" if cell["cell"] == "minilm" else "transfer", rows, dropped, asked)
             if cell["cell"] == "pretrain" and found:
                 ready = [one for one in labels if parent_of(one) == parent_of(cell)]
                 running |= {pool.submit(process, one, begun, asked.limit): one for one in ready}
@@ -298,13 +298,14 @@ def process(cell: dict[str, Any], begun: float, limit: float) -> list[dict[str, 
     return rows
 
 
-def keep(rows: dict[str, list[dict[str, Any]]], dropped: set[tuple[Any, ...]], asked: argparse.Namespace) -> None:
-    """Save the rows, with those that another process has saved meanwhile."""
-    for name, some in rows.items():
-        known = dropped | {key_of(row) for row in some}
-        every = [row for row in earlier(name) if key_of(row) not in known] + some
-        if every:
-            save_result(name, every, pretrain=asked.pretrain, size=asked.size, jobs=asked.jobs)
+def keep(
+    name: str, rows: dict[str, list[dict[str, Any]]], dropped: set[tuple[Any, ...]], asked: argparse.Namespace
+) -> None:
+    """Save the rows of one file, with those that another process has saved meanwhile."""
+    known = dropped | {key_of(row) for row in rows[name]}
+    every = [row for row in earlier(name) if key_of(row) not in known] + rows[name]
+    if every:
+        save_result(name, every, pretrain=asked.pretrain, size=asked.size, jobs=asked.jobs)
 
 
 if __name__ == "__main__":
