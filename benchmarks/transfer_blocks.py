@@ -22,8 +22,8 @@ ROWS = {
 }
 GAIN_NOTE = (
     "Accuracy on SST-2's test part in %, new weights → pre-trained, means over one or two seeds. Pre-trained on "
-    "{symbols} symbols of prose and of the reviews without labels, size {size}; both arms have the same updates and select their "
-    "weights on the validation part."
+    "{symbols} symbols of prose and of the reviews without labels, size {size}; both arms have the same updates and "
+    "select their weights on the validation part."
 )
 FAMILIES = {"lstm": "LSTM", "gru": "GRU", "bilstm": "BiLSTM", "transformer": "GPT", "bert": "BERT"}
 LEADS = {
