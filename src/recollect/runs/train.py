@@ -349,4 +349,5 @@ def keep_best(state: TrainingState, run: Run) -> None:
     if state.progress.evaluated and not state.progress.best_step:
         first = "no evaluation was better than that before the first update: the result is the model as it began"
         run.notice(f"{first}. Train it further with: {run.command('resume')} --budget 5m")
-    run.finish(run.read_result(run.checkpoints / f"step-{state.progress.best_step:08d}"))
+    best = state.progress.best_step or 0
+    run.finish(run.read_result(run.checkpoints / f"step-{best:08d}"), best)
