@@ -290,6 +290,13 @@ class Run:
         saved = {"version": VERSION, "run": config.as_json(), "model": asdict(model), "dataset": dataset}
         write_file(self._config, json.dumps(saved, ensure_ascii=False, indent=1).encode() + b"\n")
 
+    def discard(self) -> None:
+        """Delete a run that was just created and has learned nothing; its folder is free for another."""
+        self._config.unlink(missing_ok=True)  # first: without it, it is no run
+        for pattern in ("*.json", "*.jsonl"):
+            for path in self.folder.glob(pattern):
+                path.unlink(missing_ok=True)
+
     def extend(self, limits: Mapping[str, float]) -> None:
         """Set the budget to what is spent so far plus these limits."""
         saved = self.saved()
