@@ -37,6 +37,8 @@ REFUSED = [
     (["generate", "nowhere", "a"], "nowhere: not a run"),
     (["generate", ".", "a", "--temperature", "0"], "--temperature: got 0.0, expected more than 0; --greedy selects"),
     (["generate", ".", "a", "--top-p", "2"], "--top-p: got 2.0, expected more than 0 and at most 1"),
+    (["generate", ".", "a", "--set", "min_p=2"], "--set min_p: got 2, expected 0 to 1"),
+    (["generate", ".", "a", "--set", "repetition_penalty=0"], "--set repetition_penalty: got 0, expected more than 0"),
     (["generate", ".", "a", "--tokens", "-1"], "--tokens: got -1"),
     (["generate", ".", "a", "--beam", "0"], "--beam: got 0, expected at least 1"),
     (["generate", ".", "a", "--set", "speed=9"], "--set speed: no such setting of generate"),

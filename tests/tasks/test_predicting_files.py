@@ -8,8 +8,10 @@ import pytest
 
 import recollect as rc
 from command_line import ask
+from recollect.data.error import DataError
 from recollect.data.labels.label_files import read_texts
 from recollect.data.labels.tag_files import read_tagged
+from recollect.data.text.input_lines import lines_of
 
 FILMS = [(f"the {'fine' if i % 2 else 'dull'} film , {i}", "good" if i % 3 else "bad") for i in range(30)]
 TAGS = [(f"Ann{i} sees Bo", ("B-PER O B-PER" if i % 2 else "B-LOC O O").split()) for i in range(30)]
@@ -40,6 +42,14 @@ TEXT_FILES = {
     "fasttext.txt": ("".join(f"__label__{label} {text}\n" for text, label in FILMS), {}),
     "tabs.txt": ("".join(f"{label}\t{text}\n" for text, label in FILMS), {}),
 }
+
+
+@pytest.mark.parametrize("words", ["./nosuch", "nosuch.TXT", "mydir/", "./no such file", "../a b"])
+def test_what_can_only_be_a_path_is_no_line_of_words(words, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(DataError, match="there is no such file"):
+        lines_of(words)
+    assert lines_of("either / or, see notes.txt today") == ["either / or, see notes.txt today"]
 
 
 @pytest.mark.parametrize("name", TEXT_FILES)

@@ -164,4 +164,6 @@ def check_sampling(**settings: Any) -> None:
         Settings(**settings)
     except ContractError as error:
         name, _, rest = str(error).partition(":")
-        raise SettingError(f"--{name.replace('_', '-')}:{rest.replace('greedy=True', '--greedy')}") from error
+        flag = f"--{name.replace('_', '-')}"
+        typed = flag if flag in flags_of("generate") else f"--set {name}"
+        raise SettingError(f"{typed}:{rest.replace('greedy=True', '--greedy')}") from error

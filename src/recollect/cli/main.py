@@ -78,8 +78,17 @@ def main() -> None:
         is_own_code = kind in ("LawBroken", "OwnCodeError")
         again = f". Mend it, then: {shlex.join(['recollect', *sys.argv[1:]])}" if is_own_code else ""
         _fail(f"{error}{again}", 2)
-    except (RuntimeError, OSError) as error:
-        _fail(str(error), 1)
+    except (RuntimeError, OSError, MemoryError) as error:
+        _fail(_in_words(error), 1)
+
+
+def _in_words(error: Exception) -> str:
+    """Return an error's message; where memory did not suffice, with the settings that take it."""
+    is_memory = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
+    if not is_memory and "can't allocate memory" not in str(error):
+        return str(error)
+    reason = (str(error).splitlines() or ["out of memory"])[0]
+    return f"memory does not suffice ({reason}); set a smaller --batch, --steps, --size or width; see: recollect plan"
 
 
 def _fail(problem: str, code: int) -> NoReturn:

@@ -12,6 +12,7 @@ import errno
 import hashlib
 import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -110,8 +111,8 @@ def _memory_of(header: dict[str, str], tensors: dict[str, Tensor], path: str | P
         raise FileError(f"{path}: damaged or foreign, its description cannot be read ({error})") from error
 
 
-def save_weights(module: nn.Module, path: str | Path) -> None:
-    """Write a module's parameters and persistent buffers to one file.
+def save_weights(module: nn.Module, path: str | Path, header: Mapping[str, str] | None = None) -> None:
+    """Write a module's parameters and persistent buffers to one file, with further entries of its header.
 
     >>> import pathlib, tempfile
     >>> path = pathlib.Path(tempfile.mkdtemp()) / "gru.safetensors"
@@ -120,7 +121,7 @@ def save_weights(module: nn.Module, path: str | Path) -> None:
     True
     """
     state = module.state_dict()
-    write_tensors(state, Path(path), {"format": "recollect-weights", "checksum": _checksum(state)})
+    write_tensors(state, Path(path), {**(header or {}), "format": "recollect-weights", "checksum": _checksum(state)})
 
 
 def load_weights(module: nn.Module, path: str | Path) -> None:

@@ -71,7 +71,7 @@ class CaptionConfig:
     width: int = setting(128, least=1, help="of embeddings and features; transformer: of everything")
     hidden: int | None = setting(None, least=1, help="of the states, or of the feed-forward network; None: fitted")
     layers: int = setting(1, least=1, most=1000)
-    heads: int = setting(4, least=1, help="transformer")
+    heads: int = setting(4, least=1, most=4096, help="transformer")
     grid: int = setting(8, least=1, help="convolutions halve a picture until no side has more cells than this")
     dropout: float = setting(0.0, least=0.0, below=1.0)
     cell: Literal["gru", "lstm"] = setting("lstm", help="show-attend-tell")

@@ -53,7 +53,7 @@ class ForecastConfig:
     marks: int = 0  # calendar features of a step
     width: int = setting(64, least=1)
     layers: int = setting(1, least=1)
-    heads: int = setting(4, least=1)
+    heads: int = setting(4, least=1, most=4096)
     hidden: int | None = setting(None, least=1, help="of the networks; None: 4 widths, window: 64")
     order: int | None = setting(None, least=1, help="linear, nlinear, window: rows that are read; None: the lookback")
     window: int | None = setting(None, least=1, help="transformer: attend to the nearest so many steps")

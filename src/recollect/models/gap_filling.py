@@ -35,7 +35,7 @@ class FillConfig:
     sides: str = setting("both", choices=SIDES, help="what is read: both sides of a gap, or what comes before it")
     width: int = setting(32, least=1)
     layers: int = setting(1, least=1)
-    heads: int = setting(4, least=1)
+    heads: int = setting(4, least=1, most=4096)
     dropout: float = setting(0.0, least=0.0, below=1.0)
 
     def __post_init__(self) -> None:

@@ -82,10 +82,12 @@ class LanguageConfig:
     vocab_size: int
     width: int = setting(128, least=1)
     layers: int = setting(2, least=1, most=1000)
-    heads: int = setting(4, least=1)
+    heads: int = setting(4, least=1, most=4096)
     hidden: int | None = setting(None, least=1, help="of the feed-forward networks; None: 4 widths")
     order: int = setting(4, least=0, help="markov, window: the number of symbols remembered")
-    max_length: int | None = setting(None, least=1, help="transformer: a table of learned positions; None: rotary")
+    max_length: int | None = setting(
+        None, least=1, most=10_000_000, help="transformer: a table of learned positions; None: rotary"
+    )
     window: int | None = setting(None, least=1, help="transformer: attend to the nearest so many steps")
     mini_batch: int = setting(16, least=1, help="ttt: steps between two inner updates")
     convolution: int = setting(4, least=1, help="linear attention, ttt: steps of the convolution before the mixer")
@@ -100,7 +102,9 @@ class LanguageConfig:
     activation: Literal["relu", "gelu", "gelu_tanh", "swiglu"] = setting("gelu", help="of the feed-forward networks")
     norm_kind: Literal["layer", "rms"] = setting("layer", help="the norms before the layers of a block")
     eps: float = setting(1e-5, above=0.0, help="ε of the norms")
-    kv_heads: int | None = setting(None, least=1, help="transformer: heads of keys and values; None: as many as heads")
+    kv_heads: int | None = setting(
+        None, least=1, most=4096, help="transformer: heads of keys and values; None: as many as heads"
+    )
     rotary_base: float = setting(ROTARY_BASE, above=0.0, help="transformer: base of the rotary positions' angles")
     start: float | None = setting(None, above=0.0, help="draw all weights uniformly from ±start")
     families: ClassVar[tuple[str, ...]] = FAMILIES

@@ -45,11 +45,11 @@ class MaskedConfig(CheckedSettings):
     vocab_size: int = setting(30_522, least=1)
     width: int = setting(128, least=1)
     layers: int = setting(2, least=1, most=1000)
-    heads: int = setting(4, least=1)
+    heads: int = setting(4, least=1, most=4096)
     hidden: int | None = setting(
         None, least=1, help="of the feed-forward networks, None: 4 widths; of a recurrent direction, None: the width"
     )
-    max_length: int = setting(512, least=1, help="a table of learned positions")
+    max_length: int = setting(512, least=1, most=10_000_000, help="a table of learned positions")
     segments: int = setting(2, least=1, help="how many texts an input may consist of, each with a vector of its own")
     embedding: int | None = setting(None, least=1, help="width of the embeddings, mapped to width; None: no map")
     shared: bool = setting(False, help="all layers have the same weights")

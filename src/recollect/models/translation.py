@@ -105,7 +105,7 @@ class TranslationConfig:
     width: int = setting(128, least=1, help="of the embeddings; transformer: of everything")
     hidden: int | None = setting(None, least=1, help="of the states, or of the feed-forward network; None: fitted")
     layers: int = setting(1, least=1, most=1000)
-    heads: int = setting(4, least=1, help="transformer")
+    heads: int = setting(4, least=1, most=4096, help="transformer")
     dropout: float = setting(0.0, least=0.0, below=1.0)
     cell: Literal["gru", "lstm"] | None = setting(None, help="recurrent families; None: as published")
     reset: Literal["before", "after"] = setting("after", help="GRU: 'before' is Cho's form, without fused kernels")

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
+from typing import Any
 
 from recollect.core.settings import SettingError
 
+DEFAULT = "60s"
 SECONDS = {"seconds": 1, "minutes": 60, "hours": 3600}
 BUDGET_UNITS = {
     "seconds": ("", "s", "sec", "secs", "second", "seconds"),
@@ -16,6 +19,18 @@ BUDGET_UNITS = {
     "tokens": ("tok", "token", "tokens"),
     "epochs": ("epoch", "epochs"),
 }
+
+
+def with_budget(text: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings of the training with a budget; raise a SettingError where both give the same limit.
+
+    The default budget gives way to a setting.
+    """
+    limits = parse_budget(text)
+    for name in limits.keys() & settings.keys():
+        if text != DEFAULT:
+            raise SettingError(f"--budget: got {text} with {name}={settings[name]}; leave one of them out")
+    return {**limits, **settings}
 
 
 def parse_budget(text: str) -> dict[str, float]:

@@ -20,12 +20,12 @@ from recollect.data.names import Named, join_names
 from recollect.models.inherited import Trained
 from recollect.models.language import RECURRENT
 from recollect.models.masked import BOTH_WAYS
-from recollect.runs.budget import parse_budget
+from recollect.runs.budget import with_budget
 from recollect.runs.config import RunConfig
 from recollect.runs.interrupts import remembered
 from recollect.runs.parent import Parent, open_parent
 from recollect.runs.run import Run
-from recollect.runs.together import create, is_restarted, taking_part
+from recollect.runs.together import check_out, create, discarded_if_refused, is_restarted, taking_part
 from recollect.runs.train import Report, learn, resume, shape_in_words, start, task_for
 from recollect.tasks.register import task_named
 
@@ -70,6 +70,7 @@ def finetune(
     >>> run.task.name, run.config().transfer.parent == folder + "/lm"
     ('classify', True)
     """
+    check_out(out)
     known = open_parent(parent)
     config = configure_transfer(
         known, data, task=task, model=model, budget=budget, seed=seed, device=device, **settings
@@ -103,7 +104,7 @@ def configure_transfer(
             got = json.dumps(settings[word])
             raise SettingError(f"{word}: got {got}, but the tokenizer of {parent.name} is used; leave it out")
     settings = {name: value for name, value in settings.items() if name not in settled}
-    given = {**usual_transfer(parent.model), **parse_budget(budget), **settings}
+    given = {**usual_transfer(parent.model), **with_budget(budget, settings)}
     origin = {"parent": parent.name, "digest": parent.digest}
     return RunConfig.make(named, family, parent.size, task=name, transfer=origin, **given)
 
@@ -172,9 +173,11 @@ def begin_from(
         model_config = task.config_from(parent.model, config.family, dataset, config.settings)
         _check_transfer(config, task.build, model_config)
         create(run, workers, config, model_config, task.assets(dataset), dataset.name)
-        model = run.build()
-        model.adopt(parent.model)
-        run.prepare(model)
-        if workers.is_first:
-            notice(f"{shape_in_words(config, model)}, from {shlex.quote(parent.name)}")
-        return learn(config, run, start(config, task, model.to(device), dataset, workers), dataset, report)
+        with discarded_if_refused(run, workers):
+            model = run.build()
+            model.adopt(parent.model)
+            run.prepare(model)
+            if workers.is_first:
+                notice(f"{shape_in_words(config, model)}, from {shlex.quote(parent.name)}")
+            state = start(config, task, model.to(device), dataset, workers)
+        return learn(config, run, state, dataset, report)

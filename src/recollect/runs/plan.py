@@ -22,6 +22,7 @@ from recollect.core.threads import fitting_threads
 from recollect.core.types import JsonObject
 from recollect.data.names import in_short
 from recollect.models.parameters import Parameters, count_apart
+from recollect.runs.capacity import smaller
 from recollect.runs.config import RunConfig
 from recollect.runs.progress import bytes_in_words, time_in_words
 from recollect.runs.scaling import LINKS, update_seconds
@@ -60,7 +61,8 @@ def forecast(config: RunConfig, seconds: float = 2.0, devices: int = 1) -> JsonO
     facts |= {"parameters": parameters.total, "parameters_of": asdict(parameters)}
     facts |= {"machine": describe(device), "available_bytes": available}
     if least > available:
-        return _refused(facts, config, f"weights and gradients alone take {bytes_in_words(least)}")
+        reason = f"weights and gradients alone take {bytes_in_words(least)}"  # so fewer rows would not help
+        return facts | {"fits": False, "reason": reason, "next": f"recollect plan {smaller(config).typed()}"}
     try:
         with fitting_threads(lambda text: None):  # as the training would compute
             return facts | _measured(config, task, task.build(model_config).to(device), dataset, seconds)

@@ -28,7 +28,7 @@ from torch import Tensor, nn
 
 from recollect.core.errors import is_own
 from recollect.core.machine import choose_device
-from recollect.core.serialize import FileError, WriteFailed, load_weights, save_weights, write_file
+from recollect.core.serialize import FileError, WriteFailed, load_weights, write_file
 from recollect.core.settings import SettingError
 from recollect.core.task import Assets, Prediction, Scores, Task
 from recollect.core.threads import fitting_threads
@@ -38,6 +38,7 @@ from recollect.data.names import Named, in_short, join_names
 from recollect.data.text.tokenizer import Tokenizer
 from recollect.models.own import MakeLayer, code_option, register_layer
 from recollect.runs.config import RunConfig, check_number
+from recollect.runs.result import later_best, save_result
 from recollect.runs.saved_config import VERSION, build_saved, check_fixed, config_of, read_saved
 from recollect.tasks.register import register_task
 from recollect.training.checkpoint import load_result, newest_checkpoint, read_state
@@ -128,12 +129,22 @@ class Run:
     def load_model(self, device: str = "cpu") -> Any:
         """Return the trained model, in eval mode on a device."""
         place = choose_device(device)
+        result = self.folder / "model.safetensors"
+        later = later_best(self.checkpoints, result)
+        if later is not None:
+            self._tell_unfinished(later)
+            return self.read_result(later).to(place).eval()
         model = self.build()
         try:
-            load_weights(model, self.folder / "model.safetensors")
+            load_weights(model, result)
         except FileError as error:
             model = self._load_checkpoint(error)
         return model.to(place).eval()
+
+    def _tell_unfinished(self, used: Path) -> None:
+        """Tell that a checkpoint's weights stand in place of the result, which is older or not there."""
+        unfinished = f"{self.folder}: not finished, these are the weights of {used.name}"
+        self.notice(f"{unfinished}. Resume with: {self.command('resume')}")
 
     def _load_checkpoint(self, problem: FileError) -> Any:
         """Return the best checkpoint's model in place of a result that is missing or damaged; raise its error without.
@@ -145,17 +156,16 @@ class Run:
         except FileError:
             again = "there is no checkpoint to restore it from. Train it again with"
             raise FileError(f"{problem}; {again}: {self.command('resume')}") from None
-        best = self.checkpoints / f"step-{read_state(newest)['progress']['best_step'] or 0:08d}"
+        step = read_state(newest)["progress"]["best_step"] or 0
+        best = self.checkpoints / f"step-{step:08d}"
         used = best if best.exists() else newest
         model = self.read_result(used)
         is_damaged = (self.folder / "model.safetensors").exists()
         if is_damaged:
-            self.finish(model)
-        if is_damaged:
+            self.finish(model, step if used == best else None)
             self.notice(f"{problem}; restored from {used.name}")
         else:
-            unfinished = f"{self.folder}: not finished, these are the weights of {used.name}"
-            self.notice(f"{unfinished}. Resume with: {self.command('resume')}")
+            self._tell_unfinished(used)
         return model
 
     def dataset(self) -> Any:
@@ -228,7 +238,8 @@ class Run:
         find = getattr(self.task, "embed", None)
         if find is None:
             raise ValueError(f"{self.folder}: a run of the task {self.task.name} has no vectors of texts")
-        vectors: Tensor = find(self.model, self.assets, texts)
+        with fitting_threads(self.notice):
+            vectors: Tensor = find(self.model, self.assets, texts)
         return vectors
 
     def plot(self, predictions: Sequence[Prediction], path: str | Path) -> None:
@@ -279,6 +290,13 @@ class Run:
         saved = {"version": VERSION, "run": config.as_json(), "model": asdict(model), "dataset": dataset}
         write_file(self._config, json.dumps(saved, ensure_ascii=False, indent=1).encode() + b"\n")
 
+    def discard(self) -> None:
+        """Delete a run that was just created and has learned nothing; its folder is free for another."""
+        self._config.unlink(missing_ok=True)  # first: without it, it is no run
+        for pattern in ("*.json", "*.jsonl"):
+            for path in self.folder.glob(pattern):
+                path.unlink(missing_ok=True)
+
     def extend(self, limits: Mapping[str, float]) -> None:
         """Set the budget to what is spent so far plus these limits."""
         saved = self.saved()
@@ -293,9 +311,9 @@ class Run:
         RunConfig.from_json(saved["run"])  # checks it
         write_file(self._config, json.dumps(saved, ensure_ascii=False, indent=1).encode() + b"\n")
 
-    def finish(self, model: nn.Module) -> None:
-        """Save these weights as the run's result."""
-        save_weights(model, self.folder / "model.safetensors")
+    def finish(self, model: nn.Module, step: int | None = None) -> None:
+        """Save these weights as the run's result, with the step that they are of."""
+        save_result(model, self.folder / "model.safetensors", step)
         self.__dict__.pop("model", None)  # loaded before
 
     def log(self, row: JsonMapping, name: str = "metrics") -> None:

@@ -9,6 +9,7 @@ import json
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -113,6 +114,23 @@ def create(run: Run, workers: Alone, *contents: Any) -> None:
                 "all machines share"
             )
         time.sleep(0.1)
+
+
+def check_out(out: str | Path | None) -> None:
+    """Raise a `SettingError` for a folder without a name."""
+    if out == "":
+        raise SettingError('--out: got "", expected the name of a folder, as in --out runs/run')
+
+
+@contextmanager
+def discarded_if_refused(run: Run, workers: Alone) -> Iterator[None]:
+    """Delete what was written of a new run that cannot be started: resuming it would fail in the same way."""
+    try:
+        yield
+    except Exception:
+        if workers.is_first:
+            run.discard()
+        raise
 
 
 def is_restarted(run: Run) -> bool:

@@ -17,7 +17,8 @@ from torch import nn
 
 from recollect.core.errors import is_own
 from recollect.core.machine import choose_device
-from recollect.core.serialize import FileError, WriteFailed
+from recollect.core.serialize import FileError, WriteFailed, load_weights
+from recollect.core.settings import SettingError
 from recollect.core.task import Dataset, Task
 from recollect.core.threads import pace
 from recollect.core.types import JsonObject
@@ -27,14 +28,15 @@ from recollect.data.text.source import to_stderr
 from recollect.laws.check import LawBroken, check_layer
 from recollect.models.own import MakeLayer, OwnCodeError, load_name, make_own, register_layer
 from recollect.models.parameters import count_apart
-from recollect.runs.budget import parse_budget
+from recollect.runs.budget import parse_budget, with_budget
+from recollect.runs.capacity import check_memory
 from recollect.runs.card import write_card
 from recollect.runs.config import RunConfig
 from recollect.runs.interrupts import asked_to_stop, remembered
 from recollect.runs.log import RunLog, check_tensorboard, open_tensorboard
 from recollect.runs.progress import is_evaluation
 from recollect.runs.run import Run
-from recollect.runs.together import check_model, create, is_restarted, taking_part
+from recollect.runs.together import check_model, check_out, create, discarded_if_refused, is_restarted, taking_part
 from recollect.tasks.register import guess_task, register_task, task_named
 from recollect.training.average import average_of
 from recollect.training.checkpoint import newest_checkpoint, what_is_left
@@ -79,6 +81,7 @@ def train(
     >>> run.model.config.family
     'gru'
     """
+    check_out(out)
     config = configure(data, task=task, model=model, size=size, budget=budget, seed=seed, device=device, **settings)
     run = Run(out or f"runs/{config.family.rpartition(':')[2]}", device)
     if is_restarted(run):
@@ -104,7 +107,7 @@ def configure(
         model = register_layer(load_name(model), model)
     elif not isinstance(model, str | None):
         model = register_layer(model)
-    config = RunConfig.make(named, model, size, task=name, **{**parse_budget(budget), **settings})
+    config = RunConfig.make(named, model, size, task=name, **with_budget(budget, settings))
     if is_own(config.family):
         check_own(config.family)
     return config
@@ -150,14 +153,17 @@ def begin(config: RunConfig, run: Run, report: Report, notice: Callable[[str], N
         torch.manual_seed(config.training.seed)
         model_config = task.config(config.family, config.size, dataset, config.settings)
         check_model(task, asdict(model_config), workers, is_sharded=config.training.shard)
+        check_memory(config, task, asdict(model_config), device)
         create(run, workers, config, model_config, task.assets(dataset), dataset.name)
         try:
-            model = run.build().to(device)
-            if workers.is_first:
-                notice(shape_in_words(config, model))
-            if counts(model):
-                return _count(run, model, dataset, report)
-            return learn(config, run, start(config, task, model, dataset, workers), dataset, report)
+            with discarded_if_refused(run, workers):
+                model = run.build().to(device)
+                if workers.is_first:
+                    notice(shape_in_words(config, model))
+                if counts(model):
+                    return _count(run, model, dataset, report)
+                state = start(config, task, model, dataset, workers)
+            return learn(config, run, state, dataset, report)
         except KeyboardInterrupt:  # before or after the training loop, which stops at Ctrl-C between two updates
             run.is_spent = False
             return False
@@ -174,11 +180,6 @@ def resume(
     target = choose_device(device or config.training.device)
     with taking_part(config, run, target, is_new=False) as workers, remembered():
         notice = notice if workers.is_first else silent
-        if budget is not None:
-            if workers.is_first:
-                run.extend(parse_budget(budget))
-            workers.wait()
-            config = run.config()
         dataset = workers.in_turn(run.dataset)
         torch.manual_seed(config.training.seed)  # for a run that stopped before its first checkpoint, and starts again
         model = run.build()
@@ -188,12 +189,17 @@ def resume(
             run.prepare(model)
         model = model.to(target)
         if counts(model):
-            return _count(run, model, dataset, report)
+            return _count_again(run, model, dataset, report, notice, budget)
         state = start(config, run.task, model, dataset, workers)
         for text in restore(state, run.checkpoints) if is_begun else ["no checkpoint: training starts from step 0"]:
             notice(text)
         if workers.is_first:
             run.cut_log(state.progress.step)
+        if budget is not None:  # only now: what is refused above leaves the run as it was
+            if workers.is_first:
+                run.extend(parse_budget(budget))
+            workers.wait()
+            config = run.config()
         if config.training.budget(state.batches.predicted).spent(state.progress) >= 1:
             notice(f"finished: its budget is spent. Train it further with: {run.command('resume')} --budget 5m")
         return learn(config, run, state, dataset, report)
@@ -257,6 +263,23 @@ def _count(run: Run, model: nn.Module, dataset: Dataset, report: Report) -> bool
     RunLog(run, partial(run.task.sample, dataset=dataset), report).add(row, model, share=1.0, best=scores.value)
     run.finish(model)
     write_card(run, model, run.task.about(dataset, model), torch.device("cpu"), best_step=0)
+    run.is_spent = True
+    return True
+
+
+def _count_again(
+    run: Run, model: nn.Module, dataset: Dataset, report: Report, notice: Callable[[str], None], budget: str | None
+) -> bool:
+    """Count what was stopped before it was counted; a counted run is finished."""
+    family = run.config().family
+    if budget is not None:
+        got = f"--budget: got {budget}, but {family} counts its data once and cannot be trained further"
+        raise SettingError(f"{got}; leave it out")
+    try:
+        load_weights(run.build(), run.folder / "model.safetensors")
+    except FileError:
+        return _count(run, model, dataset, report)
+    notice(f"finished: {family} has counted its data, and is not trained further")
     run.is_spent = True
     return True
 
@@ -349,4 +372,5 @@ def keep_best(state: TrainingState, run: Run) -> None:
     if state.progress.evaluated and not state.progress.best_step:
         first = "no evaluation was better than that before the first update: the result is the model as it began"
         run.notice(f"{first}. Train it further with: {run.command('resume')} --budget 5m")
-    run.finish(run.read_result(run.checkpoints / f"step-{state.progress.best_step:08d}"))
+    best = state.progress.best_step or 0
+    run.finish(run.read_result(run.checkpoints / f"step-{best:08d}"), best)

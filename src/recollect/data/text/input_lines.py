@@ -25,8 +25,8 @@ def lines_of(words: str, column: str | None = None) -> list[str]:
     if os.path.isdir(words):  # not Path.is_dir, which raises for words longer than a name may be
         raise DataError(f"{words}: a folder; {ADVICE}")
     if words != "-" and not os.path.isfile(words):
-        is_name = len(words.split()) == 1 and (words.endswith(ENDINGS) or Path(words).parent != Path())
-        if is_name:
+        is_name = len(words.split()) == 1 and (words.lower().endswith(ENDINGS) or Path(words).parent != Path())
+        if is_name or words.startswith(("./", "../", "~/")) or words.endswith("/"):
             raise DataError(f"{words}: there is no such file; {ADVICE}")
         return [words]
     lines = _lines_in(words, column)

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from recollect.core.settings import SettingError
+
 MOST_WORDS = {"tiny": 10_000, "small": 20_000, "base": 50_000}
 MOST_PAIRS = {"tiny": 2_000, "small": 4_000, "base": 8_000}
 SIZES = tuple(MOST_WORDS)
@@ -29,6 +31,9 @@ def fit_vocabulary(kind: str, characters: int, size: str, given: int | None = No
     >>> fit_vocabulary("bpe", 1_000_000, "base").size, fit_vocabulary("word", 1_000_000, "small").size
     (2000, 20000)
     """
+    if given is not None and kind not in NOUNS:
+        got = f"vocab_size: got {given}, but the tokenizer {kind} has every {kind} of the text"
+        raise SettingError(f"{got}; leave it out, or choose one of {', '.join(NOUNS)}, as --tokenizer bpe")
     if given is not None:
         return VocabularyLimits(given, 1)
     if kind == "bpe":
