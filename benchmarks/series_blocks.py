@@ -35,9 +35,9 @@ UNITS_NOTE = (
     "part's second half with offsets from its first; windows of the validation part that do not overlap."
 )
 BYPASS_NOTE = (
-    "With a linear map of the window beside the model of steps (`bypass=linear`), one seed: DLinear, trained as published, "
-    "has 0.376 and NLinear 0.374. A Transformer without the map that was tried earlier had a lower validation error and "
-    "0.381 here."
+    "With a linear map of the window beside the model of steps (`bypass=linear`), one seed: DLinear, trained as "
+    "published, has 0.376 and NLinear 0.374. A Transformer without the map that was tried earlier had a lower "
+    "validation error and 0.381 here."
 )
 PARITY_NOTE = "The authors' modules with the same weights, {dtype}, windows {windows}."
 STREAMING_NOTE = (
