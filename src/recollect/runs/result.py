@@ -1,4 +1,4 @@
-"""The result of a run, the weights of its best step, and what a training that goes on has found since."""
+"""The result of a run, the weights of its best step, and what a resumed training has found since."""
 
 from __future__ import annotations
 
