@@ -277,15 +277,6 @@ class LooksAheadOnce(Plain):
         return fill_invalid(y + seen, valid), after
 
 
-@breaks("split", "outputs read in chunks and at once differ first at (0, 256, 0)")
-class SecondSegmentOf256(Shift):
-    """Bug: the fast form is wrong beyond a segment that it does not declare."""
-
-    def fast(self, x, memory, valid):
-        y, after = self.read(x, memory, valid)
-        return torch.cat([y[:, :256], 0 * y[:, 256:]], dim=1), after
-
-
 @breaks("split", "outputs read in chunks and at once differ first at (0, 401, 0)")
 class WrongWithinThirdChunk(Shift):
     """Bug: the third of its declared chunks is right for one step only."""

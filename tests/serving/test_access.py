@@ -220,18 +220,6 @@ def test_a_request_that_takes_too_long_is_ended(runs):
         found.wait_until_idle()
 
 
-def test_vectors_of_long_texts_end_with_their_time_or_their_client(runs):
-    """A text of TTT takes minutes here; those who ask next must not wait for it."""
-    long = {"model": "ttt-linear", "input": ["the cat sat " * 8000] * 3}
-    with serving([runs / "ttt-linear"], limits=Limits(seconds=3)) as found:
-        for _ in range(2):
-            found.post("/v1/embeddings", long, 504)
-        assert found.post("/v1/embeddings", {"model": "ttt-linear", "input": "a"})["data"]
-        with found.http() as client, pytest.raises(httpx.ReadTimeout):
-            client.post("/v1/embeddings", json=long, timeout=1)
-        assert found.post("/v1/embeddings", {"model": "ttt-linear", "input": "a"})["data"]
-
-
 def test_texts_that_are_too_long_together_are_refused(runs):
     with serving([runs / "rnn"]) as found:
         body = {"model": "rnn", "input": ["the cat sat " * 8000] * 4}

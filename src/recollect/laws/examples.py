@@ -38,11 +38,7 @@ class Length:
         return self.steps + self.past
 
 
-LONG = [  # beyond undeclared chunks of 64, 128 and 256
-    Length(65, 3, (64,)),
-    Length(130, 0, (64, 128)),
-    Length(300, 0, (256,), is_light=True),
-]
+LONG = [Length(65, 3, (64,)), Length(130, 0, (64, 128))]  # beyond undeclared chunks of 64 and 128
 
 
 def draw_inputs(layer: Layer, seed: int, memory: Memory | None) -> Tensor:
