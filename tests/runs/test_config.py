@@ -12,6 +12,7 @@ import torch
 
 import recollect as rc
 from command_line import ask
+from generated_data import GENERATED
 from recollect.core.meta import on_meta
 from recollect.core.settings import parse
 from recollect.models import captioning, language, translation
@@ -159,16 +160,7 @@ def test_layers_and_width_are_set_for_every_family(task, model, tmp_path):
     assert deep > shallow
 
 
-SOURCES = DATA | {
-    "masked": "recall:count=1500",
-    "summarise": "dates:count=80",
-    "classify": "kindness:count=120",
-    "tag": "verbs:count=120",
-    "match": "answers:count=80",
-    "recommend": "tastes:users=20,films=20,each=8",
-    "forecast": "seasons",
-    "fill": "seasons",
-}
+SOURCES = DATA | GENERATED | {"summarise": "dates:count=80"}
 EVERY = [(task, family) for task in HOMES for family in task_named(task).families]
 opened = functools.cache(lambda task: task_named(task)().open(SOURCES[task]))
 

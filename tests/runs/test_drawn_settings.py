@@ -13,6 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 import recollect as rc
+from generated_data import GENERATED
 from recollect.core.settings import SettingError, _kinds, check
 from recollect.runs.config import TrainingOptions, list_settings
 from recollect.tasks.register import HOMES, task_named
@@ -24,15 +25,7 @@ DATA = {
     "caption": "shapes:count=40",
 }
 SMALL = {"width": 16, "batch_size": 4, "steps": 16, "evaluate_every": 100}  # unless they are drawn
-OTHERS = {  # what decides is no loss, and need not improve in a few updates
-    "masked": "recall:count=1500",
-    "classify": "kindness:count=120",
-    "tag": "verbs:count=120",
-    "match": "answers:count=80",
-    "recommend": "tastes:users=20,films=20,each=8",
-    "forecast": "seasons",
-    "fill": "seasons",
-}
+OTHERS = GENERATED  # what decides is no loss, and need not improve in a few updates
 UPDATES = 12
 LEFT_OUT = (  # what names files, machines and budgets, and what takes minutes to compile
     *("field", "valid", "test", "device", "tensorboard", "compile", "precision", "seed"),

@@ -56,12 +56,12 @@ class LabelSubject(Subject):
 
     @property
     def why_no_gradient(self) -> Text | None:
-        """A bag of words adds a vote for each word: there is no vector of a word, and the votes are `left_out`."""
+        """A bag adds up votes: there is no vector of a word, and what its votes change is `left_out`."""
         if not isinstance(self.model, (BagOfWords, BagOfNGrams)):
             return super().why_no_gradient
         return {
-            "en": "a bag of words adds up one vote for each word: left_out is that vote",
-            "zh": "词袋模型把每个词的一票相加：left_out 就是这一票",
+            "en": "a bag adds up votes of words or of n-grams: left_out is what those of a word change",
+            "zh": "词袋模型把词或片段的票数相加：left_out 就是去掉一个词所改变的票数",
         }
 
     def beside(self) -> dict[str, Array]:

@@ -36,6 +36,9 @@ def check_layer(
 ) -> None:
     """Check the nine laws on a layer, from small examples to large ones, and raise `LawBroken` at the first fault.
 
+    Before them the form: a layer that fails while it reads, or returns other shapes, dtypes or memories than it states,
+    breaks the *contract*.
+
     The laws that may fail for long sequences only are also checked on long examples: 65 and 130 steps, and two chunks
     and more of every chunk size that a layer declares (`chunk_sizes`) or has as an attribute (`chunk`, `mini_batch`,
     `window`, …).

@@ -45,7 +45,7 @@ class BagOfNGrams(ContextFree):
         self.votes = nn.Embedding(rows, self.width_out)
         self.bias = nn.Parameter(torch.zeros(self.width_out))
         nn.init.zeros_(self.votes.weight)
-        self.register_buffer("counts", torch.zeros(rows, self.width_out))
+        self.register_buffer("counts", torch.zeros(rows, self.width_out), persistent=False)  # the ratios are saved
         self.register_buffer("ratios", torch.ones(rows, self.width_out))
 
     @property

@@ -13,13 +13,14 @@ from recollect.core.machine import available_memory
 from recollect.core.meta import on_meta
 from recollect.core.settings import SettingError
 from recollect.core.task import Task
-from recollect.models.parameters import count_apart
+from recollect.models.parameters import Parameters, count_apart
 from recollect.models.sizes import TARGETS
 from recollect.runs.config import RunConfig, usual_settings
 from recollect.runs.progress import bytes_in_words
 from recollect.tasks.register import task_named
 
 FLOAT = 4  # bytes
+ALONE = "weights and gradients alone take {}"
 NARROW = 16  # a width that heads of every family divide
 
 
@@ -29,14 +30,18 @@ def check_memory(config: RunConfig, task: Task, model: Mapping[str, Any], device
         return
     try:
         with on_meta():
-            total = count_apart(task.build(dict(model))).total
-        least = 2 * FLOAT * total
+            least = least_bytes(count_apart(task.build(dict(model))))
     except RuntimeError as error:  # more numbers than a tensor can have
         raise SettingError(f"{_cause(config)}: the model cannot be built ({error}); {_advice(config)}") from error
     available = available_memory(device)
     if least > available:
-        took = f"weights and gradients alone take {bytes_in_words(least)}"
+        took = ALONE.format(bytes_in_words(least))
         raise SettingError(f"{_cause(config)}: {took}, {bytes_in_words(available)} available; {_advice(config)}")
+
+
+def least_bytes(parameters: Parameters) -> int:
+    """Return what weights and gradients take in float32, below which nothing can be trained."""
+    return 2 * FLOAT * parameters.total
 
 
 def smaller(config: RunConfig) -> RunConfig:

@@ -22,7 +22,7 @@ from recollect.core.threads import fitting_threads
 from recollect.core.types import JsonObject
 from recollect.data.names import in_short
 from recollect.models.parameters import Parameters, count_apart
-from recollect.runs.capacity import smaller
+from recollect.runs.capacity import ALONE, least_bytes, smaller
 from recollect.runs.config import RunConfig
 from recollect.runs.progress import bytes_in_words, time_in_words
 from recollect.runs.scaling import LINKS, update_seconds
@@ -51,7 +51,7 @@ def forecast(config: RunConfig, seconds: float = 2.0, devices: int = 1) -> JsonO
     with on_meta():
         parameters = count_apart(task.build(model_config))
     available = available_memory(device)
-    least = parameters.total * 2 * 4  # weights and gradients in float32
+    least = least_bytes(parameters)
     facts: JsonObject = {
         "data": in_short(config.data),
         "family": config.family,
@@ -61,7 +61,7 @@ def forecast(config: RunConfig, seconds: float = 2.0, devices: int = 1) -> JsonO
     facts |= {"parameters": parameters.total, "parameters_of": asdict(parameters)}
     facts |= {"machine": describe(device), "available_bytes": available}
     if least > available:
-        reason = f"weights and gradients alone take {bytes_in_words(least)}"  # so fewer rows would not help
+        reason = ALONE.format(bytes_in_words(least))  # so fewer rows would not help
         return facts | {"fits": False, "reason": reason, "next": f"recollect plan {smaller(config).typed()}"}
     try:
         with fitting_threads(lambda text: None):  # as the training would compute
