@@ -212,8 +212,8 @@ def test_a_layer_of_ones_own_is_exported_by_the_command_that_is_advised(tmp_path
 
 
 def test_an_operator_that_onnx_has_not_is_named(tmp_path):
-    (tmp_path / "bessel_layer.py").write_text(OWN)
-    code = f"{tmp_path / 'bessel_layer.py'}:Bessel"
+    (tmp_path / "own.py").write_text(OWN)
+    code = f"{tmp_path / 'own.py'}:Bessel"
     rc.train("recall:count=200", model=load_name(code), out=tmp_path / "run", **TINY)
     refused = ask("export", str(tmp_path / "run"), "--to", "onnx", "-m", code, code=2).stderr
     assert "onnx cannot hold it: there is no operator for prims.bessel_j0; write the layer without it" in refused
@@ -223,8 +223,8 @@ def test_an_operator_that_onnx_has_not_is_named(tmp_path):
 
 
 def test_a_layer_of_ones_own_without_memory_exports(tmp_path):
-    (tmp_path / "scaled_layer.py").write_text(OWN)
-    own = load_name(f"{tmp_path / 'scaled_layer.py'}:Scaled")
+    (tmp_path / "own.py").write_text(OWN)
+    own = load_name(f"{tmp_path / 'own.py'}:Scaled")
     run = rc.train("recall:count=200", model=own, out=tmp_path / "run", **TINY)
     opened = rc.load(run.folder, model=own)
     folder = export_onnx(opened)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import sys
 from pathlib import Path
 
 import pytest
@@ -298,3 +299,14 @@ def test_a_setting_of_others_is_told_with_ours(trained):
     run = rc.load(trained[0], model=load_name(NAME))
     with pytest.raises(ValueError, match="max_new_tokens: generate has no such setting; did you mean tokens"):
         run.generate("a", max_new_tokens=5)
+
+
+def test_two_files_of_one_name_are_two_modules(tmp_path):
+    made = []
+    for place in ("a", "b"):
+        (tmp_path / place).mkdir()
+        path = tmp_path / place / "layer_of_two.py"
+        path.write_text("import recollect as rc\nclass Mine(rc.GRU):\n    pass\n", encoding="utf-8")
+        made.append(load_name(f"{path}:Mine"))
+    for kind in made:
+        assert getattr(sys.modules[kind.__module__], kind.__name__) is kind

@@ -10,6 +10,7 @@ import importlib.util
 import shlex
 import sys
 from collections.abc import Callable
+from hashlib import sha256
 from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeAlias
@@ -72,12 +73,21 @@ def load_name(reference: str) -> Any:
     return getattr(module, name)
 
 
+def _free_name(file: Path) -> str:
+    """Return the name of a file's module: its stem, or with its place where another module has that name."""
+    taken = sys.modules.get(file.stem)
+    if taken is None or getattr(taken, "__file__", None) == str(file):
+        return file.stem
+    return f"{file.stem}_{sha256(str(file.resolve()).encode()).hexdigest()[:12]}"
+
+
 def _run_file(file: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(file.stem, file)
+    name = _free_name(file)
+    spec = importlib.util.spec_from_file_location(name, file)
     assert spec is not None
     assert spec.loader is not None  # every .py file has one
     module = importlib.util.module_from_spec(spec)
-    sys.modules.setdefault(file.stem, module)  # dataclasses look their module up
+    sys.modules.setdefault(name, module)  # dataclasses and exporters look their module up
     try:
         spec.loader.exec_module(module)
     except Exception as error:
